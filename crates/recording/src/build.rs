@@ -3,22 +3,21 @@
 
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
-use crate::requests::asking::Asking;
+use crate::requests::asking::SleepEvidence;
 use crate::requests::evidence::{self, Clients, Loop};
 use crate::requests::guess::{self, Guess};
-use crate::requests::{Exchange, Known, REQUESTS_MIN, Service};
+use crate::requests::{REQUESTS_MIN, Request, Requests, Service, Traffic};
 use crate::selector::{Selector, Subject};
 use crate::summary::Waits;
 use crate::thread::{Birth, Step, Thread};
-use cpumax_limit::Limit;
-use cpumax_workload::bounds::{MAX_GROUPS, MAX_PATH_BYTES};
 use cpumax_workload::{
-    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec, Op,
-    Parts, Source, TaskIx, TaskSpec, Workload, as_name,
+    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, MachineSpec, Op, Parts,
+    Source, TaskIx, TaskSpec, Workload, as_name,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 mod affinity;
+mod groups;
 mod guessed;
 mod in_force;
 pub(crate) mod jobs;
@@ -28,7 +27,9 @@ mod program;
 mod sections;
 
 use affinity::Allowed;
-use program::How;
+use groups::Groups;
+use program::ProgramOptions;
+use sections::Section;
 
 /// Bytes kept of a thread's name, so that its id and number fit beside it.
 const MOST_COMM_BYTES: usize = 200;
@@ -80,7 +81,7 @@ pub enum Clock {
 }
 
 /// Parts of the workload, by index of the thread.
-struct Places {
+struct TaskMap {
     /// `None`: the thread is not in the workload.
     tasks: Vec<Option<TaskIx>>,
     groups: Vec<GroupIx>,
@@ -100,11 +101,11 @@ struct Places {
     silent: Vec<bool>,
 }
 
-impl Places {
+impl TaskMap {
     /// An empty workload; only parents are known.
-    fn of(recording: &Recording) -> Places {
+    fn of(recording: &Recording) -> TaskMap {
         let threads = recording.threads.len();
-        Places {
+        TaskMap {
             tasks: vec![None; threads],
             groups: vec![0; threads],
             messages: vec![None; threads],
@@ -154,86 +155,101 @@ impl Recording {
             .collect();
         let mut workload = self.empty_workload(selection);
         let allowed = Allowed::of(self, selection, &inside);
-        let mut places = Places::of(self);
+        let mut task_map = TaskMap::of(self);
         let mut groups = Groups::new(&mut workload);
         for (task, ix) in included.iter().enumerate() {
-            places.tasks[*ix] = Some(task as TaskIx);
-            places.groups[*ix] =
-                groups.of(self.place(*ix, &names, selection).as_deref().unwrap_or("/"));
+            task_map.tasks[*ix] = Some(task as TaskIx);
+            task_map.groups[*ix] =
+                groups.of(self.group_for(*ix, &names, selection).as_deref().unwrap_or("/"));
         }
         let plans: Vec<(usize, Vec<Plan>)> = included
             .iter()
-            .map(|ix| (*ix, self.plans(*ix, &names, selection, &places.tasks)))
+            .map(|ix| (*ix, self.plans(*ix, &names, selection, &task_map.tasks)))
             .collect();
-        let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
+        let told = selection.clients.or_else(|| self.told_clients(&names, selection, &inside));
         let mut known = self.known(&inside);
-        let asking = known.as_ref().map(|_| Asking::of(self, &inside)).unwrap_or_default();
-        let closed = match told {
-            Some(Clients { ask: Loop::Open, .. }) => None,
-            Some(Clients { number: Some(number), .. }) => Some((number, true)),
-            _ => asking.closed_clients().map(|number| (number, false)),
-        };
-        if let Some(Known::Recorded(exchange)) = &mut known {
-            exchange.spread(self, &asking, told);
+        let asking = known.as_ref().map(|_| SleepEvidence::of(self, &inside)).unwrap_or_default();
+        if let Some(Requests::Recorded(traffic)) = &mut known {
+            traffic.regroup(self, &asking, told);
         }
         if let Some(known) = &known {
-            known.pools(self, &inside).add(&mut places, &mut workload);
-            places.silent.clone_from(&inside);
+            known.pools(self, &inside).add(&mut task_map, &mut workload);
+            task_map.silent.clone_from(&inside);
         }
         for (ix, plans) in &plans {
-            let lossy = self.skips(*ix, &names, plans, (selection, inside[*ix]));
-            self.add_channels(*ix, &names[*ix], (plans, lossy), &mut places, &mut workload);
+            let lossy = self.skips_late_work(*ix, &names, plans, (selection, inside[*ix]));
+            self.add_channels(*ix, &names[*ix], (plans, lossy), &mut task_map, &mut workload);
         }
-        let served = known.map(|mut known| {
-            let (sections, served) = match &mut known {
-                Known::Recorded(exchange) => {
-                    (self.recorded_sections(exchange, &plans, &places), exchange.served(self))
-                }
-                Known::Guessed(guess) => self.guessed(guess, &places, closed),
-            };
-            let costs_ns = sections::costs_ns(&sections, &served);
-            let service = Service::of(&known, &served, &asking, told);
-            // Clients are a guess if they are on other machines, or if the recording does not tell
-            // interrupts from threads.
-            let is_guess = match &known {
-                Known::Recorded(_) => false,
-                Known::Guessed(guess) => !self.has_context || guess.is_remote(),
-            };
-            let sure = service.sure && (!is_guess || told.is_some());
-            let service = Service { sure, ..service };
-            (sections, Service { costs_ns, ..service }, served)
-        });
+        let served = known.map(|known| self.cut_sections(known, &plans, &task_map, &asking, told));
         if let Some((_, service, served)) = &served
             && service.clients == Loop::Open
             && evidence::shares_plan(served)
         {
-            self.share_inboxes(&mut places);
+            self.share_inboxes(&mut task_map);
         }
         for (ix, plans) in &plans {
             let until_ns = selection.until_ns.filter(|_| inside[*ix]);
             let plans = (&plans[..], until_ns);
             let (cpus, sets) = (workload.machine.cpus, &mut workload.cpu_sets);
             let cpus = self.affinity(&self.threads[*ix], inside[*ix], &allowed, cpus, sets);
-            let task = self.task(*ix, &names[*ix], plans, &places, cpus);
+            let task = self.task(*ix, &names[*ix], plans, &task_map, cpus);
             workload.tasks.push(task);
         }
         let service = served.map(|(sections, service, served)| {
             let open = service.clients == Loop::Open;
-            self.add_jobs(&served, open, sections, &places, &mut workload);
+            self.add_jobs(&served, open, sections, &task_map, &mut workload);
             service
         });
         (workload, service)
     }
 
+    /// Cuts the work for requests into sections. Returns these, the service, and its requests by
+    /// connection.
+    fn cut_sections(
+        &self,
+        mut known: Requests,
+        plans: &[(usize, Vec<Plan>)],
+        task_map: &TaskMap,
+        asking: &SleepEvidence,
+        told: Option<Clients>,
+    ) -> (Vec<Section>, Service, Vec<Vec<Request>>) {
+        let closed = match told {
+            Some(Clients { ask: Loop::Open, .. }) => None,
+            Some(Clients { number: Some(number), .. }) => Some((number, true)),
+            _ => asking.closed_clients().map(|number| (number, false)),
+        };
+        let (sections, served) = match &mut known {
+            Requests::Recorded(traffic) => {
+                (self.recorded_sections(traffic, plans, task_map), traffic.served(self))
+            }
+            Requests::Guessed(guess) => self.guessed(guess, task_map, closed),
+        };
+        let costs_ns = sections::costs_ns(&sections, &served);
+        let service = Service::of(&known, &served, asking, told);
+        // Clients are a guess if they are on other machines, or if the recording does not tell
+        // interrupts from threads.
+        let is_guess = match &known {
+            Requests::Recorded(_) => false,
+            Requests::Guessed(guess) => !self.has_context || guess.is_remote(),
+        };
+        let sure = service.sure && (!is_guess || told.is_some());
+        (sections, Service { sure, costs_ns, ..service }, served)
+    }
+
     /// How clients ask, as the selection says for a thread that asks the group or serves in it.
-    fn told(&self, names: &[String], selection: &Selection, inside: &[bool]) -> Option<Clients> {
+    fn told_clients(
+        &self,
+        names: &[String],
+        selection: &Selection,
+        inside: &[bool],
+    ) -> Option<Clients> {
         if selection.clocks.is_empty() {
             return None;
         }
         let asks = self.edges.iter().filter(|edge| inside[edge.wakee() as usize]);
         let threads: BTreeSet<u32> = asks.flat_map(|edge| [edge.waker, edge.wakee()]).collect();
         let clocks = || selection.clocks.iter().map(|(selector, _)| selector);
-        let of = |ix: u32| self.matches(ix as usize, names, clocks());
+        let of = |ix: u32| self.first_match(ix as usize, names, clocks());
         threads.into_iter().find_map(of).map(|at| match selection.clocks[at].1 {
             Clock::Absolute => Loop::Open.into(),
             Clock::Relative => Loop::Closed.into(),
@@ -241,14 +257,14 @@ impl Recording {
     }
 
     /// The requests of the group, recorded or guessed; `None` if there are none.
-    fn known(&self, inside: &[bool]) -> Option<Known> {
-        let exchange = Exchange::of(self, inside);
+    fn known(&self, inside: &[bool]) -> Option<Requests> {
+        let traffic = Traffic::of(self, inside);
         // A few recorded requests may be health checks, beside clients whose transfers are unknown.
-        let guess = || Guess::of(self, inside).map(Known::Guessed);
-        match exchange.requests_known() {
+        let guess = || Guess::of(self, inside).map(Requests::Guessed);
+        match traffic.requests_known() {
             0 => guess(),
-            few if few < REQUESTS_MIN => guess().or(Some(Known::Recorded(exchange))),
-            _ => Some(Known::Recorded(exchange)),
+            few if few < REQUESTS_MIN => guess().or(Some(Requests::Recorded(traffic))),
+            _ => Some(Requests::Recorded(traffic)),
         }
     }
 
@@ -261,7 +277,7 @@ impl Recording {
         };
         let inside = |ix| {
             self.is_included(ix)
-                && self.place(ix, names, selection).is_some_and(|path| is_in(&path, group))
+                && self.group_for(ix, names, selection).is_some_and(|path| is_in(&path, group))
         };
         (0..self.threads.len()).map(inside).collect()
     }
@@ -272,7 +288,7 @@ impl Recording {
     }
 
     /// Whether the thread leaves out work for which its clock finds it late.
-    fn skips(
+    fn skips_late_work(
         &self,
         ix: usize,
         names: &[String],
@@ -280,7 +296,7 @@ impl Recording {
         (selection, chosen): (&Selection, bool),
     ) -> bool {
         let periodic = || classify::is_periodic(&self.threads[ix], plans);
-        self.matches(ix, names, selection.skip_late.iter()).is_some()
+        self.first_match(ix, names, selection.skip_late.iter()).is_some()
             || selection.skip_periodic && chosen && periodic()
     }
 
@@ -368,13 +384,13 @@ impl Recording {
     }
 
     /// Path of the group into which the thread goes; `None`: the root.
-    fn place(&self, ix: usize, names: &[String], selection: &Selection) -> Option<String> {
+    fn group_for(&self, ix: usize, names: &[String], selection: &Selection) -> Option<String> {
         let thread = &self.threads[ix];
         if selection.limited.is_empty() {
             return self.group_path(thread).filter(|path| path.starts_with('/')).map(str::to_owned);
         }
         let group = if selection.group.is_empty() { "/limited" } else { &selection.group };
-        if self.matches(ix, names, selection.limited.iter()).is_some() {
+        if self.first_match(ix, names, selection.limited.iter()).is_some() {
             return Some(group.to_owned());
         }
         // These threads share the limit of the parent group.
@@ -384,7 +400,7 @@ impl Recording {
     }
 
     /// Index of the first selector that matches the thread.
-    fn matches<'s>(
+    fn first_match<'s>(
         &self,
         ix: usize,
         names: &[String],
@@ -450,7 +466,7 @@ impl Recording {
     ) -> Vec<Plan> {
         let thread = &self.threads[ix];
         let clocks = selection.clocks.iter().map(|(selector, _)| selector);
-        let clock = self.matches(ix, names, clocks).map(|at| selection.clocks[at].1);
+        let clock = self.first_match(ix, names, clocks).map(|at| selection.clocks[at].1);
         classify::plans(thread, self.is_kernel(thread), clock, |edge| {
             let edge = &self.edges[edge as usize];
             edge.is_used() && tasks[edge.waker as usize].is_some()
@@ -463,7 +479,7 @@ impl Recording {
         ix: usize,
         name: &str,
         (plans, lossy): (&[Plan], bool),
-        places: &mut Places,
+        task_map: &mut TaskMap,
         workload: &mut Parts,
     ) {
         let mut channel = |what: &str| {
@@ -475,11 +491,11 @@ impl Recording {
             workload.channels.len() as ChannelIx - 1
         };
         // A serving thread is driven by requests only.
-        if places.inboxes[ix].is_some() {
+        if task_map.inboxes[ix].is_some() {
             return;
         }
         if plans.contains(&Plan::Message) {
-            places.messages[ix] = Some(channel("to"));
+            task_map.messages[ix] = Some(channel("to"));
         }
         let waits = self.threads[ix].waits.iter().zip(plans);
         let times: Vec<u64> = waits
@@ -490,7 +506,7 @@ impl Recording {
             return;
         }
         let arrivals = channel("arrivals at");
-        places.arrivals[ix] = Some(arrivals);
+        task_map.arrivals[ix] = Some(arrivals);
         workload.sources.push(Source {
             name: format!("clock of {name}"),
             channel: arrivals,
@@ -507,30 +523,30 @@ impl Recording {
         ix: usize,
         name: &str,
         (plans, until_ns): (&[Plan], Option<u64>),
-        places: &Places,
+        task_map: &TaskMap,
         cpus: Affinity,
     ) -> TaskSpec {
         let thread = &self.threads[ix];
         let kernel = self.is_kernel(thread);
-        let inbox = places.inboxes[ix];
-        let parent = places.parents[ix].map(|parent| parent as usize).filter(|_| inbox.is_none());
+        let inbox = task_map.inboxes[ix];
+        let parent = task_map.parents[ix].map(|parent| parent as usize).filter(|_| inbox.is_none());
         let start_ns = match thread.birth {
             _ if parent.is_some() || inbox.is_some() => 0,
             Birth::Present { at_ns } | Birth::Forked { at_ns, .. } => at_ns,
         };
-        let moved = parent.is_some_and(|parent| places.groups[parent] != places.groups[ix]);
+        let moved = parent.is_some_and(|parent| task_map.groups[parent] != task_map.groups[ix]);
         let prio = thread.main_prio();
         let class = match prio {
             ..100 => Class::Rt,
             _ if kernel => Class::Kthread,
             _ => Class::Fair,
         };
-        let how = How { kernel, moved, marks: !places.silent[ix], until_ns };
+        let options = ProgramOptions { kernel, moved, marks: !task_map.silent[ix], until_ns };
         TaskSpec {
             name: name.to_owned(),
             label: None,
             count: u32::from(parent.is_none()),
-            group: places.groups[ix],
+            group: task_map.groups[ix],
             class,
             nice: prio.saturating_sub(120).clamp(-20, 19) as i8,
             cpus,
@@ -544,57 +560,17 @@ impl Recording {
                     Op::LoopEnd { start: 0 },
                 ]
                 .into(),
-                None => self.program(ix, how, plans, places).into(),
+                None => self.program(ix, options, plans, task_map).into(),
             },
         }
     }
 
     /// The channel to which a wakeup must send in the workload; `None` if it needs no message.
-    fn is_message(&self, edge: u32, plans_to: &Places) -> Option<ChannelIx> {
+    fn is_message(&self, edge: u32, plans_to: &TaskMap) -> Option<ChannelIx> {
         let edge = &self.edges[edge as usize];
         if !edge.is_used() {
             return None;
         }
         plans_to.messages[edge.wakee() as usize]
     }
-}
-
-/// Creates groups on demand, parents first.
-struct Groups<'a> {
-    workload: &'a mut Parts,
-    by_path: BTreeMap<String, GroupIx>,
-}
-
-impl<'a> Groups<'a> {
-    fn new(workload: &'a mut Parts) -> Self {
-        workload.groups.push(group("/".to_owned(), None));
-        Groups { workload, by_path: BTreeMap::from([("/".to_owned(), 0)]) }
-    }
-
-    fn of(&mut self, path: &str) -> GroupIx {
-        let groups = &mut self.workload.groups;
-        if groups.len() as u64 > MAX_GROUPS || path.len() as u64 > MAX_PATH_BYTES {
-            // No workload may have such a group: it is refused even without the groups above.
-            return *self.by_path.entry(path.to_owned()).or_insert_with(|| {
-                groups.push(group(path.to_owned(), Some(0)));
-                groups.len() as GroupIx - 1
-            });
-        }
-        let mut at = String::new();
-        let mut parent = 0;
-        for part in path.split('/').filter(|part| !part.is_empty()) {
-            at.push('/');
-            at.push_str(part);
-            let groups = &mut self.workload.groups;
-            parent = *self.by_path.entry(at.clone()).or_insert_with(|| {
-                groups.push(group(at.clone(), Some(parent)));
-                groups.len() as GroupIx - 1
-            });
-        }
-        parent
-    }
-}
-
-fn group(path: String, parent: Option<GroupIx>) -> GroupSpec {
-    GroupSpec { path, parent, limit: Limit::UNLIMITED, weight: 100, v1: false }
 }

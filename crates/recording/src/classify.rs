@@ -15,7 +15,7 @@
 //! that waits for no answers is judged by its system call.
 
 use crate::build::Clock;
-use crate::event::Left;
+use crate::event::PrevState;
 use crate::syscalls::Hint;
 use crate::thread::{Cause, Interrupt, Thread, Wait};
 use cpumax_outcome::median;
@@ -32,7 +32,7 @@ pub(crate) enum Plan {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Guess {
+enum WaitGuess {
     Sure(Plan),
     /// A timer; the regularity of all such waits decides, else this.
     Timer(Plan),
@@ -62,12 +62,12 @@ pub(crate) fn plans(
     clock: Option<Clock>,
     mut is_included: impl FnMut(u32) -> bool,
 ) -> Vec<Plan> {
-    let guesses: Vec<Guess> = thread
+    let guesses: Vec<WaitGuess> = thread
         .waits
         .iter()
         .map(|wait| match wait.cause {
-            Cause::Thread { edge } if is_included(edge) => Guess::Sure(Plan::Message),
-            Cause::Thread { .. } | Cause::Unseen => Guess::Sure(Plan::Arrival),
+            Cause::Thread { edge } if is_included(edge) => WaitGuess::Sure(Plan::Message),
+            Cause::Thread { .. } | Cause::Unseen => WaitGuess::Sure(Plan::Arrival),
             Cause::Interrupt(interrupt) => of_interrupt(wait, interrupt, kernel),
         })
         .collect();
@@ -75,47 +75,47 @@ pub(crate) fn plans(
         .waits
         .iter()
         .zip(&guesses)
-        .filter_map(|(wait, guess)| matches!(guess, Guess::Timer(_)).then_some(wait))
+        .filter_map(|(wait, guess)| matches!(guess, WaitGuess::Timer(_)).then_some(wait))
         .collect();
     let told = match clock {
         Some(Clock::Absolute) => Some(Plan::Arrival),
         Some(Clock::Relative) => Some(Plan::Sleep),
         None => regularity(&timers).or_else(|| dependence(&timers, asks_between(&guesses))),
     };
-    let plan = |guess: &Guess| match *guess {
-        Guess::Sure(plan) => plan,
-        Guess::Timer(plan) => told.unwrap_or(plan),
+    let plan = |guess: &WaitGuess| match *guess {
+        WaitGuess::Sure(plan) => plan,
+        WaitGuess::Timer(plan) => told.unwrap_or(plan),
     };
     guesses.iter().map(plan).collect()
 }
 
-fn of_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> Guess {
-    if wait.left == Left::Blocked {
-        return Guess::Sure(Plan::Sleep);
+fn of_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> WaitGuess {
+    if wait.left == PrevState::Blocked {
+        return WaitGuess::Sure(Plan::Sleep);
     }
     let soft_timer =
         matches!(interrupt, Interrupt::Soft { vector: TIMER_SOFTIRQ | HRTIMER_SOFTIRQ });
     let may_be_timer = soft_timer || matches!(interrupt, Interrupt::Timer | Interrupt::Unknown);
     if kernel {
         let sleep = soft_timer || interrupt == Interrupt::Timer;
-        return Guess::Sure(if sleep { Plan::Sleep } else { Plan::Arrival });
+        return WaitGuess::Sure(if sleep { Plan::Sleep } else { Plan::Arrival });
     }
     if interrupt == (Interrupt::Soft { vector: BLOCK_SOFTIRQ }) {
-        return Guess::Sure(Plan::Sleep);
+        return WaitGuess::Sure(Plan::Sleep);
     }
     match wait.hint {
-        Some(Hint::Relative) => Guess::Timer(Plan::Sleep),
-        Some(Hint::Absolute) => Guess::Timer(Plan::Arrival),
-        _ if !may_be_timer => Guess::Sure(Plan::Arrival),
-        Some(Hint::Event) => Guess::Sure(Plan::Arrival),
+        Some(Hint::Relative) => WaitGuess::Timer(Plan::Sleep),
+        Some(Hint::Absolute) => WaitGuess::Timer(Plan::Arrival),
+        _ if !may_be_timer => WaitGuess::Sure(Plan::Arrival),
+        Some(Hint::Event) => WaitGuess::Sure(Plan::Arrival),
         Some(Hint::TimeoutMs(ms)) => {
             let timeout_ns = u64::from(ms.unsigned_abs()) * 1_000_000;
             let waited_ns = wait.end_ns - wait.start_ns;
             let timed_out = waited_ns + TIMEOUT_SLACK_NS >= timeout_ns;
-            if timed_out { Guess::Timer(Plan::Sleep) } else { Guess::Sure(Plan::Arrival) }
+            if timed_out { WaitGuess::Timer(Plan::Sleep) } else { WaitGuess::Sure(Plan::Arrival) }
         }
-        Some(Hint::TimeoutUnknown) => Guess::Timer(Plan::Sleep),
-        Some(Hint::Other) | None => Guess::Timer(Plan::Arrival),
+        Some(Hint::TimeoutUnknown) => WaitGuess::Timer(Plan::Sleep),
+        Some(Hint::Other) | None => WaitGuess::Timer(Plan::Arrival),
     }
 }
 
@@ -158,11 +158,11 @@ pub(crate) fn is_periodic(thread: &Thread, plans: &[Plan]) -> bool {
 }
 
 /// Whether most of its timer waits come directly after a wait for another thread.
-fn asks_between(guesses: &[Guess]) -> bool {
-    let is_timer = |guess: &Guess| matches!(guess, Guess::Timer(_));
+fn asks_between(guesses: &[WaitGuess]) -> bool {
+    let is_timer = |guess: &WaitGuess| matches!(guess, WaitGuess::Timer(_));
     let timers = guesses.iter().filter(|guess| is_timer(guess)).count();
     let after_answer =
-        |pair: &&[Guess]| pair[0] == Guess::Sure(Plan::Message) && is_timer(&pair[1]);
+        |pair: &&[WaitGuess]| pair[0] == WaitGuess::Sure(Plan::Message) && is_timer(&pair[1]);
     guesses.windows(2).filter(after_answer).count() * 2 > timers
 }
 
@@ -217,7 +217,7 @@ fn variation_ns(values: &[u64], multiples: bool) -> u64 {
 mod tests {
     use super::{Plan, plans};
     use crate::build::Clock;
-    use crate::event::Left;
+    use crate::event::PrevState;
     use crate::syscalls::Hint;
     use crate::thread::{Cause, Interrupt, Thread, Wait};
 
@@ -230,7 +230,7 @@ mod tests {
             .map(|(start_ns, end_ns)| Wait {
                 start_ns,
                 end_ns,
-                left: Left::Sleeping,
+                left: PrevState::Sleeping,
                 cause: Cause::Interrupt(Interrupt::Timer),
                 hint,
             })
@@ -299,7 +299,7 @@ mod tests {
             let wait = |start_ns, end_ns, cause| Wait {
                 start_ns,
                 end_ns,
-                left: Left::Sleeping,
+                left: PrevState::Sleeping,
                 cause,
                 hint: None,
             };
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn devices_take_their_time_and_the_network_comes_when_it_comes() {
         let mut disk = thread([(0, MS)], None);
-        disk.waits[0].left = Left::Blocked;
+        disk.waits[0].left = PrevState::Blocked;
         disk.waits[0].cause = Cause::Interrupt(Interrupt::Device);
         assert_eq!(first(&disk, None), Plan::Sleep);
         let mut net = thread([(0, MS)], Some(Hint::TimeoutMs(1)));

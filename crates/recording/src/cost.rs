@@ -8,7 +8,7 @@
 //! taken. A recording that has measured values keeps those.
 
 use crate::defects::Defect;
-use crate::event::{Enough, Event, Kind, Machine, Note, Sink};
+use crate::event::{Event, Kind, Machine, Note, Sink, Stop};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +39,7 @@ const MEASURED_MOST_NS: u64 = 100_000;
 
 /// Kind of an event, as far as its cost differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sort {
+enum EventKind {
     Enter,
     Exit,
     Other,
@@ -50,7 +50,7 @@ enum Sort {
 pub(crate) struct Probe {
     events: u64,
     /// Thread, time and kind of the last event, by CPU.
-    last: Vec<Option<(i32, u64, Sort)>>,
+    last: Vec<Option<(i32, u64, EventKind)>>,
     /// Times from an event to the next of the same thread on the same CPU, by kinds of both, ns.
     gaps_ns: [[Vec<u64>; 3]; 3],
     /// Whether all times so far are whole microseconds.
@@ -115,16 +115,16 @@ impl Sink for Probe {
     }
 
     /// Refuses events once enough are examined.
-    fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {
+    fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
         self.events += 1;
         if self.events > EVENTS || self.measured.is_some() {
-            return Err(Enough::Seen);
+            return Err(Stop::SeenEnough);
         }
         self.coarse &= event.time_ns.is_multiple_of(1000);
-        let sort = match event.kind {
-            Kind::SysEnter { .. } => Sort::Enter,
-            Kind::SysExit { .. } => Sort::Exit,
-            _ => Sort::Other,
+        let kind_of = match event.kind {
+            Kind::SysEnter { .. } => EventKind::Enter,
+            Kind::SysExit { .. } => EventKind::Exit,
+            _ => EventKind::Other,
         };
         if event.cpu >= crate::timeline::CPUS_MAX {
             return Ok(());
@@ -138,9 +138,9 @@ impl Sink for Probe {
             && tid > 0
             && event.time_ns > then_ns
         {
-            self.gaps_ns[before as usize][sort as usize].push(event.time_ns - then_ns);
+            self.gaps_ns[before as usize][kind_of as usize].push(event.time_ns - then_ns);
         }
-        self.last[cpu] = Some((event.tid, event.time_ns, sort));
+        self.last[cpu] = Some((event.tid, event.time_ns, kind_of));
         Ok(())
     }
 

@@ -65,7 +65,7 @@ impl Defects {
         *self == Defects::default()
     }
 
-    pub(crate) fn lost(&mut self, events: u64, by_the_kernel: bool) {
+    pub(crate) fn add_lost(&mut self, events: u64, by_the_kernel: bool) {
         let sum = &mut self.lost[usize::from(by_the_kernel)];
         *sum = sum.saturating_add(events);
         self.lost_events = self.lost[0].max(self.lost[1]);

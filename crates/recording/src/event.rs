@@ -27,7 +27,7 @@ pub(crate) struct Event<'a> {
 
 impl Event<'_> {
     /// An event without a thread: only its time and CPU are known.
-    pub fn of_nobody(time_ns: u64, cpu: u32) -> Self {
+    pub fn without_thread(time_ns: u64, cpu: u32) -> Self {
         Event {
             time_ns,
             cpu,
@@ -50,7 +50,7 @@ pub(crate) struct Context {
 
 /// A thread as a scheduler tracepoint names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Named<'a> {
+pub(crate) struct ThreadRef<'a> {
     pub tid: i32,
     pub comm: &'a str,
     /// Kernel priority: below 100 real-time, 120 is nice 0.
@@ -59,7 +59,7 @@ pub(crate) struct Named<'a> {
 
 /// Why a thread left the CPU: `prev_state` of `sched_switch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Left {
+pub(crate) enum PrevState {
     /// Preempted, yielding or throttled: it can run on.
     Runnable,
     /// Interruptible sleep.
@@ -80,14 +80,14 @@ pub(crate) const MSG_PEEK: i64 = 2;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind<'a> {
     Switch {
-        prev: Named<'a>,
-        left: Left,
-        next: Named<'a>,
+        prev: ThreadRef<'a>,
+        left: PrevState,
+        next: ThreadRef<'a>,
     },
     /// `sched_waking`, or `sched_wakeup` in files that have no other.
-    Waking(Named<'a>),
+    Waking(ThreadRef<'a>),
     /// The first wakeup of a new thread.
-    WakeupNew(Named<'a>),
+    WakeupNew(ThreadRef<'a>),
     /// `sched_process_fork`.
     Fork {
         child: i32,
@@ -187,20 +187,20 @@ pub(crate) trait Sink {
     fn machine(&mut self, machine: Machine);
     /// The reader holds up to so many bytes to put events in order.
     fn reader_holds(&mut self, _bytes: u64) {}
-    fn event(&mut self, event: &Event<'_>) -> Result<(), Enough>;
+    fn event(&mut self, event: &Event<'_>) -> Result<(), Stop>;
     fn note(&mut self, note: &Note<'_>);
     fn defect(&mut self, defect: crate::Defect);
 }
 
 /// Why a sink takes no further events.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Enough {
+pub(crate) enum Stop {
     /// Too many events are earlier than the one before them.
-    Backwards { backwards: u64, events: u64, by_at_most_ns: u64 },
+    Misordered { backwards: u64, events: u64, by_at_most_ns: u64 },
     /// More threads did something than are read.
-    Threads { most: usize },
+    TooManyThreads { most: usize },
     /// The bound of memory is reached; the numbers are those kept so far.
-    Kept { events: u64, threads: u64, steps: u64, waits: u64, ios: u64 },
+    TooMuchToKeep { events: u64, threads: u64, steps: u64, waits: u64, ios: u64 },
     /// The sink needs no more events.
-    Seen,
+    SeenEnough,
 }

@@ -120,7 +120,7 @@ const NETWORK_PERCENT: u64 = 20;
 const NAMED_MOST: usize = 3;
 
 /// Whether `part` is more than `percent` of `all`.
-fn beyond(part: u64, percent: u64, all: u64) -> bool {
+fn exceeds(part: u64, percent: u64, all: u64) -> bool {
     u128::from(part) * 100 > u128::from(all) * u128::from(percent)
 }
 
@@ -142,7 +142,7 @@ fn sum(values: impl Iterator<Item = u64>) -> u64 {
 struct Gaps(Vec<Gap>);
 
 impl Gaps {
-    fn tell(&mut self, kind: GapKind, doubtful: bool, told: String) {
+    fn add(&mut self, kind: GapKind, doubtful: bool, told: String) {
         self.0.push(Gap { kind, doubtful, told });
     }
 }
@@ -160,39 +160,39 @@ impl Recording {
         let inside = self.inside(&self.names(), selection);
         let mut gaps = Gaps(self.gaps_among(&inside, service));
         if service.is_none() {
-            self.network_clients(&inside, &mut gaps);
+            self.add_network_clients(&inside, &mut gaps);
         }
         gaps.0
     }
 
     fn gaps_among(&self, inside: &[bool], service: Option<&Service>) -> Vec<Gap> {
         let mut gaps = Gaps::default();
-        self.missing_cpus(&mut gaps);
-        self.missing_threads(&mut gaps);
-        self.missing_time(&mut gaps);
-        self.missing_events(&mut gaps);
+        self.add_missing_cpus(&mut gaps);
+        self.add_filtered_threads(&mut gaps);
+        self.add_silences(&mut gaps);
+        self.add_lost_events(&mut gaps);
         let chosen: Vec<&Thread> = (0..self.threads.len())
             .filter(|ix| inside[*ix] && self.is_included(*ix))
             .map(|ix| &self.threads[ix])
             .collect();
-        missing_waits(&chosen, &mut gaps);
-        self.wrong_charges(&mut gaps);
-        self.guessed_cost(&chosen, &mut gaps);
-        self.missing_context(service, &mut gaps);
-        self.real_time(&chosen, &mut gaps);
+        add_unknown_waits(&chosen, &mut gaps);
+        self.add_wrong_charges(&mut gaps);
+        self.add_guessed_cost(&chosen, &mut gaps);
+        self.add_missing_context(service, &mut gaps);
+        self.add_real_time(&chosen, &mut gaps);
         gaps.0
     }
 
     /// Adds CPUs without events, and threads that must have run there.
-    fn missing_cpus(&self, gaps: &mut Gaps) {
+    fn add_missing_cpus(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         let online = self.machine.cpus.unwrap_or(0);
         let seen = self.cpus_seen.len() as u32;
         let (unseen, runs) = (online.saturating_sub(seen), signs.unseen_runs + signs.never_ran);
         let often =
-            signs.unseen_runs > RUNS_FEW && beyond(signs.unseen_runs, RUNS_PERCENT, signs.wakeups);
+            signs.unseen_runs > RUNS_FEW && exceeds(signs.unseen_runs, RUNS_PERCENT, signs.wakeups);
         if unseen > 0 && self.machine.about.is_none() {
-            let chosen = self.recorded_with(&["-C", "--cpu"]);
+            let chosen = self.perf_option(&["-C", "--cpu"]);
             let why = match &chosen {
                 Some(words) => format!(" (perf was told `{words}`)"),
                 None if runs > 0 => String::new(),
@@ -206,21 +206,21 @@ impl Recording {
                 "Of {online} CPUs {seen} have events: the others are not recorded{why}{ran}. What \
                  ran there is not told."
             );
-            gaps.tell(GapKind::Cpus, chosen.is_some() || runs > 0, told);
+            gaps.add(GapKind::Cpus, chosen.is_some() || runs > 0, told);
         } else if often {
             let told = format!(
                 "{} of {} wakeups are of threads that had been woken before and were not seen to \
                  run since: they ran on CPUs, or at times, that are not recorded.",
                 signs.unseen_runs, signs.wakeups
             );
-            gaps.tell(GapKind::Runs, true, told);
+            gaps.add(GapKind::Runs, true, told);
         }
     }
 
     /// Adds events that were filtered by thread.
-    fn missing_threads(&self, gaps: &mut Gaps) {
+    fn add_filtered_threads(&self, gaps: &mut Gaps) {
         const FILTERS: [&str; 7] = ["--filter", "-p", "--pid", "-t", "--tid", "-u", "--uid"];
-        let words = self.recorded_with(&FILTERS);
+        let words = self.perf_option(&FILTERS);
         let only = self.signs.only.map(|ix| self.names().swap_remove(ix as usize));
         let how = match (words, only) {
             (Some(words), _) => format!("perf was told `{words}`"),
@@ -231,12 +231,12 @@ impl Recording {
             "Events of some threads only were recorded ({how}): CPU time and waits of the others \
              are not known, nor how busy the CPUs were."
         );
-        gaps.tell(GapKind::Threads, true, told);
+        gaps.add(GapKind::Threads, true, told);
     }
 
     /// The first option of perf's own command among `options`, with its value; options of the
     /// recorded command do not count.
-    fn recorded_with(&self, options: &[&str]) -> Option<String> {
+    fn perf_option(&self, options: &[&str]) -> Option<String> {
         let command = self.machine.command.as_deref().filter(|_| self.machine.about.is_none())?;
         let words: Vec<&str> =
             command.split_whitespace().take_while(|word| *word != "--").collect();
@@ -259,7 +259,7 @@ impl Recording {
     }
 
     /// Adds intervals without events, and an end that was cut off.
-    fn missing_time(&self, gaps: &mut Gaps) {
+    fn add_silences(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         if signs.silences > 0 {
             let left_ns = signs.silence_ns.saturating_sub(signs.cut_ns);
@@ -275,19 +275,19 @@ impl Recording {
                 if signs.silences == 1 { "" } else { "es" },
                 seconds(signs.silence_ns)
             );
-            let doubtful = signs.cut_ns == 0 && beyond(left_ns, SILENCE_PERCENT, self.span_ns());
-            gaps.tell(GapKind::Silence, doubtful, told);
+            let doubtful = signs.cut_ns == 0 && exceeds(left_ns, SILENCE_PERCENT, self.span_ns());
+            gaps.add(GapKind::Silence, doubtful, told);
         }
         let is_unfinished = self.machine.about.is_some() && self.machine.ended.is_none();
         if is_unfinished || self.defects.cut_at_the_end > 0 {
             let told = "The recording was cut off: what came after its last event, and what was \
                         lost of it, is not known.";
-            gaps.tell(GapKind::Cut, false, told.to_owned());
+            gaps.add(GapKind::Cut, false, told.to_owned());
         }
     }
 
     /// Adds lost, overwritten and unreadable events.
-    fn missing_events(&self, gaps: &mut Gaps) {
+    fn add_lost_events(&self, gaps: &mut Gaps) {
         let defects = &self.defects;
         let ended = self.machine.ended.as_deref();
         let told_lost = ended.map_or(0, |ended| sum(ended.lost.values().copied()));
@@ -301,9 +301,9 @@ impl Recording {
                  missing.",
                 percent(lost, all)
             );
-            let much = beyond(lost, LOST_PERCENT, all)
-                || beyond(self.signs.lost_ns, LOST_PERCENT, cpus_ns);
-            gaps.tell(GapKind::Lost, much, told);
+            let much = exceeds(lost, LOST_PERCENT, all)
+                || exceeds(self.signs.lost_ns, LOST_PERCENT, cpus_ns);
+            gaps.add(GapKind::Lost, much, told);
         }
         if defects.overwritten_events > 0 || defects.left_out_ns > 0 {
             let told = format!(
@@ -311,66 +311,66 @@ impl Recording {
                  not every CPU has events there.",
                 seconds(defects.left_out_ns)
             );
-            gaps.tell(GapKind::Overwritten, false, told);
+            gaps.add(GapKind::Overwritten, false, told);
         }
         let (missing, all) = (defects.mismatched_switches, self.signs.switches);
-        if missing > SWITCHES_FEW && beyond(missing, SWITCHES_PERCENT, all) {
+        if missing > SWITCHES_FEW && exceeds(missing, SWITCHES_PERCENT, all) {
             let told = format!(
                 "{missing} thread switches are missing beside {all} that are there: CPUs go on \
                  with other threads than those that got on them."
             );
-            gaps.tell(GapKind::Switches, true, told);
+            gaps.add(GapKind::Switches, true, told);
         }
     }
 
     /// Adds missing and impossible charges of CPU time, and CPU time taken by interrupts or the
     /// host.
-    fn wrong_charges(&self, gaps: &mut Gaps) {
+    fn add_wrong_charges(&self, gaps: &mut Gaps) {
         if !self.has_runtime {
             let told = "No CPU time was recorded as the kernel charged it (sched_stat_runtime): \
                         interrupts and time taken by the host count as the threads' own.";
-            return gaps.tell(GapKind::Charges, false, told.to_owned());
+            return gaps.add(GapKind::Charges, false, told.to_owned());
         }
         let wall_ns = sum(self.threads.iter().map(|thread| thread.wall_ns));
         let more = |thread: &Thread| thread.charged_ns.saturating_sub(thread.wall_ns);
         let more_ns = sum(self.threads.iter().map(more));
-        if more_ns > CHARGES_LEAST_NS && beyond(more_ns, CHARGES_PERCENT, wall_ns) {
+        if more_ns > CHARGES_LEAST_NS && exceeds(more_ns, CHARGES_PERCENT, wall_ns) {
             let told = format!(
                 "Threads were charged {} % more CPU time than they were on a CPU: an event is \
                  there twice, or its numbers are of something else.",
                 percent(more_ns, wall_ns)
             );
-            gaps.tell(GapKind::ImpossibleCharges, true, told);
+            gaps.add(GapKind::ImpossibleCharges, true, told);
         }
         let spent = |thread: &Thread| thread.runtime_ns.saturating_add(thread.cost_ns);
         let charged_ns = sum(self.threads.iter().map(spent));
         let taken_ns = wall_ns.saturating_sub(charged_ns);
-        if beyond(taken_ns, STOLEN_PERCENT, wall_ns) {
+        if exceeds(taken_ns, STOLEN_PERCENT, wall_ns) {
             let told = format!(
                 "{} % of the time that threads were on a CPU was not theirs: interrupts or the \
                  host took it. CPU times leave it out, latencies do not.",
                 percent(taken_ns, wall_ns)
             );
-            gaps.tell(GapKind::Stolen, false, told);
+            gaps.add(GapKind::Stolen, false, told);
         }
     }
 
     /// Adds the estimated cost of recording.
-    fn guessed_cost(&self, chosen: &[&Thread], gaps: &mut Gaps) {
+    fn add_guessed_cost(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let cost_ns = sum(chosen.iter().map(|thread| thread.cost_ns));
         let all_ns = sum(chosen.iter().map(|thread| thread.runtime_ns)).saturating_add(cost_ns);
-        if self.is_cost_guessed && beyond(cost_ns, COST_TOLD_PERCENT, all_ns) {
+        if self.is_cost_guessed && exceeds(cost_ns, COST_TOLD_PERCENT, all_ns) {
             let told = format!(
                 "{} % of the CPU time is taken to have gone into recording events, and taken off: \
                  that is guessed from how close events are to each other. --event-cost and \
                  --syscall-cost say it.",
                 percent(cost_ns, all_ns)
             );
-            gaps.tell(GapKind::EventCost, beyond(cost_ns, COST_PERCENT, all_ns), told);
+            gaps.add(GapKind::EventCost, exceeds(cost_ns, COST_PERCENT, all_ns), told);
         }
     }
 
-    fn missing_context(&self, service: Option<&Service>, gaps: &mut Gaps) {
+    fn add_missing_context(&self, service: Option<&Service>, gaps: &mut Gaps) {
         if self.has_context {
             return;
         }
@@ -378,15 +378,15 @@ impl Recording {
                     while a thread runs looks like that thread's doing, so that who asks whom is a \
                     guess.";
         let inferred = service.is_some_and(|service| !service.recorded);
-        gaps.tell(GapKind::Context, inferred, told.to_owned());
+        gaps.add(GapKind::Context, inferred, told.to_owned());
     }
 
     /// Adds threads that cpu.max does not hold.
-    fn real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
+    fn add_real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let ordinary: Vec<&&Thread> = chosen.iter().filter(|t| !self.is_kernel(t)).collect();
         let all_ns = sum(ordinary.iter().map(|thread| thread.runtime_ns));
         let real_time_ns = sum(ordinary.iter().map(|thread| thread.real_time_ns()));
-        if !beyond(real_time_ns, REAL_TIME_PERCENT, all_ns) {
+        if !exceeds(real_time_ns, REAL_TIME_PERCENT, all_ns) {
             return;
         }
         let of_it = ordinary.iter().filter(|t| t.real_time_ns() > t.runtime_ns / 2);
@@ -401,34 +401,34 @@ impl Recording {
             "{} % of the CPU time is of real-time threads{who}: cpu.max does not hold them.",
             percent(real_time_ns, all_ns)
         );
-        let nothing_else = beyond(real_time_ns, NOTHING_ELSE_PERCENT, all_ns);
-        gaps.tell(GapKind::RealTime, nothing_else, told);
+        let nothing_else = exceeds(real_time_ns, NOTHING_ELSE_PERCENT, all_ns);
+        gaps.add(GapKind::RealTime, nothing_else, told);
     }
 
     /// Adds clients on other machines, of which only the wakeups are seen.
-    fn network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
+    fn add_network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| **inside);
         let (asked, waits) = chosen.fold((0, 0), |(asked, waits), (thread, _)| {
             (asked + thread.network_waits() as u64, waits + thread.waits.len() as u64)
         });
-        if beyond(asked, NETWORK_PERCENT, waits) {
+        if exceeds(asked, NETWORK_PERCENT, waits) {
             let told = format!(
                 "Data from the network ended {asked} of {waits} waits: clients are on other \
                  machines, and how they ask is not known. A limit that stops the service shows \
                  what it does only if they do not wait for answers."
             );
-            gaps.tell(GapKind::Clients, false, told);
+            gaps.add(GapKind::Clients, false, told);
         }
     }
 }
 
-fn missing_waits(chosen: &[&Thread], gaps: &mut Gaps) {
+fn add_unknown_waits(chosen: &[&Thread], gaps: &mut Gaps) {
     let waits = chosen.iter().fold(Waits::default(), |sum, thread| sum.with(thread));
     if !waits.are_known() {
         let told = format!(
             "Of {} of {} waits it is not known when they ended: no latency can be told from them.",
             waits.unknown, waits.all
         );
-        gaps.tell(GapKind::Waits, true, told);
+        gaps.add(GapKind::Waits, true, told);
     }
 }

@@ -80,9 +80,9 @@ impl<F: Read + Seek> Source<F> {
     }
 
     /// The whole file, unpacked.
-    pub fn held(&mut self, name: &str) -> Result<Vec<u8>, Error> {
+    pub fn read_into_memory(&mut self, name: &str) -> Result<Vec<u8>, Error> {
         let file = self.open().map_err(|e| io_error(name, e))?;
-        hold(name, file)
+        read_into_memory(name, file)
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn from_pipe<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn B
 }
 
 /// Reads a whole file into memory, or refuses it beyond [`HELD_MAX_BYTES`].
-pub(crate) fn hold(name: &str, file: impl Read) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_into_memory(name: &str, file: impl Read) -> Result<Vec<u8>, Error> {
     let mut held = Vec::new();
     let read = file.take(HELD_MAX_BYTES + 1).read_to_end(&mut held);
     if read.map_err(|e| io_error(name, e))? as u64 <= HELD_MAX_BYTES {
@@ -145,7 +145,7 @@ impl Packing {
 
 impl Form {
     /// Whether the reader of the form seeks, so that the file must not be compressed as a whole.
-    pub(crate) fn is_read_here_and_there(self) -> bool {
+    pub(crate) fn needs_seeking(self) -> bool {
         match self {
             Form::Text | Form::Perfetto | Form::Wprof => false,
             Form::PerfData | Form::TraceDat => true,
@@ -164,7 +164,7 @@ impl Form {
         if is_wprof(start) {
             return Ok(Form::Wprof);
         }
-        if let Some(what) = unreadable(start) {
+        if let Some(what) = unread_kind(start) {
             return Err(not_a_recording(name, what));
         }
         if is_perfetto(start) {
@@ -190,7 +190,7 @@ fn atrace_at(start: &[u8]) -> Option<usize> {
 }
 
 /// The kind of a file that is not read, and how to get one that is.
-fn unreadable(start: &[u8]) -> Option<&'static str> {
+fn unread_kind(start: &[u8]) -> Option<&'static str> {
     Some(match start {
         [] => "it is empty",
         [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E', ..]

@@ -43,7 +43,7 @@ pub use defects::Defects;
 pub use error::Error;
 pub use gaps::{Gap, GapKind};
 pub use input::Form;
-pub use load::{Demand, Load, Use, Window};
+pub use load::{Demand, Load, Usage, Window};
 pub use recording::{Options, Recording};
 pub use requests::evidence::{Clients, Evidence, Loop};
 pub use requests::{Request, Service};
@@ -54,13 +54,13 @@ pub use thread::unnumbered;
 use defects::Defect;
 
 /// The error of a reader whose sink takes no further events.
-fn refused(name: &str, enough: event::Enough) -> Error {
+fn refused(name: &str, stop: event::Stop) -> Error {
     let name = name.to_owned();
-    match enough {
-        event::Enough::Backwards { backwards, events, by_at_most_ns } => {
+    match stop {
+        event::Stop::Misordered { backwards, events, by_at_most_ns } => {
             Error::Misordered { name, backwards, events, by_at_most_ns }
         }
-        event::Enough::Kept { events, threads, steps, waits, ios } => Error::Unsupported {
+        event::Stop::TooMuchToKeep { events, threads, steps, waits, ios } => Error::Unsupported {
             name,
             what: format!(
                 "its first {events} events are all that can be kept: {steps} steps, {waits} waits \
@@ -68,14 +68,14 @@ fn refused(name: &str, enough: event::Enough) -> Error {
                  is needed, or feed a part of it: `perf script -i FILE --time FROM,TO`"
             ),
         },
-        event::Enough::Threads { most } => Error::Unsupported {
+        event::Stop::TooManyThreads { most } => Error::Unsupported {
             name,
             what: format!(
                 "more than {most} threads did something, and at most so many are read; record for \
                  a shorter time"
             ),
         },
-        event::Enough::Seen => {
+        event::Stop::SeenEnough => {
             Error::Unsupported { name, what: "more than its first events".to_owned() }
         }
     }

@@ -49,7 +49,7 @@ struct Burst {
 
 /// Sums of a load within a window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Use {
+pub struct Usage {
     /// CPU time, ns.
     pub cpu_ns: u64,
     /// Further CPU time, which recording took, ns.
@@ -143,7 +143,8 @@ impl Load {
     pub fn window(&self) -> Window {
         let whole = Window { from_ns: 0, until_ns: self.span_ns };
         let step_ns = self.span_ns / STEPS;
-        let Some((first, last)) = (if step_ns > 0 { self.core(step_ns) } else { None }) else {
+        let Some((first, last)) = (if step_ns > 0 { self.core_steps(step_ns) } else { None })
+        else {
             return whole;
         };
         let islands = self.islands();
@@ -174,8 +175,8 @@ impl Load {
     }
 
     /// Sums within a window. A burst across an edge counts in part, its duration where it ended.
-    pub fn within(&self, window: Window) -> Use {
-        let mut found = Use::default();
+    pub fn within(&self, window: Window) -> Usage {
+        let mut found = Usage::default();
         for burst in &self.bursts {
             found.cpu_ns += burst.cpu_between(window.from_ns, window.until_ns);
             let inside = (window.from_ns..=window.until_ns).contains(&burst.until_ns);
@@ -219,7 +220,7 @@ impl Load {
     }
 
     /// First and last step that belong to the load.
-    fn core(&self, step_ns: u64) -> Option<(u64, u64)> {
+    fn core_steps(&self, step_ns: u64) -> Option<(u64, u64)> {
         let mut used_ns = vec![0u64; (self.span_ns / step_ns) as usize + 1];
         for burst in &self.bursts {
             let (first, last) = (burst.from_ns / step_ns, burst.until_ns / step_ns);

@@ -59,7 +59,7 @@ pub(crate) fn read_threads<F: Read + Seek>(
 
 fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Result<(), Error> {
     let mut file = BufReader::with_capacity(BUFFER_SIZE, file);
-    sink.reader_holds(guard::look_through(name, &mut file)?);
+    sink.reader_holds(guard::check(name, &mut file)?);
     rewind(name, &mut file)?;
     let reader = PerfFileReader::parse_file(file).map_err(|e| malformed(name, "head", &e))?;
     let PerfFileReader { mut perf_file, mut record_iter } = reader;

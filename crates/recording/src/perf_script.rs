@@ -51,20 +51,8 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
         }
         let text = String::from_utf8_lossy(&buffer);
         match lines.read(&text) {
-            Line::Header(key, value) => {
-                if key == "cmdline" && value.split(' ').any(|word| word == "--overwrite") {
-                    sink.note(&Note::Overwritten { events: 0 });
-                }
-                header(machine.as_mut(), key, value);
-            }
-            Line::Ring { overwritten, cpus } => {
-                if let (Some(machine), Some(cpus)) = (machine.as_mut(), cpus) {
-                    machine.cpus = Some(cpus);
-                }
-                if overwritten > 0 || cpus.is_none() {
-                    sink.note(&Note::Overwritten { events: overwritten });
-                }
-            }
+            Line::Header(key, value) => header(machine.as_mut(), key, value, sink),
+            Line::Ring { overwritten, cpus } => ring(machine.as_mut(), overwritten, cpus, sink),
             Line::Event(event) => {
                 if let Some(machine) = machine.take() {
                     sink.machine(machine);
@@ -92,11 +80,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
         }
     }
     if !lines.has_switch {
-        if lines.has_switch_records {
-            let what = format!("{SWITCH_RECORDS}; {RECORD_WITH}");
-            return Err(Error::Unsupported { name: name.to_owned(), what });
-        }
-        return Err(no_events(name, events, first_bad));
+        return Err(no_switches(name, &lines, events, first_bad));
     }
     check_unreadable(name, bad, events + read + bad, first_bad)
 }
@@ -112,8 +96,12 @@ fn check_unreadable(name: &str, bad: u64, all: u64, first_bad: Option<First>) ->
     Ok(())
 }
 
-fn no_events(name: &str, events: u64, first_bad: Option<First>) -> Error {
+fn no_switches(name: &str, lines: &Lines, events: u64, first_bad: Option<First>) -> Error {
     match (events, first_bad) {
+        _ if lines.has_switch_records => Error::Unsupported {
+            name: name.to_owned(),
+            what: format!("{SWITCH_RECORDS}; {RECORD_WITH}"),
+        },
         (_, Some(first)) => {
             let needed = if first.is_event() { format!("; {NEEDED}") } else { String::new() };
             Error::NotARecording { name: name.to_owned(), what: format!("{first}{needed}") }
@@ -158,7 +146,21 @@ fn start_of(text: &str) -> String {
     visible.take(60).collect()
 }
 
-fn header(machine: Option<&mut Machine>, key: &str, value: &str) {
+/// Takes the kernel's head of its ring buffer: events that were overwritten, and CPUs online.
+fn ring(machine: Option<&mut Machine>, overwritten: u64, cpus: Option<u32>, sink: &mut impl Sink) {
+    if let (Some(machine), Some(cpus)) = (machine, cpus) {
+        machine.cpus = Some(cpus);
+    }
+    if overwritten > 0 || cpus.is_none() {
+        sink.note(&Note::Overwritten { events: overwritten });
+    }
+}
+
+/// Takes a line of perf's head.
+fn header(machine: Option<&mut Machine>, key: &str, value: &str, sink: &mut impl Sink) {
+    if key == "cmdline" && value.split(' ').any(|word| word == "--overwrite") {
+        sink.note(&Note::Overwritten { events: 0 });
+    }
     let Some(machine) = machine else { return };
     let value = value.to_owned();
     match key {

@@ -9,7 +9,7 @@
 //! machines other than the first.
 
 use crate::error::Error;
-use crate::event::{Event, Kind, Machine, Named, Note, Sink};
+use crate::event::{Event, Kind, Machine, Note, Sink, ThreadRef};
 use crate::input::{Source, io_error};
 use crate::tracepoint::Tracepoint;
 use crate::{Defect, refused};
@@ -24,13 +24,13 @@ mod tree;
 mod wire;
 
 use bundle::{Bundle, Item};
-use event::Described;
+use event::{Described, FtraceEvent};
 use packets::End;
 pub(crate) use packets::is_perfetto;
 use wire::fields;
 
 /// Size of the sections of the file whose earliest event is noted.
-const STRETCH_BYTES: usize = 1 << 16;
+const SECTION_BYTES: usize = 1 << 16;
 /// Bound on the bytes held to put events in order.
 const HELD_MAX_BYTES: u64 = 256 << 20;
 /// Most writers of packets that are remembered.
@@ -63,7 +63,7 @@ pub(crate) fn read<F: Read + Seek>(
     source: &mut Source<F>,
     sink: &mut impl Sink,
 ) -> Result<(), Error> {
-    let mut look = Look::default();
+    let mut look = FirstPass::default();
     let file = source.open().map_err(|e| io_error(name, e))?;
     let end = packets::each(name, file, |packet| {
         look.packet(packet, sink);
@@ -78,7 +78,7 @@ pub(crate) fn read<F: Read + Seek>(
     }
     sink.machine(std::mem::take(&mut look.machine));
     look.losses(sink);
-    let mut order = Order::new(name, look, sink);
+    let mut order = SecondPass::new(name, look, sink);
     let file = source.open().map_err(|e| io_error(name, e))?;
     packets::each(name, file, |packet| order.packet(packet))?;
     order.emit_before(u64::MAX)
@@ -86,16 +86,16 @@ pub(crate) fn read<F: Read + Seek>(
 
 /// The section of the file in which a packet is.
 #[derive(Debug, Default)]
-struct Stretch {
+struct FileSection {
     index: usize,
     bytes: usize,
 }
 
-impl Stretch {
+impl FileSection {
     /// Counts a packet; true if the section ends with it.
     fn pass(&mut self, packet: &[u8]) -> bool {
         self.bytes += packet.len();
-        if self.bytes < STRETCH_BYTES {
+        if self.bytes < SECTION_BYTES {
             return false;
         }
         (self.bytes, self.index) = (0, self.index + 1);
@@ -110,8 +110,8 @@ fn is_of_another_machine(packet: &[u8]) -> bool {
 
 /// The result of the first pass.
 #[derive(Debug, Default)]
-struct Look {
-    stretch: Stretch,
+struct FirstPass {
+    section: FileSection,
     /// Earliest event of each section; once all are read, of this section and all later ones.
     earliest_ns: Vec<u64>,
     machine: Machine,
@@ -127,7 +127,7 @@ struct Look {
     is_overwritten: bool,
 }
 
-impl Look {
+impl FirstPass {
     fn packet(&mut self, packet: &[u8], sink: &mut impl Sink) {
         let mut earliest_ns = u64::MAX;
         if !is_of_another_machine(packet) {
@@ -157,10 +157,10 @@ impl Look {
                 }
             }
         }
-        let index = self.stretch.index;
+        let index = self.section.index;
         self.earliest_ns.resize(index + 1, u64::MAX);
         self.earliest_ns[index] = self.earliest_ns[index].min(earliest_ns);
-        self.stretch.pass(packet);
+        self.section.pass(packet);
     }
 
     /// Examines a bundle, and returns the time of its first event.
@@ -184,7 +184,7 @@ impl Look {
                     }
                     event.tracepoint
                 }
-                Item::Beat(_) | Item::AtSocket(_) => Tracepoint::Other,
+                Item::StillRunning(_) | Item::AtSocket(_) => Tracepoint::Other,
             };
             self.has_switch |= tracepoint == Tracepoint::Switch;
             self.has_waking |= tracepoint == Tracepoint::Waking;
@@ -222,14 +222,14 @@ impl Current {
 }
 
 /// The second pass: passes on events in order of time.
-struct Order<'a, S> {
+struct SecondPass<'a, S> {
     name: &'a str,
     sink: &'a mut S,
     described: Described,
     has_waking: bool,
     /// Whether events name the running thread. scxtop writes another one, such as the woken thread.
     names_who_runs: bool,
-    stretch: Stretch,
+    section: FileSection,
     earliest_ns: Vec<u64>,
     bundles: u64,
     pending: BinaryHeap<Bundle>,
@@ -239,19 +239,19 @@ struct Order<'a, S> {
     groups: HashMap<i32, u64>,
 }
 
-impl<'a, S: Sink> Order<'a, S> {
-    fn new(name: &'a str, look: Look, sink: &'a mut S) -> Self {
+impl<'a, S: Sink> SecondPass<'a, S> {
+    fn new(name: &'a str, look: FirstPass, sink: &'a mut S) -> Self {
         let mut earliest_ns = look.earliest_ns;
         for at in (1..earliest_ns.len()).rev() {
             earliest_ns[at - 1] = earliest_ns[at - 1].min(earliest_ns[at]);
         }
-        Order {
+        SecondPass {
             name,
             sink,
             described: look.described,
             has_waking: look.has_waking,
             names_who_runs: 2 * look.of_wakee <= look.wakings,
-            stretch: Stretch::default(),
+            section: FileSection::default(),
             earliest_ns,
             bundles: 0,
             pending: BinaryHeap::new(),
@@ -268,8 +268,8 @@ impl<'a, S: Sink> Order<'a, S> {
                 self.bundle(value.bytes())?;
             }
         }
-        if self.stretch.pass(packet) {
-            let later_ns = self.earliest_ns.get(self.stretch.index).copied();
+        if self.section.pass(packet) {
+            let later_ns = self.earliest_ns.get(self.section.index).copied();
             self.emit_before(later_ns.unwrap_or(u64::MAX))?;
         }
         Ok(())
@@ -338,6 +338,12 @@ fn note_group(groups: &mut HashMap<i32, u64>, tid: i32, group: Option<u64>) {
     }
 }
 
+/// The name that the thread of an event takes, if it takes one.
+fn new_name<'a>(event: &FtraceEvent<'a>) -> Option<&'a str> {
+    let (_, comm) = event.renamed.filter(|(tid, _)| *tid == event.tid)?;
+    Some(comm).filter(|comm| !comm.is_empty())
+}
+
 /// Passes on one event of a CPU, and updates the current thread.
 fn emit(
     item: &Item<'_>,
@@ -346,8 +352,8 @@ fn emit(
     (has_waking, names_who_runs, groups): (bool, bool, &mut HashMap<i32, u64>),
     current: &mut Current,
     sink: &mut impl Sink,
-) -> Result<(), crate::event::Enough> {
-    let mut event = Event::of_nobody(time_ns, cpu);
+) -> Result<(), crate::event::Stop> {
+    let mut event = Event::without_thread(time_ns, cpu);
     let next = match *item {
         Item::Event(of) => {
             let is_known =
@@ -355,39 +361,29 @@ fn emit(
             (event.tid, event.context) = (if is_known { of.tid } else { -1 }, of.context);
             let is_second = of.tracepoint == Tracepoint::Wakeup && has_waking;
             event.kind = if is_second { Kind::Other } else { of.kind };
-            if let Some((tid, comm)) = of.renamed
-                && tid == of.tid
-                && !comm.is_empty()
-            {
-                event.comm = Some(comm);
-                if tid == current.tid {
-                    comm.clone_into(&mut current.comm);
-                }
+            event.comm = new_name(&of);
+            if let Some(comm) = event.comm.filter(|_| of.tid == current.tid) {
+                comm.clone_into(&mut current.comm);
             }
-            match of.kind {
-                Kind::Switch { next, .. } => Some(next),
-                _ => None,
-            }
+            if let Kind::Switch { next, .. } = of.kind { Some(next) } else { None }
         }
         Item::Switch { left, next, charged_ns, group } => {
             if let Some(ns) = charged_ns {
                 // The charge came with the switch: it is the thread's, but no event of its own.
-                let kind = Kind::Runtime { tid: current.tid, ns };
-                sink.event(&Event { kind, ..event })?;
+                sink.event(&Event { kind: Kind::Runtime { tid: current.tid, ns }, ..event })?;
             }
             event.tid = current.tid;
             event.cgroup = groups.get(&current.tid).copied();
             note_group(groups, next.tid, group);
-            let next = Named { tid: next.tid, comm: next.comm, prio: next.prio };
-            let prev = Named { tid: current.tid, comm: &current.comm, prio: current.prio };
+            let prev = ThreadRef { tid: current.tid, comm: &current.comm, prio: current.prio };
             event.kind = Kind::Switch { prev, left, next };
             Some(next)
         }
-        Item::Beat(beat) => {
-            if current.tid != beat.tid {
-                *current = Current { tid: beat.tid, prio: 120, comm: String::new() };
+        Item::StillRunning(running) => {
+            if current.tid != running.tid {
+                *current = Current { tid: running.tid, prio: 120, comm: String::new() };
             }
-            event.tid = beat.tid;
+            event.tid = running.tid;
             None
         }
         Item::AtSocket(at) => {
@@ -396,7 +392,6 @@ fn emit(
         }
         Item::Waking { wakee, context } => {
             (event.tid, event.context) = (current.tid, context);
-            let wakee = Named { tid: wakee.tid, comm: wakee.comm, prio: wakee.prio };
             event.kind = Kind::Waking(wakee);
             None
         }

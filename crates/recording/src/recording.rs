@@ -90,7 +90,7 @@ impl Recording {
         if files.len() == 1 {
             return Recording::read_seekable(name, files.remove(0), options);
         }
-        read_through(name, &mut Threads(files), options)
+        read_source(name, &mut ThreadFiles(files), options)
     }
 
     /// Reads a recording in memory. `name` is for messages.
@@ -114,10 +114,10 @@ impl Recording {
     ) -> Result<Recording, Error> {
         let mut source = Source::new(file).map_err(|e| io_error(name, e))?;
         let form = source.form(name)?;
-        if source.is_packed() && form.is_read_here_and_there() {
-            return read_held(name, form, source.held(name)?, options);
+        if source.is_packed() && form.needs_seeking() {
+            return read_held(name, form, source.read_into_memory(name)?, options);
         }
-        read_through(name, &mut Open { form, source, held_bytes: 0 }, options)
+        read_source(name, &mut OpenFile { form, source, held_bytes: 0 }, options)
     }
 
     /// Reads from a pipe. Text is read as it comes, other forms when they are complete. `name` is
@@ -131,7 +131,7 @@ impl Recording {
         let start = file.fill_buf().map_err(|e| io_error(name, e))?;
         let form = Form::of(name, &start[..start.len().min(START_SIZE)])?;
         if form != Form::Text {
-            return read_held(name, form, input::hold(name, file)?, options);
+            return read_held(name, form, input::read_into_memory(name, file)?, options);
         }
         let cost = options.event_cost.unwrap_or_default();
         assemble(name, Form::Text, (cost, false), |sink| perf_script::read(name, file, sink))
@@ -174,14 +174,14 @@ trait Readable {
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error>;
 }
 
-struct Open<F> {
+struct OpenFile<F> {
     form: Form,
     source: Source<F>,
     /// Bytes of it that are in memory.
     held_bytes: u64,
 }
 
-impl<F: Read + Seek> Readable for Open<F> {
+impl<F: Read + Seek> Readable for OpenFile<F> {
     fn form(&self) -> Form {
         self.form
     }
@@ -208,9 +208,9 @@ impl<F: Read + Seek> Readable for Open<F> {
 }
 
 /// The files of `perf record --threads`.
-struct Threads(Vec<File>);
+struct ThreadFiles(Vec<File>);
 
-impl Readable for Threads {
+impl Readable for ThreadFiles {
     fn form(&self) -> Form {
         Form::PerfData
     }
@@ -224,15 +224,11 @@ impl Readable for Threads {
 fn read_held(name: &str, form: Form, held: Vec<u8>, options: Options) -> Result<Recording, Error> {
     let held_bytes = held.len() as u64;
     let source = Source::new(Cursor::new(held)).map_err(|e| io_error(name, e))?;
-    read_through(name, &mut Open { form, source, held_bytes }, options)
+    read_source(name, &mut OpenFile { form, source, held_bytes }, options)
 }
 
-fn read_through(
-    name: &str,
-    file: &mut impl Readable,
-    options: Options,
-) -> Result<Recording, Error> {
-    let cost = options.event_cost.unwrap_or_else(|| probe(name, file));
+fn read_source(name: &str, file: &mut impl Readable, options: Options) -> Result<Recording, Error> {
+    let cost = options.event_cost.unwrap_or_else(|| estimate_cost(name, file));
     assemble(name, file.form(), (cost, options.event_cost.is_none()), |sink| {
         sink.file_bytes = file.held_bytes();
         file.read(name, sink)
@@ -240,7 +236,7 @@ fn read_through(
 }
 
 /// Estimates the cost of recording an event. The second reading reports the faults of the file.
-fn probe(name: &str, file: &mut impl Readable) -> EventCost {
+fn estimate_cost(name: &str, file: &mut impl Readable) -> EventCost {
     let mut probe = Probe::new();
     let _ = file.read(name, &mut probe);
     probe.cost()

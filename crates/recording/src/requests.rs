@@ -9,8 +9,8 @@
 
 use crate::build::jobs::Pools;
 use crate::recording::Recording;
-use crate::syscalls::Transfer;
-use crate::thread::{Birth, Io, Place, Step};
+use crate::syscalls::IoKind;
+use crate::thread::{Birth, FdOrSocket, Io, Step};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -25,11 +25,11 @@ mod remote;
 pub(crate) mod tags;
 pub(crate) mod unseen;
 
-use asking::Asking;
-use endpoints::{EndIx, Ends, Listener};
+use asking::SleepEvidence;
+use endpoints::{EndpointIx, Endpoints, Listener};
 use evidence::{Clients, Evidence, Loop};
 use guess::Guess;
-use lines::Lines;
+use lines::ClientConnections;
 use tags::Tag;
 
 /// A request that was answered.
@@ -75,9 +75,9 @@ pub struct Service {
 
 impl Service {
     pub(crate) fn of(
-        known: &Known,
+        known: &Requests,
         served: &[Vec<Request>],
-        asking: &Asking,
+        asking: &SleepEvidence,
         told: Option<Clients>,
     ) -> Service {
         let evidence = known.evidence(served, asking);
@@ -89,7 +89,7 @@ impl Service {
             clients,
             evidence,
             sure,
-            recorded: matches!(known, Known::Recorded(_)),
+            recorded: matches!(known, Requests::Recorded(_)),
             costs_ns: Vec::new(),
         }
     }
@@ -101,7 +101,7 @@ impl Recording {
     pub fn services(&self) -> Vec<(String, Service)> {
         let name = |ix: usize| self.threads[ix].unnumbered();
         let mut reads: BTreeMap<&str, u64> = BTreeMap::new();
-        for io in self.ios.iter().filter(|io| io.kind == Transfer::Read) {
+        for io in self.ios.iter().filter(|io| io.kind == IoKind::Read) {
             if self.is_included(io.thread as usize) {
                 *reads.entry(name(io.thread as usize)).or_default() += 1;
             }
@@ -110,15 +110,15 @@ impl Recording {
         names.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         names.truncate(SERVICES_MOST);
         let mut services: Vec<(String, Service)> = Vec::new();
-        let (ends, asked) = (Rc::new(Ends::of(self)), When::of(self));
+        let (ends, asked) = (Rc::new(Endpoints::of(self)), PollTimes::of(self));
         for (_, one) in names {
             let inside: Vec<bool> =
                 (0..self.threads.len()).map(|ix| self.is_included(ix) && name(ix) == one).collect();
-            let asking = Asking::of(self, &inside);
-            let mut exchange = Exchange::at(self, &inside, Rc::clone(&ends), &asked);
-            exchange.spread(self, &asking, None);
-            let served = exchange.served(self);
-            let known = Known::Recorded(exchange);
+            let asking = SleepEvidence::of(self, &inside);
+            let mut traffic = Traffic::at(self, &inside, Rc::clone(&ends), &asked);
+            traffic.regroup(self, &asking, None);
+            let served = traffic.served(self);
+            let known = Requests::Recorded(traffic);
             let service = Service::of(&known, &served, &asking, None);
             if service.requests.len() >= REQUESTS_MIN {
                 services.push((one.to_owned(), service));
@@ -139,16 +139,16 @@ const ONCE_MIN: usize = 50;
 pub(crate) const REQUESTS_MIN: usize = 10;
 
 /// The requests of a group, recorded or guessed.
-pub(crate) enum Known {
-    Recorded(Exchange),
+pub(crate) enum Requests {
+    Recorded(Traffic),
     Guessed(Guess),
 }
 
-impl Known {
-    fn evidence(&self, served: &[Vec<Request>], asking: &Asking) -> Evidence {
+impl Requests {
+    fn evidence(&self, served: &[Vec<Request>], asking: &SleepEvidence) -> Evidence {
         let guess = match self {
-            Known::Recorded(exchange) => return exchange.evidence(served, asking),
-            Known::Guessed(guess) => guess,
+            Requests::Recorded(traffic) => return traffic.evidence(served, asking),
+            Requests::Guessed(guess) => guess,
         };
         let sure = |line: usize| guess.sure.get(line).is_some_and(|sure| *sure);
         let of = Evidence::of(&lines(served, sure), guess.distances_ns.clone(), asking);
@@ -157,14 +157,17 @@ impl Known {
 
     /// Whether there may be more connections than are known.
     fn may_be_more(&self) -> bool {
-        let Known::Guessed(guess) = self else { return false };
-        guess.servers.values().any(|server| server.crowd.is_some_and(|crowd| crowd.or_more))
+        let Requests::Guessed(guess) = self else { return false };
+        guess
+            .servers
+            .values()
+            .any(|server| server.connections.is_some_and(|connections| connections.or_more))
     }
 
     pub fn pools(&self, recording: &Recording, inside: &[bool]) -> Pools {
         match self {
-            Known::Recorded(exchange) => Pools::of(recording, exchange, inside),
-            Known::Guessed(guess) => Pools::guessed(recording, guess),
+            Requests::Recorded(traffic) => Pools::of(recording, traffic, inside),
+            Requests::Guessed(guess) => Pools::guessed(recording, guess),
         }
     }
 }
@@ -176,19 +179,19 @@ fn lines(served: &[Vec<Request>], sure: impl Fn(usize) -> bool) -> Vec<(&[Reques
 
 /// The recorded connections of a group.
 #[derive(Debug)]
-pub(crate) struct Exchange {
-    pub ends: Rc<Ends>,
+pub(crate) struct Traffic {
+    pub ends: Rc<Endpoints>,
     /// In order of the connections, then of time.
     pub connections: Vec<Connection>,
     /// Connections within the group.
-    pub inner: Vec<Inner>,
+    pub inner: Vec<InnerConnection>,
 }
 
 /// A connection on which one thread of the group asks another.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Inner {
-    pub client: EndIx,
-    pub server: EndIx,
+pub(crate) struct InnerConnection {
+    pub client: EndpointIx,
+    pub server: EndpointIx,
 }
 
 /// A client's connection and its requests; or several connections, one after the other, for which
@@ -196,12 +199,12 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 pub(crate) struct Connection {
     /// The ends at the group's side.
-    pub ends: Vec<EndIx>,
+    pub ends: Vec<EndpointIx>,
     /// Number of requests at each of `ends`.
     counts: Vec<usize>,
     /// Number of `ends` whose accept was recorded.
     accepted: usize,
-    pub requests: Vec<Asked>,
+    pub requests: Vec<TracedRequest>,
 }
 
 impl Connection {
@@ -217,7 +220,7 @@ impl Connection {
         Connection { ends: Vec::new(), counts: Vec::new(), accepted: 0, requests: Vec::new() }
     }
 
-    fn add(&mut self, end: EndIx, requests: &[Asked], ends: &Ends) {
+    fn add(&mut self, end: EndpointIx, requests: &[TracedRequest], ends: &Endpoints) {
         self.ends.push(end);
         self.accepted += usize::from(ends.all[end as usize].accepted.is_some());
         self.counts.push(requests.len());
@@ -225,7 +228,7 @@ impl Connection {
     }
 
     /// Its ends in order, each with its requests.
-    fn by_end(&self) -> impl Iterator<Item = (EndIx, &[Asked])> {
+    fn by_end(&self) -> impl Iterator<Item = (EndpointIx, &[TracedRequest])> {
         let mut left = &self.requests[..];
         self.ends.iter().zip(&self.counts).map(move |(end, count)| {
             let (here, rest) = left.split_at(*count);
@@ -237,7 +240,7 @@ impl Connection {
 
 /// A recorded request, with its transfers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct TracedRequest {
     pub arrived_ns: u64,
     /// The first read (index into the transfers).
     pub read: u32,
@@ -245,7 +248,7 @@ pub(crate) struct Asked {
     pub answer: u32,
 }
 
-impl Asked {
+impl TracedRequest {
     fn request(&self, recording: &Recording, connection: u32) -> Request {
         let (first_ns, answer) = (recording.first_ns, &recording.ios[self.answer as usize]);
         Request {
@@ -256,43 +259,48 @@ impl Asked {
     }
 }
 
-impl Exchange {
+impl Traffic {
     /// Finds the connections of the group's threads (`inside`).
-    pub fn of(recording: &Recording, inside: &[bool]) -> Exchange {
-        Exchange::at(recording, inside, Rc::new(Ends::of(recording)), &When::of(recording))
+    pub fn of(recording: &Recording, inside: &[bool]) -> Traffic {
+        Traffic::at(recording, inside, Rc::new(Endpoints::of(recording)), &PollTimes::of(recording))
     }
 
     /// Builds the connections from ends and times of polls that are known already.
-    fn at(recording: &Recording, inside: &[bool], ends: Rc<Ends>, asked: &When) -> Exchange {
-        let mut exchange = Exchange { connections: Vec::new(), inner: Vec::new(), ends };
-        let listeners = exchange.listeners(recording, inside);
-        let mut lines: BTreeMap<(bool, i32, Place), usize> = BTreeMap::new();
-        for end in 0..exchange.ends.all.len() as EndIx {
-            if !exchange.is_border(recording, inside, &listeners, end) {
-                exchange.inner.extend(exchange.inner(recording, inside, end));
+    fn at(
+        recording: &Recording,
+        inside: &[bool],
+        ends: Rc<Endpoints>,
+        asked: &PollTimes,
+    ) -> Traffic {
+        let mut traffic = Traffic { connections: Vec::new(), inner: Vec::new(), ends };
+        let listeners = traffic.listeners(recording, inside);
+        let mut lines: BTreeMap<(bool, i32, FdOrSocket), usize> = BTreeMap::new();
+        for end in 0..traffic.ends.all.len() as EndpointIx {
+            if !traffic.is_border(recording, inside, &listeners, end) {
+                traffic.inner.extend(traffic.inner_connection(recording, inside, end));
                 continue;
             }
-            let requests = exchange.requests(recording, asked, end);
+            let requests = traffic.requests(recording, asked, end);
             if requests.is_empty() {
                 continue;
             }
-            let one = &exchange.ends.all[end as usize];
-            let peer = one.peer.map(|peer| &exchange.ends.all[peer as usize]);
+            let one = &traffic.ends.all[end as usize];
+            let peer = one.peer.map(|peer| &traffic.ends.all[peer as usize]);
             let key = peer.map_or((false, one.pid, one.place), |peer| (true, peer.pid, peer.place));
-            let new = exchange.connections.len();
+            let new = traffic.connections.len();
             let line = *lines.entry(key).or_insert(new);
             if line == new {
-                exchange.connections.push(Connection::new());
+                traffic.connections.push(Connection::new());
             }
-            exchange.connections[line].add(end, &requests, &exchange.ends);
+            traffic.connections[line].add(end, &requests, &traffic.ends);
         }
-        exchange.are_new();
-        exchange
+        traffic.mark_accepted();
+        traffic
     }
 
     /// Marks connections with a single request as accepted if they are many and have most requests:
     /// some sockets do not show their accept.
-    fn are_new(&mut self) {
+    fn mark_accepted(&mut self) {
         let all = self.requests_known();
         let once = |one: &&mut Connection| one.requests.len() == 1 && one.accepted == 0;
         let once: Vec<&mut Connection> = self.connections.iter_mut().filter(once).collect();
@@ -303,7 +311,7 @@ impl Exchange {
         }
     }
 
-    fn evidence(&self, served: &[Vec<Request>], asking: &Asking) -> Evidence {
+    fn evidence(&self, served: &[Vec<Request>], asking: &SleepEvidence) -> Evidence {
         let mut times: Vec<u64> = served.iter().flatten().map(|one| one.arrived_ns).collect();
         times.sort_unstable();
         let distances_ns = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -330,21 +338,27 @@ impl Exchange {
     /// the client that has been idle longest, of the given (`told`) or the likeliest number.
     /// Descriptors do not tell clients apart, because the kernel gives out the lowest free one.
     /// `asking`: evidence from the clients' sleep.
-    pub fn spread(&mut self, recording: &Recording, asking: &Asking, told: Option<Clients>) {
+    pub fn regroup(
+        &mut self,
+        recording: &Recording,
+        asking: &SleepEvidence,
+        told: Option<Clients>,
+    ) {
         let says = || self.evidence(&self.served(recording), asking).says().0;
         if !self.is_anew() || told.map_or_else(says, |told| told.ask) == Loop::Open {
             return;
         }
         let all = std::mem::take(&mut self.connections);
         let (anew, mut kept): (Vec<Connection>, _) = all.into_iter().partition(Connection::is_anew);
-        let request = |asked: &Asked| asked.request(recording, 0);
+        let request = |asked: &TracedRequest| asked.request(recording, 0);
         let requests: Vec<Request> =
             anew.iter().flat_map(|one| &one.requests).map(request).collect();
         let number = told.and_then(|told| told.number);
         let likeliest = || evidence::likeliest(requests.iter());
         let clients = number.or_else(|| asking.closed_clients()).unwrap_or_else(likeliest);
-        let mut lines = Lines::new(clients, number.is_some());
-        let mut asked: Vec<(EndIx, &[Asked])> = anew.iter().flat_map(Connection::by_end).collect();
+        let mut lines = ClientConnections::new(clients, number.is_some());
+        let mut asked: Vec<(EndpointIx, &[TracedRequest])> =
+            anew.iter().flat_map(Connection::by_end).collect();
         asked.sort_by_key(|(end, requests)| (requests[0].arrived_ns, *end));
         let first = kept.len();
         for (end, requests) in asked {
@@ -400,7 +414,7 @@ impl Exchange {
         ends.filter_map(|end| {
             let accept = self.ends.all[*end as usize].accepted?;
             let thread = recording.ios[accept as usize].thread;
-            let serves = self.ends.first(recording, *end)?.thread == thread;
+            let serves = self.ends.first_transfer(recording, *end)?.thread == thread;
             serves.then_some(thread as usize)
         })
     }
@@ -410,7 +424,7 @@ impl Exchange {
         recording: &Recording,
         inside: &[bool],
         listeners: &BTreeMap<Listener, i64>,
-        end: EndIx,
+        end: EndpointIx,
     ) -> bool {
         let one = &self.ends.all[end as usize];
         let of_listener = || {
@@ -422,8 +436,8 @@ impl Exchange {
         outside && self.serves(recording, inside, end)
     }
 
-    fn is_outside(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
-        self.ends.first(recording, end).is_some_and(|io| !inside[io.thread as usize])
+    fn is_outside(&self, recording: &Recording, inside: &[bool], end: EndpointIx) -> bool {
+        self.ends.first_transfer(recording, end).is_some_and(|io| !inside[io.thread as usize])
     }
 
     /// For each accepting descriptor: connections from the group's threads minus those from
@@ -431,7 +445,8 @@ impl Exchange {
     fn listeners(&self, recording: &Recording, inside: &[bool]) -> BTreeMap<Listener, i64> {
         let mut listeners = BTreeMap::new();
         for (end, one) in self.ends.all.iter().enumerate() {
-            if let (Some(peer), Some(at)) = (one.peer, self.ends.listener(recording, end as EndIx))
+            if let (Some(peer), Some(at)) =
+                (one.peer, self.ends.listener(recording, end as EndpointIx))
             {
                 let more = if self.is_outside(recording, inside, peer) { -1 } else { 1 };
                 *listeners.entry(at).or_default() += more;
@@ -441,22 +456,27 @@ impl Exchange {
     }
 
     /// The connection of which both ends are in the group, if `server` is its serving end.
-    fn inner(&self, recording: &Recording, inside: &[bool], server: EndIx) -> Option<Inner> {
+    fn inner_connection(
+        &self,
+        recording: &Recording,
+        inside: &[bool],
+        server: EndpointIx,
+    ) -> Option<InnerConnection> {
         let client = self.ends.all[server as usize].peer?;
-        let first = self.ends.first(recording, client)?;
-        let answers = |end: EndIx| {
+        let first = self.ends.first_transfer(recording, client)?;
+        let answers = |end: EndpointIx| {
             let mut moves = self.ends.all[end as usize].moves.iter();
-            moves.any(|at| recording.ios[*at as usize].kind == Transfer::Write)
+            moves.any(|at| recording.ios[*at as usize].kind == IoKind::Write)
         };
         let asks = !self.ends.is_served(recording, client) && inside[first.thread as usize];
         (asks && answers(server) && self.serves(recording, inside, server))
-            .then_some(Inner { client, server })
+            .then_some(InnerConnection { client, server })
     }
 
     /// Whether a thread of the group reads requests at this end.
-    fn serves(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
+    fn serves(&self, recording: &Recording, inside: &[bool], end: EndpointIx) -> bool {
         let one = &self.ends.all[end as usize];
-        let Some(first) = self.ends.first(recording, end) else { return false };
+        let Some(first) = self.ends.first_transfer(recording, end) else { return false };
         let serves = self.ends.is_served(recording, end);
         // An eventfd moves eight bytes at a time, a pipe that wakes its own thread one.
         let counts = !one.place.is_socket()
@@ -465,14 +485,19 @@ impl Exchange {
         inside[first.thread as usize] && serves && (one.peer.is_some() || !counts)
     }
 
-    fn requests(&self, recording: &Recording, asked: &When, end: EndIx) -> Vec<Asked> {
+    fn requests(
+        &self,
+        recording: &Recording,
+        asked: &PollTimes,
+        end: EndpointIx,
+    ) -> Vec<TracedRequest> {
         let one = &self.ends.all[end as usize];
-        let mut requests: Vec<Asked> = Vec::new();
-        let mut open: Option<Asked> = None;
-        let mut written = self.written(recording, end).into_iter().peekable();
+        let mut requests: Vec<TracedRequest> = Vec::new();
+        let mut open: Option<TracedRequest> = None;
+        let mut written = self.sent_times(recording, end).into_iter().peekable();
         for &at in &one.moves {
             let io = &recording.ios[at as usize];
-            if io.kind == Transfer::Write {
+            if io.kind == IoKind::Write {
                 if let Some(request) = &mut open {
                     request.answer = at;
                 }
@@ -491,7 +516,7 @@ impl Exchange {
                 }
             }
             let arrived_ns = sent_ns.unwrap_or_else(|| asked.arrival(at, io)).max(answered_ns);
-            open = Some(Asked { arrived_ns, read: at, answer: at });
+            open = Some(TracedRequest { arrived_ns, read: at, answer: at });
         }
         requests.extend(open.filter(|open| open.answer != open.read));
         requests
@@ -499,7 +524,7 @@ impl Exchange {
 
     /// Times at which data came in, or else at which the other end began to write; empty if
     /// unknown.
-    fn written(&self, recording: &Recording, end: EndIx) -> Vec<u64> {
+    fn sent_times(&self, recording: &Recording, end: EndpointIx) -> Vec<u64> {
         let one = &self.ends.all[end as usize];
         if !one.ready_ns.is_empty() {
             return one.ready_ns.clone();
@@ -507,18 +532,18 @@ impl Exchange {
         let Some(peer) = one.peer else { return Vec::new() };
         let moves = self.ends.all[peer as usize].moves.iter();
         let ios = moves.map(|at| &recording.ios[*at as usize]);
-        ios.filter(|io| io.kind == Transfer::Write).map(|io| io.entered_ns).collect()
+        ios.filter(|io| io.kind == IoKind::Write).map(|io| io.entered_ns).collect()
     }
 }
 
 /// Bounds of when a reading thread learned that there was something to read.
-struct When {
+struct PollTimes {
     /// Earliest and latest time, by index of the transfer, ns.
     of: Vec<(u64, u64)>,
 }
 
-impl When {
-    fn of(recording: &Recording) -> When {
+impl PollTimes {
+    fn of(recording: &Recording) -> PollTimes {
         let mut of = vec![(0, 0); recording.ios.len()];
         for thread in &recording.threads {
             let mut asked_ns = (0, 0);
@@ -536,7 +561,7 @@ impl When {
                     Step::Io(at) => {
                         let io = &recording.ios[at as usize];
                         // A thread that had to wait learned it when it was woken.
-                        if io.kind == Transfer::Poll && asked_ns.1 < io.entered_ns {
+                        if io.kind == IoKind::Poll && asked_ns.1 < io.entered_ns {
                             let before_ns = match asked_ns.1 {
                                 0 => born_ns.min(io.entered_ns),
                                 ns => ns,
@@ -549,7 +574,7 @@ impl When {
                 }
             }
         }
-        When { of }
+        PollTimes { of }
     }
 
     fn arrival(&self, at: u32, io: &Io) -> u64 {

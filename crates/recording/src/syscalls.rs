@@ -30,7 +30,7 @@ pub(crate) enum Hint {
 
 /// The operation of a call on a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transfer {
+pub(crate) enum IoKind {
     Read,
     Write,
     /// Returns the new descriptor.
@@ -88,7 +88,7 @@ impl Abi {
 
 impl Abi {
     /// The operation and the descriptor of a call; `None` for calls without a descriptor.
-    pub fn transfer(self, number: i64, args: &[u64; 6]) -> Option<(Transfer, i32)> {
+    pub fn transfer(self, number: i64, args: &[u64; 6]) -> Option<(IoKind, i32)> {
         let (kind, at) = match self {
             Abi::X86_64 => x86_64_transfer(number),
             Abi::Generic => generic_transfer(number),
@@ -99,30 +99,30 @@ impl Abi {
 }
 
 /// The operation, and the index of the argument with the descriptor.
-fn x86_64_transfer(number: i64) -> Option<(Transfer, usize)> {
+fn x86_64_transfer(number: i64) -> Option<(IoKind, usize)> {
     Some(match number {
-        0 | 19 | 45 | 47 | 299 => (Transfer::Read, 0), // read, readv, recvfrom, recvmsg, recvmmsg
+        0 | 19 | 45 | 47 | 299 => (IoKind::Read, 0), // read, readv, recvfrom, recvmsg, recvmmsg
         // write, writev, sendfile, sendto, sendmsg, sendmmsg
-        1 | 20 | 40 | 44 | 46 | 307 => (Transfer::Write, 0),
-        3 => (Transfer::Close, 0),
-        42 => (Transfer::Connect, 0),
-        43 | 288 => (Transfer::Accept, 0), // accept, accept4
+        1 | 20 | 40 | 44 | 46 | 307 => (IoKind::Write, 0),
+        3 => (IoKind::Close, 0),
+        42 => (IoKind::Connect, 0),
+        43 | 288 => (IoKind::Accept, 0), // accept, accept4
         // poll, select, epoll_wait, pselect6, ppoll, epoll_pwait, epoll_pwait2
-        7 | 23 | 232 | 270 | 271 | 281 | 441 => (Transfer::Poll, 0),
+        7 | 23 | 232 | 270 | 271 | 281 | 441 => (IoKind::Poll, 0),
         _ => return None,
     })
 }
 
-fn generic_transfer(number: i64) -> Option<(Transfer, usize)> {
+fn generic_transfer(number: i64) -> Option<(IoKind, usize)> {
     Some(match number {
         // read, readv, recvfrom, recvmsg, recvmmsg
-        63 | 65 | 207 | 212 | 243 => (Transfer::Read, 0),
+        63 | 65 | 207 | 212 | 243 => (IoKind::Read, 0),
         // write, writev, sendfile, sendto, sendmsg, sendmmsg
-        64 | 66 | 71 | 206 | 211 | 269 => (Transfer::Write, 0),
-        57 => (Transfer::Close, 0),
-        203 => (Transfer::Connect, 0),
-        202 | 242 => (Transfer::Accept, 0),
-        22 | 72 | 73 | 441 => (Transfer::Poll, 0), // epoll_pwait, pselect6, ppoll, epoll_pwait2
+        64 | 66 | 71 | 206 | 211 | 269 => (IoKind::Write, 0),
+        57 => (IoKind::Close, 0),
+        203 => (IoKind::Connect, 0),
+        202 | 242 => (IoKind::Accept, 0),
+        22 | 72 | 73 | 441 => (IoKind::Poll, 0), // epoll_pwait, pselect6, ppoll, epoll_pwait2
         _ => return None,
     })
 }

@@ -1,14 +1,14 @@
 //! A thread of a recording: its work and its waits, in order, without the time it waited for a CPU.
 
-use crate::event::Left;
+use crate::event::{Irq, PrevState};
 use crate::steps::{Steps, push_one};
-use crate::syscalls::{Hint, Transfer};
+use crate::syscalls::{Hint, IoKind};
 use std::cmp::Reverse;
 
 /// A shorter wait for a CPU does not count as queueing, ns.
 const QUEUED_MIN_NS: u64 = 5_000;
 /// Least number of observations that tell which CPUs a thread may use; fewer may be chance.
-const KEPT_MIN: u32 = 10;
+const OBSERVATIONS_MIN: u32 = 10;
 /// The load balancer moves a queued thread to an idle CPU within a tick, at most 10 ms (kernel:
 /// `sched_balance_trigger()`). A thread that waits longer may not use the idle CPU, ns.
 pub(crate) const LONG_QUEUED_NS: u64 = 10_000_000;
@@ -73,10 +73,10 @@ pub(crate) struct Thread {
     pub cpus: u64,
     /// Number of stays on a CPU.
     pub stays: u64,
-    /// Long waits for a CPU; `kept_queued` of them ended with that CPU busy and another one idle
-    /// for as long as the load balancer takes.
+    /// Long waits for a CPU; some ended with that CPU busy and another one idle for as long as the
+    /// load balancer takes.
     long_queued: u32,
-    kept_queued: u32,
+    long_queued_beside_idle: u32,
 }
 
 /// How a thread came to be.
@@ -114,7 +114,7 @@ pub(crate) struct Wait {
     pub start_ns: u64,
     /// When it was woken (not when it ran again).
     pub end_ns: u64,
-    pub left: Left,
+    pub left: PrevState,
     pub cause: Cause,
     /// What its system call tells of the wait.
     pub hint: Option<Hint>,
@@ -163,6 +163,15 @@ pub(crate) enum Interrupt {
     Unknown,
 }
 
+impl From<Irq> for Interrupt {
+    fn from(irq: Irq) -> Self {
+        match irq {
+            Irq::Handler => Interrupt::Device,
+            Irq::Timer => Interrupt::Timer,
+        }
+    }
+}
+
 /// One thread wakes another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edge {
@@ -202,28 +211,28 @@ impl Edge {
 /// The way of a transfer: a descriptor of the thread's process, or, with the highest bit set, a
 /// socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(u32);
+pub(crate) struct FdOrSocket(u32);
 
-impl Place {
+impl FdOrSocket {
     const SOCKET: u32 = 1 << 31;
 
     /// A negative `fd` becomes a number that no descriptor has: calls on it fail.
-    pub fn descriptor(fd: i32) -> Place {
-        Place(u32::try_from(fd).unwrap_or(Place::SOCKET - 1))
+    pub fn descriptor(fd: i32) -> FdOrSocket {
+        FdOrSocket(u32::try_from(fd).unwrap_or(FdOrSocket::SOCKET - 1))
     }
 
     /// Sockets are numbered in the order in which they are first seen.
-    pub fn socket(number: u32) -> Place {
-        Place(number | Place::SOCKET)
+    pub fn socket(number: u32) -> FdOrSocket {
+        FdOrSocket(number | FdOrSocket::SOCKET)
     }
 
     pub fn is_socket(self) -> bool {
-        self.0 & Place::SOCKET != 0
+        self.0 & FdOrSocket::SOCKET != 0
     }
 }
 
 /// Index of no thread.
-pub(crate) const NOBODY: u32 = u32::MAX;
+pub(crate) const NO_THREAD: u32 = u32::MAX;
 
 /// Data has come in at the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,10 +244,10 @@ pub(crate) struct Ready {
 /// A system call that transfers data or asks for some, or a message of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Io {
-    /// Index of the thread, or [`NOBODY`] where a socket changes its state.
+    /// Index of the thread, or [`NO_THREAD`] where a socket changes its state.
     pub thread: u32,
-    pub kind: Transfer,
-    pub at: Place,
+    pub kind: IoKind,
+    pub at: FdOrSocket,
     /// Bytes, a descriptor, or the number of ready descriptors; negative: an error.
     pub result: i32,
     pub entered_ns: u64,
@@ -304,7 +313,7 @@ impl Thread {
             cpus: 0,
             stays: 0,
             long_queued: 0,
-            kept_queued: 0,
+            long_queued_beside_idle: 0,
         }
     }
 
@@ -352,38 +361,38 @@ impl Thread {
     }
 
     /// Notes that it got a CPU after it could have run since `from_ns`; short times are dropped.
-    pub fn queued(&mut self, from_ns: u64, to_ns: u64) {
+    pub fn add_queued(&mut self, from_ns: u64, to_ns: u64) {
         if to_ns.saturating_sub(from_ns) >= QUEUED_MIN_NS {
             push_one(&mut self.queued, Queued { from_ns, to_ns });
         }
     }
 
     /// Notes a long wait for a CPU; `kept`: that CPU was busy while another one was idle.
-    pub fn waited_long(&mut self, kept: bool) {
+    pub fn add_long_wait(&mut self, kept: bool) {
         self.long_queued = self.long_queued.saturating_add(1);
-        self.kept_queued = self.kept_queued.saturating_add(u32::from(kept));
+        self.long_queued_beside_idle = self.long_queued_beside_idle.saturating_add(u32::from(kept));
     }
 
     /// Whether its affinity keeps it from some CPUs: most of its long waits were for a busy CPU
     /// while another was idle.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_pinned(&self) -> bool {
         self.cpus != u64::MAX
-            && self.kept_queued >= KEPT_MIN
-            && 2 * u64::from(self.kept_queued) > self.long_queued.into()
+            && self.long_queued_beside_idle >= OBSERVATIONS_MIN
+            && 2 * u64::from(self.long_queued_beside_idle) > self.long_queued.into()
     }
 
     /// Whether the CPUs that it was seen on tell which it may use.
     pub fn is_often_seen(&self) -> bool {
-        self.stays >= KEPT_MIN.into()
+        self.stays >= OBSERVATIONS_MIN.into()
     }
 
-    pub fn saw_cpu(&mut self, cpu: usize) {
+    pub fn add_cpu(&mut self, cpu: usize) {
         self.stays += 1;
         // A thread seen on a CPU beyond 63 may use any: the mask cannot tell.
         self.cpus |= if cpu < 64 { 1 << cpu } else { u64::MAX };
     }
 
-    pub fn saw_group(&mut self, group: u64) {
+    pub fn add_group(&mut self, group: u64) {
         if let Some((_, times)) = self.groups.iter_mut().find(|(id, _)| *id == group) {
             *times += 1;
         } else if self.groups.len() < GROUPS_MAX {
@@ -392,7 +401,7 @@ impl Thread {
     }
 
     /// Adds CPU time used at this priority.
-    pub fn used_at(&mut self, prio: i32, ns: u64) {
+    pub fn add_runtime_at(&mut self, prio: i32, ns: u64) {
         if let Some((_, sum_ns)) = self.prios_ns.iter_mut().find(|(at, _)| *at == prio) {
             *sum_ns = sum_ns.saturating_add(ns);
         } else if self.prios_ns.len() < PRIOS_MAX {

@@ -8,10 +8,10 @@
 use crate::Defect;
 use crate::cost::EventCost;
 use crate::defects::Defects;
-use crate::event::{Enough, Event, Irq, Kind, Left, Machine, Named, Note, Sink};
+use crate::event::{Event, Kind, Machine, Note, PrevState, Sink, Stop, ThreadRef};
 use crate::steps::push_one;
-use crate::syscalls::{Abi, Hint, Transfer};
-use crate::thread::{Cause, Edge, Interrupt, Io, LONG_QUEUED_NS, Place, Ready, Step, Thread};
+use crate::syscalls::{Abi, Hint, IoKind};
+use crate::thread::{Cause, Edge, FdOrSocket, Io, LONG_QUEUED_NS, Ready, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
 
 mod begin;
@@ -26,7 +26,7 @@ mod sockets;
 mod wait;
 mod waker;
 
-use births::Told;
+use births::Announced;
 use on_cpu::OnCpu;
 pub(crate) use signs::Signs;
 use waker::Cpu;
@@ -55,7 +55,7 @@ pub(crate) struct Timeline {
     pub ready: Vec<Ready>,
     /// Accepts (index into the transfers) whose sockets are not known yet, by process and new
     /// descriptor.
-    accepts: BTreeMap<(i32, Place), Vec<u32>>,
+    accepts: BTreeMap<(i32, FdOrSocket), Vec<u32>>,
     pub groups: BTreeMap<u64, String>,
     pub machine: Machine,
     pub defects: Defects,
@@ -73,7 +73,7 @@ pub(crate) struct Timeline {
     /// Parent process of each process, where perf tells.
     pub parent_pids: BTreeMap<i32, i32>,
     /// Threads that perf announced and that have not done anything yet.
-    told: HashMap<i32, Told>,
+    announced: HashMap<i32, Announced>,
     live: HashMap<i32, Live>,
     cpus: Vec<Cpu>,
     abi: Abi,
@@ -156,7 +156,7 @@ impl Entry {
 #[derive(Debug, Clone, Copy)]
 struct Asleep {
     since_ns: u64,
-    left: Left,
+    left: PrevState,
     /// The CPU it left.
     cpu: u32,
     wake: Option<Wake>,
@@ -180,10 +180,10 @@ impl Timeline {
     /// A text that says what cannot be true of any machine.
     pub fn finish(&mut self) -> Result<(), String> {
         let end_ns = self.last_ns;
-        self.see_the_end();
+        self.gather_final_signs();
         for cpu in 0..self.cpus.len() {
             if let Some(tid) = self.cpus[cpu].current {
-                self.leave(cpu, tid, end_ns, None);
+                self.leave_cpu(cpu, tid, end_ns, None);
             }
         }
         let mut tids: Vec<i32> = self.live.keys().copied().collect();
@@ -215,7 +215,7 @@ impl Timeline {
     fn live(&mut self, tid: i32) -> &mut Live {
         let threads = &mut self.threads;
         self.live.entry(tid).or_insert_with(|| {
-            let mut thread = self.told.remove(&tid).unwrap_or_default().thread(tid);
+            let mut thread = self.announced.remove(&tid).unwrap_or_default().thread(tid);
             thread.owed_most_ns = self.owed_most_ns;
             threads.push(thread);
             Live {
@@ -237,7 +237,7 @@ impl Timeline {
     }
 
     /// An event happened in the context of `tid` on this CPU: makes it the current thread there.
-    fn current_is(&mut self, cpu: usize, tid: i32, now_ns: u64) {
+    fn set_current(&mut self, cpu: usize, tid: i32, now_ns: u64) {
         if tid < 0 || self.cpus[cpu].current == Some(tid) {
             return;
         }
@@ -255,15 +255,15 @@ impl Timeline {
             Some(other) => {
                 self.defects.mismatched_switches += 1;
                 let last_ns = last_ns.unwrap_or(now_ns);
-                self.leave(cpu, other, last_ns, None);
+                self.leave_cpu(cpu, other, last_ns, None);
                 Entry::Before { since_ns: last_ns }
             }
         };
-        self.enter(cpu, tid, now_ns, entry);
+        self.enter_cpu(cpu, tid, now_ns, entry);
     }
 
     /// A thread gets on a CPU.
-    fn enter(&mut self, cpu: usize, tid: i32, now_ns: u64, entry: Entry) {
+    fn enter_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, entry: Entry) {
         let (mut since_ns, mut earliest_ns) = match entry {
             Entry::Seen { .. } => (now_ns, None),
             Entry::FromIdle { earliest_ns } => (now_ns, Some(earliest_ns)),
@@ -289,20 +289,20 @@ impl Timeline {
                 self.cpus[other].current = None;
                 end_ns = self.cpus[other].last_ns.map_or(end_ns, |last_ns| last_ns.min(end_ns));
             }
-            self.leave(other, tid, end_ns, None);
+            self.leave_cpu(other, tid, end_ns, None);
         }
         let debt_ns = self.cost.other_ns;
         let live = self.live(tid);
         let early_ns = std::mem::take(&mut live.early_charge_ns);
         let ready_ns = if let State::Ready { since_ns } = live.state { since_ns } else { since_ns };
         let thread = self.thread_of(tid);
-        thread.saw_cpu(cpu);
+        thread.add_cpu(cpu);
         if entry.is_seen() {
-            thread.queued(ready_ns, since_ns);
+            thread.add_queued(ready_ns, since_ns);
         }
         if since_ns.saturating_sub(ready_ns) > LONG_QUEUED_NS {
-            let kept = self.is_kept(cpu, since_ns - LONG_QUEUED_NS, entry);
-            self.thread_of(tid).waited_long(kept);
+            let kept = self.waits_beside_idle_cpu(cpu, since_ns - LONG_QUEUED_NS, entry);
+            self.thread_of(tid).add_long_wait(kept);
         }
         let thread = self.thread_of(tid);
         let ran_ns = thread.runtime_ns;
@@ -315,13 +315,13 @@ impl Timeline {
         let unseen = settled.filter(|settled| settled.missing.is_some() && !entry.is_seen());
         let earliest_ns = earliest_ns.map(|ns| ns.max(woken_ns));
         let mut on = OnCpu::new(cpu as u32, since_ns.max(woken_ns), earliest_ns, debt_ns, unseen);
-        on.begins_at(thread.prio, ran_ns);
+        on.set_start(thread.prio, ran_ns);
         self.live(tid).state = State::Running(on);
     }
 
     /// Whether this CPU, for which a thread waits, was busy since `from_ns` while another one was
     /// idle.
-    fn is_kept(&self, cpu: usize, from_ns: u64, entry: Entry) -> bool {
+    fn waits_beside_idle_cpu(&self, cpu: usize, from_ns: u64, entry: Entry) -> bool {
         let idle = |other: &Cpu| {
             other.current == Some(0) && other.idle_ns.is_some_and(|idle_ns| idle_ns <= from_ns)
         };
@@ -330,14 +330,14 @@ impl Timeline {
     }
 
     /// A thread gets off its CPU; `left` says why, `None` if that is unknown.
-    fn leave(&mut self, cpu: usize, tid: i32, now_ns: u64, left: Option<Left>) {
+    fn leave_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, left: Option<PrevState>) {
         if tid <= 0 {
             return;
         }
         let state = match left {
             None => State::Gone { after_ns: now_ns, cpu: cpu as u32 },
-            Some(Left::Runnable) => State::Ready { since_ns: now_ns },
-            Some(Left::Dead) => State::Dead,
+            Some(PrevState::Runnable) => State::Ready { since_ns: now_ns },
+            Some(PrevState::Dead) => State::Dead,
             Some(left) => {
                 State::Asleep(Asleep { since_ns: now_ns, left, cpu: cpu as u32, wake: None })
             }
@@ -349,52 +349,58 @@ impl Timeline {
             self.threads[ix].last_ns = now_ns;
             on.end(now_ns, &mut self.threads[ix]);
         }
-        if left == Some(Left::Dead) {
+        if left == Some(PrevState::Dead) {
             self.threads[ix].exited = true;
         }
     }
 
-    fn switch(&mut self, event: &Event<'_>, prev: &Named<'_>, left: Left, next: &Named<'_>) {
+    fn apply_switch(
+        &mut self,
+        event: &Event<'_>,
+        prev: &ThreadRef<'_>,
+        left: PrevState,
+        next: &ThreadRef<'_>,
+    ) {
         let cpu = event.cpu as usize;
         let now_ns = event.time_ns;
         self.switches += 1;
         self.other_ids += u64::from(event.tid >= 0 && event.tid != prev.tid);
-        let sleeps = prev.tid > 0 && !matches!(left, Left::Runnable | Left::Dead);
+        let sleeps = prev.tid > 0 && !matches!(left, PrevState::Runnable | PrevState::Dead);
         self.sleeps += u64::from(sleeps);
-        self.watch_switch(cpu, prev.tid, left, next.tid);
-        self.current_is(cpu, prev.tid, now_ns);
-        self.named(prev, now_ns);
+        self.add_switch_sign(cpu, prev.tid, left, next.tid);
+        self.set_current(cpu, prev.tid, now_ns);
+        self.set_name_and_prio(prev, now_ns);
         if let Some(group) = event.cgroup
             && prev.tid > 0
         {
-            self.thread_of(prev.tid).saw_group(group);
+            self.thread_of(prev.tid).add_group(group);
         }
-        self.leave(cpu, prev.tid, now_ns, Some(left));
-        self.cpus[cpu].switched();
+        self.leave_cpu(cpu, prev.tid, now_ns, Some(left));
+        self.cpus[cpu].leave_interrupts();
         if prev.tid == 0 {
             self.cpus[cpu].left_idle_ns = None;
             self.cpus[cpu].busy_ns = Some(now_ns);
         }
-        self.named(next, now_ns);
-        self.enter(cpu, next.tid, now_ns, Entry::Seen { from_idle: prev.tid == 0 });
+        self.set_name_and_prio(next, now_ns);
+        self.enter_cpu(cpu, next.tid, now_ns, Entry::Seen { from_idle: prev.tid == 0 });
     }
 
-    fn waking(&mut self, event: &Event<'_>, wakee: &Named<'_>) {
+    fn apply_wakeup(&mut self, event: &Event<'_>, wakee: &ThreadRef<'_>) {
         self.has_wakeups = true;
         self.wakeups += 1;
         if wakee.tid <= 0 {
             return;
         }
-        self.named(wakee, event.time_ns);
+        self.set_name_and_prio(wakee, event.time_ns);
         if matches!(self.live(wakee.tid).state, State::Ready { .. } | State::Dead) {
             return;
         }
         if let State::Asleep(Asleep { wake: Some(wake), .. }) = self.live(wakee.tid).state {
-            self.woken_again(wake.at_ns, event.time_ns);
+            self.count_unseen_run(wake.at_ns, event.time_ns);
             return;
         }
         let cause = match self.waker(event, wakee.tid) {
-            Ok(waker) => self.edge(waker, wakee.tid, event.time_ns),
+            Ok(waker) => self.add_edge(waker, wakee.tid, event.time_ns),
             Err(interrupt) => Cause::Interrupt(interrupt),
         };
         let first_ns = self.first_ns;
@@ -413,27 +419,27 @@ impl Timeline {
     }
 
     /// Adds a wakeup of `wakee` by `waker`.
-    fn edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
+    fn add_edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
         let wakee = self.live(wakee).thread;
         let waker_ix = self.live(waker).thread;
         let edge = self.edges.len() as u32;
         push_one(&mut self.edges, Edge::new(waker_ix, wakee, now_ns));
-        self.point(waker, now_ns, Step::Wake(edge));
+        self.add_step(waker, now_ns, Step::Wake(edge));
         Cause::Thread { edge }
     }
 
     /// Adds a step at this point of a thread's work.
-    fn point(&mut self, tid: i32, now_ns: u64, step: Step) {
+    fn add_step(&mut self, tid: i32, now_ns: u64, step: Step) {
         let live = self.live(tid);
         if let State::Running(on) = &mut live.state {
-            on.note(now_ns, step);
+            on.add_point(now_ns, step);
         } else {
             let ix = live.thread as usize;
             self.threads[ix].steps.push(step);
         }
     }
 
-    fn runtime(&mut self, tid: i32, ns: u64, now_ns: u64) {
+    fn apply_charge(&mut self, tid: i32, ns: u64, now_ns: u64) {
         if tid <= 0 {
             return;
         }
@@ -444,8 +450,8 @@ impl Timeline {
         match &mut live.state {
             State::Running(on) => {
                 if let Some(began) = on.charge(ns, now_ns, &mut self.threads[ix]) {
-                    let was_idle = self.cpus[on.cpu as usize].began(&began);
-                    began.woken(was_idle, &mut self.threads[ix]);
+                    let was_idle = self.cpus[on.cpu as usize].note_began(&began);
+                    began.set_wakeup(was_idle, &mut self.threads[ix]);
                 }
             }
             // Another CPU may charge a thread before it does anything that is recorded.
@@ -458,7 +464,7 @@ impl Timeline {
 
     /// Counts the event and returns its time, not before that of the last one; `None` if it must be
     /// left out.
-    fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, Enough> {
+    fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, Stop> {
         self.events += 1;
         if event.cpu >= self.machine.cpus_possible.unwrap_or(CPUS_MAX).clamp(1, CPUS_MAX) {
             self.defects.impossible_cpus += 1;
@@ -468,14 +474,14 @@ impl Timeline {
             self.first_ns = event.time_ns;
             self.last_ns = event.time_ns;
         }
-        let time_ns = self.unsilenced(event.time_ns);
+        let time_ns = self.cut_silence(event.time_ns);
         let late_ns = self.last_ns.saturating_sub(time_ns);
         if late_ns > 0 {
             self.defects.backwards_events += 1;
             self.backwards_ns = self.backwards_ns.max(late_ns);
             self.defects.backwards_most_ns = self.backwards_ns;
             if self.defects.backwards_events > BACKWARDS_FREE.max(self.events / BACKWARDS_ONE_IN) {
-                return Err(Enough::Backwards {
+                return Err(Stop::Misordered {
                     backwards: self.defects.backwards_events,
                     events: self.events,
                     by_at_most_ns: self.backwards_ns,
@@ -488,15 +494,38 @@ impl Timeline {
             self.cpus.resize_with(cpu + 1, Cpu::default);
         }
         if self.is_overwritten && self.cpus[cpu].last_ns.is_none() {
-            self.begin_here(self.last_ns);
+            self.restart_at(self.last_ns);
         }
         Ok(Some(self.last_ns))
+    }
+
+    /// Notes process, name and group of the running thread, and the cost of recording the event.
+    fn note_running(&mut self, event: &Event<'_>) {
+        if event.tid <= 0 {
+            return;
+        }
+        if let Some(pid) = event.pid {
+            self.thread_of(event.tid).pid = Some(pid);
+        }
+        if let Some(comm) = event.comm {
+            self.rename(event.tid, comm, event.time_ns);
+        }
+        if let Some(group) = event.cgroup {
+            self.set_group(event.tid, group, event.time_ns);
+        }
+        let cost_ns = match event.kind {
+            Kind::SysEnter { .. } | Kind::SysExit { .. } => self.cost.syscall_ns,
+            _ => self.cost.other_ns,
+        };
+        if let State::Running(on) = &mut self.live(event.tid).state {
+            on.add_cost(cost_ns);
+        }
     }
 }
 
 /// A sleeping thread of which only the wakeup was seen.
 fn asleep(since_ns: u64, cpu: u32, wake: Wake) -> State {
-    State::Asleep(Asleep { since_ns, left: Left::Sleeping, cpu, wake: Some(wake) })
+    State::Asleep(Asleep { since_ns, left: PrevState::Sleeping, cpu, wake: Some(wake) })
 }
 
 impl Sink for Timeline {
@@ -511,54 +540,37 @@ impl Sink for Timeline {
         self.reader_bytes = bytes;
     }
 
-    fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {
+    fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
         let Some(time_ns) = self.admit(event)? else {
             return Ok(());
         };
         let event = &Event { time_ns, ..*event };
         let cpu = event.cpu as usize;
-        if self.is_again(cpu, &event.kind, time_ns) || self.is_of_the_switch(event) {
+        if self.drop_repeated(cpu, &event.kind, time_ns) || self.is_part_of_switch(event) {
             return Ok(());
         }
         self.has_context |= event.context.is_some();
         if !matches!(event.kind, Kind::Switch { .. }) {
-            self.current_is(cpu, event.tid, time_ns);
+            self.set_current(cpu, event.tid, time_ns);
         }
-        if event.tid > 0 {
-            if let Some(pid) = event.pid {
-                self.thread_of(event.tid).pid = Some(pid);
-            }
-            if let Some(comm) = event.comm {
-                self.rename(event.tid, comm, time_ns);
-            }
-            if let Some(group) = event.cgroup {
-                self.in_group(event.tid, group, time_ns);
-            }
-            let cost_ns = match event.kind {
-                Kind::SysEnter { .. } | Kind::SysExit { .. } => self.cost.syscall_ns,
-                _ => self.cost.other_ns,
-            };
-            if let State::Running(on) = &mut self.live(event.tid).state {
-                on.owe(cost_ns);
-            }
-        }
+        self.note_running(event);
         match &event.kind {
-            Kind::Switch { prev, left, next } => self.switch(event, prev, *left, next),
-            Kind::Waking(wakee) => self.waking(event, wakee),
-            Kind::WakeupNew(child) => self.started(child, time_ns),
-            Kind::Fork { child, child_comm } => self.fork(event, *child, child_comm),
-            Kind::Runtime { tid, ns } => self.runtime(*tid, *ns, time_ns),
-            Kind::SysEnter { number, args } => self.enters_call(event, *number, args),
-            Kind::SysExit { result } => self.leaves_call(event, *result),
+            Kind::Switch { prev, left, next } => self.apply_switch(event, prev, *left, next),
+            Kind::Waking(wakee) => self.apply_wakeup(event, wakee),
+            Kind::WakeupNew(child) => self.begin_thread(child, time_ns),
+            Kind::Fork { child, child_comm } => self.apply_fork(event, *child, child_comm),
+            Kind::Runtime { tid, ns } => self.apply_charge(*tid, *ns, time_ns),
+            Kind::SysEnter { number, args } => self.enter_call(event, *number, args),
+            Kind::SysExit { result } => self.leave_call(event, *result),
             Kind::SocketSent { socket, result } => {
-                self.moves(event, Transfer::Write, *socket, *result);
+                self.add_message(event, IoKind::Write, *socket, *result);
             }
             Kind::SocketReceived { socket, result } => {
-                self.moves(event, Transfer::Read, *socket, *result);
+                self.add_message(event, IoKind::Read, *socket, *result);
             }
-            Kind::DataReady { socket } => self.data_ready(event, *socket),
+            Kind::DataReady { socket } => self.add_data_ready(event, *socket),
             Kind::SocketState { socket, from, to } => {
-                self.socket_state(event, *socket, *from, *to);
+                self.apply_socket_state(event, *socket, *from, *to);
             }
             Kind::IrqEnter(_)
             | Kind::IrqExit(_)
@@ -569,27 +581,18 @@ impl Sink for Timeline {
         if let Cpu { has_lost: true, last_ns: Some(last_ns), .. } = self.cpus[cpu] {
             self.signs.lost_ns = self.signs.lost_ns.saturating_add(time_ns - last_ns);
         }
-        self.cpus[cpu].follow(event);
+        self.cpus[cpu].track(event);
         if self.threads.len() > THREADS_MAX {
-            return Err(Enough::Threads { most: THREADS_MAX });
+            return Err(Stop::TooManyThreads { most: THREADS_MAX });
         }
         self.check_size()
     }
 
     fn note(&mut self, note: &Note<'_>) {
-        self.take_note(note);
+        self.apply_note(note);
     }
 
     fn defect(&mut self, defect: Defect) {
         self.defects.count(defect);
-    }
-}
-
-impl From<Irq> for Interrupt {
-    fn from(irq: Irq) -> Self {
-        match irq {
-            Irq::Handler => Interrupt::Device,
-            Irq::Timer => Interrupt::Timer,
-        }
     }
 }

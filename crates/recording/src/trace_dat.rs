@@ -22,7 +22,7 @@ mod options;
 mod pages;
 
 use head::Head;
-use pages::Lane;
+use pages::CpuBuffer;
 
 /// Whether the file begins as a trace.dat file does.
 pub(crate) fn is_trace_dat(start: &[u8]) -> bool {
@@ -61,29 +61,32 @@ fn merge<F: Read + Seek>(
     sink: &mut impl Sink,
 ) -> Result<(), Error> {
     let share = HELD_MAX_BYTES / head.buffers.len().max(1) as u64;
-    let mut lanes = Vec::new();
+    let mut cpu_buffers = Vec::new();
     for buffer in &head.buffers {
-        lanes.push(Lane::new(buffer, head, share).map_err(|what| malformed(name, "head", what))?);
+        cpu_buffers.push(
+            CpuBuffer::new(buffer, head, share).map_err(|what| malformed(name, "head", what))?,
+        );
     }
-    let place = |lane: &Lane| format!("buffer of CPU {}", lane.cpu);
+    let place = |buffer_of_cpu: &CpuBuffer| format!("buffer of CPU {}", buffer_of_cpu.cpu);
     let mut pending = BinaryHeap::new();
-    for (ix, lane) in lanes.iter_mut().enumerate() {
-        let next_ns = lane.advance(file).map_err(|e| error(name, &place(lane), e))?;
+    for (ix, buffer_of_cpu) in cpu_buffers.iter_mut().enumerate() {
+        let next_ns =
+            buffer_of_cpu.advance(file).map_err(|e| error(name, &place(buffer_of_cpu), e))?;
         pending.extend(next_ns.map(|ns| Reverse((ns, ix))));
     }
-    let mut seen = Seen { formats: &head.formats, has_switch: false, has_waking: false };
+    let mut seen = EventsSeen { formats: &head.formats, has_switch: false, has_waking: false };
     while let Some(mut first) = pending.peek_mut() {
         let Reverse((now_ns, ix)) = *first;
-        let lane = &mut lanes[ix];
-        if let Some(events) = lane.lost.take() {
-            sink.note(&Note::LostOn { cpu: lane.cpu, events });
+        let buffer_of_cpu = &mut cpu_buffers[ix];
+        if let Some(events) = buffer_of_cpu.lost.take() {
+            sink.note(&Note::LostOn { cpu: buffer_of_cpu.cpu, events });
         }
         let time_ns = head.options.time_ns(now_ns);
-        if let Some(record) = lane.record() {
+        if let Some(record) = buffer_of_cpu.record() {
             let raw = Bytes::new(record, head.endian);
-            seen.hand_on(raw, time_ns, lane.cpu, sink).map_err(|e| refused(name, e))?;
+            seen.pass_on(raw, time_ns, buffer_of_cpu.cpu, sink).map_err(|e| refused(name, e))?;
         }
-        match lane.advance(file).map_err(|e| error(name, &place(lane), e))? {
+        match buffer_of_cpu.advance(file).map_err(|e| error(name, &place(buffer_of_cpu), e))? {
             Some(next_ns) => *first = Reverse((next_ns, ix)),
             None => drop(std::collections::binary_heap::PeekMut::pop(first)),
         }
@@ -96,21 +99,21 @@ fn merge<F: Read + Seek>(
 }
 
 /// The descriptions, and which events have come so far.
-struct Seen<'a> {
+struct EventsSeen<'a> {
     formats: &'a Formats,
     has_switch: bool,
     /// `sched_waking` comes before `sched_wakeup`, which is not needed then.
     has_waking: bool,
 }
 
-impl Seen<'_> {
-    fn hand_on(
+impl EventsSeen<'_> {
+    fn pass_on(
         &mut self,
         raw: Bytes<'_>,
         time_ns: u64,
         cpu: u32,
         sink: &mut impl Sink,
-    ) -> Result<(), crate::event::Enough> {
+    ) -> Result<(), crate::event::Stop> {
         let format = raw.u16(TYPE_AT).and_then(|id| self.formats.of(id));
         let (Some(tid), Some(format)) = (raw.i32(PID_AT), format) else {
             // Descriptions of events of no use here are not kept.

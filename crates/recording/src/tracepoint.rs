@@ -1,6 +1,6 @@
 //! The tracepoints that are understood, and the meaning of `prev_state`.
 
-use crate::event::Left;
+use crate::event::PrevState;
 
 /// The tracepoints that are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,52 +95,52 @@ impl Tracepoint {
 
 /// Why a thread left the CPU, by the letters of `prev_state`. The kernel joins several by `|` and
 /// marks preemption by `+`.
-pub(crate) fn left(letters: &str) -> Left {
+pub(crate) fn prev_state(letters: &str) -> PrevState {
     let has = |set: &str| letters.chars().any(|c| set.contains(c));
     if has("XZx") {
-        Left::Dead
+        PrevState::Dead
     } else if has("I") {
-        Left::Idle
+        PrevState::Idle
     } else if has("D") {
-        Left::Blocked
+        PrevState::Blocked
     } else if has("Tt") {
-        Left::Stopped
+        PrevState::Stopped
     } else if letters.is_empty() || has("R+") {
-        Left::Runnable
+        PrevState::Runnable
     } else {
-        Left::Sleeping
+        PrevState::Sleeping
     }
 }
 
 /// Why a thread left the CPU, by the number of `prev_state` in current kernels. For files that
 /// print no letters and describe no fields.
-pub(crate) fn left_by_number(state: u64) -> Left {
+pub(crate) fn prev_state_by_number(state: u64) -> PrevState {
     let bits = [(0x30, "X"), (0x80, "I"), (0x2, "D"), (0xc, "T"), (0x41, "S")];
     let letters = bits.iter().find(|(bit, _)| state & bit != 0).map_or("R", |(_, letter)| letter);
-    left(letters)
+    prev_state(letters)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::left;
-    use crate::event::Left;
+    use super::prev_state;
+    use crate::event::PrevState;
 
     #[test]
     fn reads_states() {
         for (letters, want) in [
-            ("R", Left::Runnable),
-            ("R+", Left::Runnable),
-            ("S", Left::Sleeping),
-            ("D", Left::Blocked),
-            ("D|K", Left::Blocked),
-            ("I", Left::Idle),
-            ("P", Left::Sleeping),
-            ("t", Left::Stopped),
-            ("X", Left::Dead),
-            ("Z", Left::Dead),
-            ("", Left::Runnable),
+            ("R", PrevState::Runnable),
+            ("R+", PrevState::Runnable),
+            ("S", PrevState::Sleeping),
+            ("D", PrevState::Blocked),
+            ("D|K", PrevState::Blocked),
+            ("I", PrevState::Idle),
+            ("P", PrevState::Sleeping),
+            ("t", PrevState::Stopped),
+            ("X", PrevState::Dead),
+            ("Z", PrevState::Dead),
+            ("", PrevState::Runnable),
         ] {
-            assert_eq!(left(letters), want, "{letters}");
+            assert_eq!(prev_state(letters), want, "{letters}");
         }
     }
 }

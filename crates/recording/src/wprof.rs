@@ -5,7 +5,7 @@
 //! interrupt. Priorities stand with switches only, so a woken thread keeps its last one.
 
 use crate::error::Error;
-use crate::event::{Context, Event, Kind, Left, Machine, Named, Note, Sink};
+use crate::event::{Context, Event, Kind, Machine, Note, PrevState, Sink, ThreadRef};
 use crate::input::io_error;
 use crate::lines::{End, next_line};
 use crate::{Defect, refused};
@@ -111,9 +111,9 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
         }
         let line = serde_json::from_slice::<Line<'_>>(&buffer);
         let read = line.ok().filter(|_| end != End::TooLong);
-        match read.map(|line| hand_on(&line, &mut prios, sink)) {
+        match read.map(|line| pass_on(&line, &mut prios, sink)) {
             Some(Ok(true)) => events += 1,
-            Some(Err(enough)) => return Err(refused(name, enough)),
+            Some(Err(stop)) => return Err(refused(name, stop)),
             None | Some(Ok(false)) if end == End::OfFile => sink.defect(Defect::CutAtTheEnd),
             None | Some(Ok(false)) => {
                 bad += 1;
@@ -133,15 +133,15 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
 }
 
 /// Passes on one event; false if the line is malformed.
-fn hand_on(
+fn pass_on(
     line: &Line<'_>,
     prios: &mut BTreeMap<i32, i32>,
     sink: &mut impl Sink,
-) -> Result<bool, crate::event::Enough> {
+) -> Result<bool, crate::event::Stop> {
     if !(0.0..SECONDS_MAX).contains(&line.ts) {
         return Ok(false);
     }
-    let mut event = Event::of_nobody((line.ts * 1e9).round() as u64, line.cpu);
+    let mut event = Event::without_thread((line.ts * 1e9).round() as u64, line.cpu);
     let mut of = line.task.as_ref();
     match (line.t.as_ref(), &line.prev, &line.next, &line.wakee) {
         ("switch", Some(prev), Some(next), _) => {
@@ -151,7 +151,7 @@ fn hand_on(
             }
             event.kind = Kind::Switch {
                 prev: prev.named(prios),
-                left: left(line.prev_state.as_deref().unwrap_or_default()),
+                left: prev_state(line.prev_state.as_deref().unwrap_or_default()),
                 next: next.named(prios),
             };
             of = Some(prev);
@@ -189,20 +189,20 @@ fn hand_on(
 }
 
 impl Task<'_> {
-    fn named(&self, prios: &BTreeMap<i32, i32>) -> Named<'_> {
+    fn named(&self, prios: &BTreeMap<i32, i32>) -> ThreadRef<'_> {
         let prio = prios.get(&self.tid).copied().unwrap_or(PRIO_DEFAULT);
-        Named { tid: self.tid, comm: &self.comm, prio }
+        ThreadRef { tid: self.tid, comm: &self.comm, prio }
     }
 }
 
 /// Why a thread left the CPU, by wprof's words.
-fn left(state: &str) -> Left {
+fn prev_state(state: &str) -> PrevState {
     match state {
-        "interruptible_sleep" | "parked" | "freezable" => Left::Sleeping,
-        "uninterruptible_sleep" | "killable_sleep" | "rtlock_wait" | "frozen" => Left::Blocked,
-        "idle" => Left::Idle,
-        "stopped" | "traced" => Left::Stopped,
-        "exit_dead" | "exit_zombie" | "exit_trace" | "task_dead" => Left::Dead,
-        _ => Left::Runnable,
+        "interruptible_sleep" | "parked" | "freezable" => PrevState::Sleeping,
+        "uninterruptible_sleep" | "killable_sleep" | "rtlock_wait" | "frozen" => PrevState::Blocked,
+        "idle" => PrevState::Idle,
+        "stopped" | "traced" => PrevState::Stopped,
+        "exit_dead" | "exit_zombie" | "exit_trace" | "task_dead" => PrevState::Dead,
+        _ => PrevState::Runnable,
     }
 }

@@ -25,8 +25,10 @@ impl<'a> Allowed<'a> {
     /// Collects the CPUs of the limited group's threads (`inside`).
     pub fn of(recording: &Recording, selection: &'a Selection, inside: &[bool]) -> Allowed<'a> {
         let threads = recording.threads.iter().zip(inside).filter(|(_, inside)| **inside);
-        let mut kept: Vec<u64> =
-            threads.filter(|(thread, _)| thread.is_kept()).map(|(thread, _)| thread.cpus).collect();
+        let mut kept: Vec<u64> = threads
+            .filter(|(thread, _)| thread.is_pinned())
+            .map(|(thread, _)| thread.cpus)
+            .collect();
         kept.sort_unstable_by_key(|cpus| (cpus.count_ones(), *cpus));
         kept.dedup();
         Allowed { told: selection.pin.as_ref(), kept }
@@ -73,7 +75,7 @@ impl Recording {
         // A thread that never waited gets the CPUs of one that did, if it stayed on them.
         let stayed = thread.is_often_seen().then_some(thread.cpus)?;
         let kept = allowed.kept.iter().filter(|_| inside).find(|cpus| stayed & !**cpus == 0)?;
-        let kept = if thread.is_kept() { stayed } else { *kept };
+        let kept = if thread.is_pinned() { stayed } else { *kept };
         self.numbered((0..64).filter(|cpu| kept >> cpu & 1 == 1))
     }
 

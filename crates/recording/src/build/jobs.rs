@@ -7,13 +7,13 @@
 //! becomes idle: all threads of a name then take from one queue. The same holds for threads of a
 //! name that accept connections for themselves, if clients connect anew for each request.
 
-use super::Places;
+use super::TaskMap;
 use super::sections::Section;
 use crate::recording::Recording;
-use crate::requests::endpoints::EndIx;
+use crate::requests::endpoints::EndpointIx;
 use crate::requests::guess::{Guess, Role};
 use crate::requests::tags::Tag;
-use crate::requests::{Exchange, Request};
+use crate::requests::{Request, Traffic};
 use cpumax_workload::{Arrivals, ChannelIx, ChannelSpec, JobIx, JobSpec, Op, Parts, Source, Span};
 use std::collections::BTreeMap;
 
@@ -30,38 +30,38 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// Adds a channel for each pool, and notes it for the pool's threads.
-    pub(super) fn add(&self, places: &mut Places, workload: &mut Parts) {
+    pub(super) fn add(&self, task_map: &mut TaskMap, workload: &mut Parts) {
         let first = workload.channels.len() as ChannelIx;
         for pool in 0..self.count {
             let name = format!("requests of pool {}", pool + 1);
             workload.channels.push(ChannelSpec { name, capacity: u64::MAX, oldest_first: true });
         }
-        places.inboxes = self.of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
-        places.serves_one.clone_from(&self.alone);
-        places.accepts.clone_from(&self.accepts);
+        task_map.inboxes = self.of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
+        task_map.serves_one.clone_from(&self.alone);
+        task_map.accepts.clone_from(&self.accepts);
     }
 
-    pub fn of(recording: &Recording, exchange: &Exchange, inside: &[bool]) -> Pools {
+    pub fn of(recording: &Recording, traffic: &Traffic, inside: &[bool]) -> Pools {
         let threads = recording.threads.len();
         let mut root: Vec<usize> = (0..threads).collect();
         let mut serves: Vec<Option<u32>> = vec![None; threads];
         let mut alone = vec![true; threads];
-        let mut first: BTreeMap<EndIx, usize> = BTreeMap::new();
+        let mut first: BTreeMap<EndpointIx, usize> = BTreeMap::new();
         let mut accepts = vec![false; threads];
-        for (accept, _) in exchange.accepted_for(recording) {
+        for (accept, _) in traffic.accepted_for(recording) {
             let thread = recording.ios[accept as usize].thread as usize;
             if inside.get(thread) == Some(&true) {
                 accepts[thread] = true;
             }
         }
-        let lines = exchange.connections.iter().map(|one| &one.ends[..]);
-        let inner = exchange.inner.iter().map(|inner| std::slice::from_ref(&inner.server));
+        let lines = traffic.connections.iter().map(|one| &one.ends[..]);
+        let inner = traffic.inner.iter().map(|inner| std::slice::from_ref(&inner.server));
         let ends = lines
             .chain(inner)
             .zip(0_u32..)
             .flat_map(|(ends, line)| ends.iter().map(move |end| (line, *end)));
         for (line, end) in ends {
-            let one = &exchange.ends.all[end as usize];
+            let one = &traffic.ends.all[end as usize];
             for at in &one.moves {
                 let thread = recording.ios[*at as usize].thread as usize;
                 if !inside[thread] {
@@ -74,7 +74,7 @@ impl Pools {
         }
         // Any idle one of the threads that accept for themselves takes the next connection.
         let mut accepting: BTreeMap<&str, usize> = BTreeMap::new();
-        for thread in exchange.accept_for_themselves(recording) {
+        for thread in traffic.accept_for_themselves(recording) {
             let name = recording.threads[thread].unnumbered();
             join(&mut root, thread, *accepting.entry(name).or_insert(thread));
         }
@@ -142,7 +142,7 @@ struct Assembly<'a> {
     first_ns: u64,
     /// The requests of each connection.
     served: &'a [Vec<Request>],
-    places: &'a Places,
+    task_map: &'a TaskMap,
     open: bool,
     sections: Vec<Section>,
     /// Sections of each request, in order of time.
@@ -154,10 +154,11 @@ struct Assembly<'a> {
 impl Recording {
     /// Makes all threads of a name take from one queue, and those that only accept connections from
     /// another one.
-    pub(super) fn share_inboxes(&self, places: &mut Places) {
+    pub(super) fn share_inboxes(&self, task_map: &mut TaskMap) {
         let mut first: BTreeMap<(&str, bool), ChannelIx> = BTreeMap::new();
-        let accepts = &places.accepts;
-        for ((thread, inbox), accepts) in self.threads.iter().zip(&mut places.inboxes).zip(accepts)
+        let accepts = &task_map.accepts;
+        for ((thread, inbox), accepts) in
+            self.threads.iter().zip(&mut task_map.inboxes).zip(accepts)
         {
             if let Some(inbox) = inbox {
                 let kind = (thread.unnumbered(), *accepts);
@@ -172,7 +173,7 @@ impl Recording {
         served: &[Vec<Request>],
         open: bool,
         mut sections: Vec<Section>,
-        places: &Places,
+        task_map: &TaskMap,
         workload: &mut Parts,
     ) {
         sections.sort_by_key(|section| (section.start_ns, section.thread));
@@ -183,24 +184,24 @@ impl Recording {
             }
         }
         let (first_ns, arrivals) = (self.first_ns, BTreeMap::new());
-        let mut assembly = Assembly { first_ns, served, places, open, sections, of, arrivals };
-        assembly.link();
+        let mut assembly = Assembly { first_ns, served, task_map, open, sections, of, arrivals };
+        assembly.link_sections();
         assembly.finish(workload);
     }
 }
 
 impl Assembly<'_> {
     fn inbox(&self, section: usize) -> ChannelIx {
-        self.places.inboxes[self.sections[section].thread].unwrap_or_default()
+        self.task_map.inboxes[self.sections[section].thread].unwrap_or_default()
     }
 
-    fn arrives(&mut self, section: usize, at_ns: u64) {
+    fn add_arrival(&mut self, section: usize, at_ns: u64) {
         let inbox = self.inbox(section);
         self.arrivals.entry(inbox).or_default().push((at_ns, section as JobIx));
     }
 
     /// Makes each section bring the next one.
-    fn link(&mut self) {
+    fn link_sections(&mut self) {
         let mut last: Option<(Tag, usize)> = None;
         for (tag, sections) in std::mem::take(&mut self.of) {
             // The last section of each thread so far.
@@ -225,29 +226,29 @@ impl Assembly<'_> {
             let requests = &self.served[tag.0 as usize];
             let arrived_ns = requests[tag.1 as usize].arrived_ns;
             match last.filter(|(before, _)| before.0 == tag.0 && !self.open) {
-                None => self.arrives(first, arrived_ns),
+                None => self.add_arrival(first, arrived_ns),
                 Some((before, answer)) => {
                     let answered_ns = requests[before.1 as usize].answered_ns;
                     let delay = Span::Fixed(arrived_ns.saturating_sub(answered_ns).max(1));
                     let (channel, job) = (self.inbox(first), first as JobIx);
-                    self.at_answer(answer, Op::After { delay, channel, job, keep: false });
+                    self.insert_at_answer(answer, Op::After { delay, channel, job, keep: false });
                 }
             }
             let answer = sections.iter().rfind(|at| self.sections[**at].answer_at.is_some());
             let answer = *answer.unwrap_or(&end);
-            self.at_answer(answer, Op::Done);
+            self.insert_at_answer(answer, Op::Done);
             last = Some((tag, answer));
         }
         for at in 0..self.sections.len() {
             if self.sections[at].request.is_none() {
                 let at_ns = self.sections[at].start_ns.saturating_sub(self.first_ns);
-                self.arrives(at, at_ns);
+                self.add_arrival(at, at_ns);
             }
         }
     }
 
     /// Inserts an instruction behind the answer, after those that are there already.
-    fn at_answer(&mut self, section: usize, op: Op) {
+    fn insert_at_answer(&mut self, section: usize, op: Op) {
         let section = &mut self.sections[section];
         let at = section.answer_at.unwrap_or(section.ops.len());
         section.ops.insert(at, op);

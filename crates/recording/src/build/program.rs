@@ -4,7 +4,7 @@
 //! or forks is entered and left. Each time from a wakeup to the next wait is a request, so that its
 //! latency is recorded.
 
-use super::{Places, Recording};
+use super::{Recording, TaskMap};
 use crate::classify::Plan;
 use crate::thread::{Birth, Step, Wait};
 use cpumax_workload::{Op, Span, Target};
@@ -30,7 +30,7 @@ pub(super) struct Builder {
 
 /// Properties of a thread that its program depends on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How {
+pub(super) struct ProgramOptions {
     /// Whether it is a kernel thread.
     pub kernel: bool,
     /// Whether it is in another group than the thread that forks it.
@@ -43,8 +43,14 @@ pub(super) struct How {
 
 impl Recording {
     /// The program of a thread.
-    pub(super) fn program(&self, ix: usize, how: How, plans: &[Plan], places: &Places) -> Vec<Op> {
-        let How { kernel, moved, marks, until_ns } = how;
+    pub(super) fn program(
+        &self,
+        ix: usize,
+        options: ProgramOptions,
+        plans: &[Plan],
+        task_map: &TaskMap,
+    ) -> Vec<Op> {
+        let ProgramOptions { kernel, moved, marks, until_ns } = options;
         let thread = &self.threads[ix];
         let is_over = |wait: &Wait| {
             until_ns.is_some_and(|until_ns| wait.end_ns.saturating_sub(self.first_ns) > until_ns)
@@ -53,10 +59,10 @@ impl Recording {
         let inside = !kernel && thread.starts_in_kernel.unwrap_or(false);
         let mut builder = Builder::new(kernel, inside, marks);
         if moved {
-            builder.ops.push(Op::Move { who: Target::Myself, group: places.groups[ix] });
+            builder.ops.push(Op::Move { who: Target::Myself, group: task_map.groups[ix] });
         }
         if matches!(thread.birth, Birth::Forked { .. }) {
-            builder.begin();
+            builder.begin_request();
         }
         for step in thread.steps.iter() {
             match step {
@@ -64,15 +70,15 @@ impl Recording {
                 Step::SysEnter => builder.enter(),
                 Step::SysExit => builder.exit(),
                 Step::Wake(edge) => {
-                    if let Some(channel) = self.is_message(edge, places) {
-                        builder.act(Op::Send { channel, n: 1 });
+                    if let Some(channel) = self.is_message(edge, task_map) {
+                        builder.push_op(Op::Send { channel, n: 1 });
                     }
                 }
                 Step::Fork(child) => {
-                    let starts = places.parents[child as usize] == Some(ix as u32)
-                        && places.inboxes[child as usize].is_none();
-                    if let Some(kind) = places.tasks[child as usize].filter(|_| starts) {
-                        builder.act(Op::Fork { kind });
+                    let starts = task_map.parents[child as usize] == Some(ix as u32)
+                        && task_map.inboxes[child as usize].is_none();
+                    if let Some(kind) = task_map.tasks[child as usize].filter(|_| starts) {
+                        builder.push_op(Op::Fork { kind });
                     }
                 }
                 Step::Io(_) => {}
@@ -82,12 +88,12 @@ impl Recording {
                 }
                 Step::Wait(wait) => {
                     let wait_op =
-                        wait_op(ix, &thread.waits[wait as usize], plans[wait as usize], places);
+                        wait_op(ix, &thread.waits[wait as usize], plans[wait as usize], task_map);
                     builder.wait(wait_op);
                 }
             }
         }
-        builder.end(is_done);
+        builder.finish(is_done);
         builder.ops.shrink_to_fit();
         builder.ops
     }
@@ -113,7 +119,7 @@ impl Builder {
         self.work_ns = self.work_ns.saturating_add(ns);
     }
 
-    fn begin(&mut self) {
+    fn begin_request(&mut self) {
         if self.marks {
             self.ops.push(Op::Begin);
             self.in_request = true;
@@ -121,13 +127,13 @@ impl Builder {
     }
 
     /// Flushes the time run, and returns the number of instructions so far.
-    pub fn here(&mut self) -> usize {
+    pub fn flushed_len(&mut self) -> usize {
         self.flush();
         self.ops.len()
     }
 
     /// Takes the instructions so far, with their kernel part closed, and the time they run, ns.
-    pub fn cut(&mut self) -> (Vec<Op>, u64) {
+    pub fn take_ops(&mut self) -> (Vec<Op>, u64) {
         self.flush();
         if std::mem::take(&mut self.entered) {
             self.ops.push(Op::ExitKernel);
@@ -164,7 +170,7 @@ impl Builder {
     }
 
     /// Adds an instruction other than running.
-    pub fn act(&mut self, op: Op) {
+    pub fn push_op(&mut self, op: Op) {
         if self.inside && !self.entered {
             self.ops.push(Op::EnterKernel);
             self.entered = true;
@@ -175,15 +181,15 @@ impl Builder {
 
     fn wait(&mut self, op: Op) {
         if self.in_request {
-            self.act(Op::Done);
+            self.push_op(Op::Done);
         }
-        self.act(op);
+        self.push_op(op);
         self.in_request = self.marks;
     }
 
     /// Ends the program. A thread that ended or slept (`is_done`) completed its request; the end of
     /// the recording cuts it short.
-    fn end(&mut self, is_done: bool) {
+    fn finish(&mut self, is_done: bool) {
         self.flush();
         if is_done && self.in_request {
             self.ops.push(Op::Done);
@@ -195,11 +201,11 @@ impl Builder {
 }
 
 /// The instruction for a wait.
-fn wait_op(ix: usize, wait: &Wait, plan: Plan, places: &Places) -> Op {
+fn wait_op(ix: usize, wait: &Wait, plan: Plan, task_map: &TaskMap) -> Op {
     let channel = match plan {
         Plan::Sleep => None,
-        Plan::Message => places.messages[ix],
-        Plan::Arrival => places.arrivals[ix],
+        Plan::Message => task_map.messages[ix],
+        Plan::Arrival => task_map.arrivals[ix],
     };
     match channel {
         Some(channel) => Op::Recv { channel, n: 1 },

@@ -5,13 +5,13 @@
 //! with nothing else served meanwhile, is part of the section. Work that belongs to no request is
 //! added to the thread's next section.
 
-use super::Places;
+use super::TaskMap;
 use super::program::Builder;
 use crate::classify::Plan;
 use crate::recording::Recording;
 use crate::requests::tags::{Tag, Tags};
-use crate::requests::{Exchange, Request};
-use crate::syscalls::Transfer;
+use crate::requests::{Request, Traffic};
+use crate::syscalls::IoKind;
 use crate::thread::{Birth, Cause, Step, Wait};
 use cpumax_workload::{Op, Span};
 
@@ -48,7 +48,7 @@ enum AtExit {
 
 struct Cutter<'a> {
     recording: &'a Recording,
-    places: &'a Places,
+    task_map: &'a TaskMap,
     tags: &'a Tags,
     ix: usize,
     builder: Builder,
@@ -65,21 +65,21 @@ impl Recording {
     /// The sections of all serving threads, by recorded requests.
     pub(super) fn recorded_sections(
         &self,
-        exchange: &Exchange,
+        traffic: &Traffic,
         plans: &[(usize, Vec<Plan>)],
-        places: &Places,
+        task_map: &TaskMap,
     ) -> Vec<Section> {
-        let tags = Tags::of(self, exchange);
-        let serving = plans.iter().map(|(ix, _)| *ix).filter(|ix| places.inboxes[*ix].is_some());
-        serving.flat_map(|ix| self.sections(ix, places, &tags)).collect()
+        let tags = Tags::of(self, traffic);
+        let serving = plans.iter().map(|(ix, _)| *ix).filter(|ix| task_map.inboxes[*ix].is_some());
+        serving.flat_map(|ix| self.sections(ix, task_map, &tags)).collect()
     }
 
     /// The sections of a thread, in order of time.
-    fn sections(&self, ix: usize, places: &Places, tags: &Tags) -> Vec<Section> {
+    fn sections(&self, ix: usize, task_map: &TaskMap, tags: &Tags) -> Vec<Section> {
         let thread = &self.threads[ix];
         let mut cutter = Cutter {
             recording: self,
-            places,
+            task_map,
             tags,
             ix,
             builder: Builder::new(false, thread.starts_in_kernel.unwrap_or(false), false),
@@ -98,8 +98,8 @@ impl Recording {
         for (step, next) in thread.steps.iter().zip(next) {
             cutter.step(step, next);
         }
-        cutter.close(self.last_ns, self.last_ns);
-        carry(cutter.done)
+        cutter.close_section(self.last_ns, self.last_ns);
+        merge_unowned(cutter.done)
     }
 }
 
@@ -111,13 +111,13 @@ impl Cutter<'_> {
         let (mut tag, mut polls, mut told) = (None, false, false);
         let mut next = vec![(None, false); thread.steps.len()];
         for (at, step) in thread.steps.iter().enumerate().rev() {
-            next[at] = (tag, polls && !self.places.serves_one[self.ix] || told);
+            next[at] = (tag, polls && !self.task_map.serves_one[self.ix] || told);
             match step {
                 Step::Io(io) => {
                     if let Some(next) = self.tags.request(io) {
                         (tag, told) = (Some(next), self.tags.called_by(io).is_some());
                     }
-                    polls = self.recording.ios[io as usize].kind == Transfer::Poll;
+                    polls = self.recording.ios[io as usize].kind == IoKind::Poll;
                 }
                 Step::Wait(_) => polls = false,
                 _ => {}
@@ -132,11 +132,11 @@ impl Cutter<'_> {
             Step::SysEnter => self.builder.enter(),
             Step::SysExit => {
                 self.builder.exit();
-                self.has_moved();
+                self.end_transfer();
             }
             Step::Wake(edge) => {
-                if let Some(channel) = self.recording.is_message(edge, self.places) {
-                    self.builder.act(Op::Send { channel, n: 1 });
+                if let Some(channel) = self.recording.is_message(edge, self.task_map) {
+                    self.builder.push_op(Op::Send { channel, n: 1 });
                 }
             }
             // A forked thread serves from the beginning.
@@ -144,7 +144,7 @@ impl Cutter<'_> {
             Step::Io(io) => {
                 self.io(io);
                 if self.recording.ios[io as usize].is_message() {
-                    self.has_moved();
+                    self.end_transfer();
                 }
             }
             Step::Wait(wait) => {
@@ -156,24 +156,24 @@ impl Cutter<'_> {
                     && !parts;
                 if goes_on {
                     if let Some(op) = self.wait_op(&of) {
-                        self.builder.act(op);
+                        self.builder.push_op(op);
                     }
                 } else {
-                    self.close(of.start_ns, of.end_ns);
+                    self.close_section(of.start_ns, of.end_ns);
                 }
             }
         }
     }
 
     /// Does what the end of a transfer causes.
-    fn has_moved(&mut self) {
+    fn end_transfer(&mut self) {
         match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
             AtExit::Nothing => {}
             AtExit::Begin(tag, now_ns, by) => {
-                self.close(now_ns, now_ns);
+                self.close_section(now_ns, now_ns);
                 (self.request, self.called, self.by) = (Some(tag), by.is_some(), by);
             }
-            AtExit::Answer => self.answer_at = Some(self.builder.here()),
+            AtExit::Answer => self.answer_at = Some(self.builder.flushed_len()),
         }
     }
 
@@ -182,19 +182,19 @@ impl Cutter<'_> {
         let of = &self.recording.ios[io as usize];
         let by = self.tags.called_by(io);
         let other = self.request.is_some_and(|request| request != tag);
-        if of.kind != Transfer::Write && (other || self.answer_at.is_some()) {
+        if of.kind != IoKind::Write && (other || self.answer_at.is_some()) {
             self.at_exit = AtExit::Begin(tag, of.left_ns, by);
             return;
         }
         if other {
-            self.close(of.entered_ns, of.entered_ns);
+            self.close_section(of.entered_ns, of.entered_ns);
         }
         if self.request.is_none() {
             self.called = by.is_some();
         }
         self.by = by.or(self.by).filter(|_| self.called);
         self.request = Some(tag);
-        if self.tags.answers(io) && of.kind == Transfer::Write {
+        if self.tags.answers(io) && of.kind == IoKind::Write {
             self.at_exit = AtExit::Answer;
         }
     }
@@ -203,19 +203,19 @@ impl Cutter<'_> {
     /// serving thread: that is for a lock or the CPU, whose length a limit changes.
     fn wait_op(&self, wait: &Wait) -> Option<Op> {
         if let Cause::Thread { edge } = wait.cause
-            && self.places.inboxes[self.recording.edges[edge as usize].waker as usize].is_some()
+            && self.task_map.inboxes[self.recording.edges[edge as usize].waker as usize].is_some()
         {
             return None;
         }
         Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1))))
     }
 
-    fn close(&mut self, end_ns: u64, next_ns: u64) {
+    fn close_section(&mut self, end_ns: u64, next_ns: u64) {
         if matches!(self.at_exit, AtExit::Answer) {
-            self.answer_at = Some(self.builder.here());
+            self.answer_at = Some(self.builder.flushed_len());
         }
         self.at_exit = AtExit::Nothing;
-        let (ops, work_ns) = self.builder.cut();
+        let (ops, work_ns) = self.builder.take_ops();
         self.done.push(Section {
             thread: self.ix,
             request: self.request.take(),
@@ -250,7 +250,7 @@ pub(super) fn costs_ns(sections: &[Section], served: &[Vec<Request>]) -> Vec<u64
 
 /// Adds sections without a request to the section after them, unless they are much longer than the
 /// others.
-pub(super) fn carry(sections: Vec<Section>) -> Vec<Section> {
+pub(super) fn merge_unowned(sections: Vec<Section>) -> Vec<Section> {
     let owned = sections.iter().filter(|section| section.request.is_some());
     let (count, work_ns) =
         owned.fold((0, 0u64), |(n, ns), s| (n + 1, ns.saturating_add(s.work_ns)));

@@ -98,7 +98,7 @@ impl Section {
 
 /// Checks the head, the sections and the chain of records. Returns the bytes that the reader will
 /// hold of them.
-pub(super) fn look_through<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, Error> {
+pub(super) fn check<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, Error> {
     let io = |source| Error::Io { name: name.to_owned(), source };
     let len = file.seek(SeekFrom::End(0)).map_err(io)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;

@@ -196,8 +196,7 @@ pub(super) fn from_pipe<F: Read + Seek>(
             walk.seek_relative((next - at) as i64 - have as i64).map_err(io)?;
         }
         if ranges.len() > PARTS_MAX {
-            let what = format!("descriptions in more than {PARTS_MAX} places");
-            return Err(malformed(at, what));
+            return Err(malformed(at, format!("descriptions in more than {PARTS_MAX} places")));
         }
         at = next;
     }

@@ -1,6 +1,6 @@
 //! The content of an event, behind its name.
 
-use crate::event::{Irq, Kind, MSG_PEEK, Named, Note};
+use crate::event::{Irq, Kind, MSG_PEEK, Note, ThreadRef};
 use crate::tracepoint::{self, Tracepoint};
 
 /// Reads the content of a tracepoint, in the kernel's own format or that of perf's plug-ins. `None`
@@ -68,14 +68,14 @@ fn switch(text: &str) -> Option<Kind<'_>> {
         let (next_comm, next_rest) = next.split_once(" next_pid=")?;
         let (_, next_prio) = next_rest.split_once(" next_prio=")?;
         return Some(Kind::Switch {
-            prev: Named { comm, tid: number(rest)?, prio: number(prio)? },
-            left: tracepoint::left(state.trim()),
-            next: Named { comm: next_comm, tid: number(next_rest)?, prio: number(next_prio)? },
+            prev: ThreadRef { comm, tid: number(rest)?, prio: number(prio)? },
+            left: tracepoint::prev_state(state.trim()),
+            next: ThreadRef { comm: next_comm, tid: number(next_rest)?, prio: number(next_prio)? },
         });
     }
     let (prev, state) = plugin_named(prev)?;
     let (next, _) = plugin_named(next)?;
-    Some(Kind::Switch { prev, left: tracepoint::left(state.trim()), next })
+    Some(Kind::Switch { prev, left: tracepoint::prev_state(state.trim()), next })
 }
 
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=1 next_comm=b next_pid=2 next_prio=120`, each
@@ -87,10 +87,10 @@ fn raw_switch(text: &str) -> Option<Kind<'_>> {
     let (prev_prio, state) = rest.split_once(" prev_state=")?;
     let (next_comm, rest) = next.split_once(" next_pid=")?;
     let (next_pid, next_prio) = rest.split_once(" next_prio=")?;
-    let named = |comm, tid, prio| Some(Named { comm, tid: number(tid)?, prio: number(prio)? });
+    let named = |comm, tid, prio| Some(ThreadRef { comm, tid: number(tid)?, prio: number(prio)? });
     Some(Kind::Switch {
         prev: named(prev_comm, prev_pid, prev_prio)?,
-        left: tracepoint::left_by_number(number::<i64>(state)? as u64),
+        left: tracepoint::prev_state_by_number(number::<i64>(state)? as u64),
         next: named(next_comm, next_pid, next_prio)?,
     })
 }
@@ -128,21 +128,22 @@ fn raw_field(text: &str, name: &str) -> Option<i64> {
 }
 
 /// `comm=a pid=1 prio=120 target_cpu=001`, or `a:1 [120] success=1 CPU:001`.
-fn woken(text: &str) -> Option<Named<'_>> {
+fn woken(text: &str) -> Option<ThreadRef<'_>> {
     let Some(named) = text.strip_prefix("comm=") else {
         return plugin_named(text).map(|(named, _)| named);
     };
     let (comm, rest) = named.split_once(" pid=")?;
     let (_, prio) = rest.split_once(" prio=")?;
-    Some(Named { comm, tid: number(rest)?, prio: number(prio)? })
+    Some(ThreadRef { comm, tid: number(rest)?, prio: number(prio)? })
 }
 
 /// `comm:tid [prio]` and the rest.
-fn plugin_named(text: &str) -> Option<(Named<'_>, &str)> {
+fn plugin_named(text: &str) -> Option<(ThreadRef<'_>, &str)> {
     let (thread, rest) = text.rsplit_once(" [")?;
     let (prio, rest) = rest.split_once(']')?;
     let (comm, tid) = thread.rsplit_once(':')?;
-    let named = Named { comm: comm.trim_start(), tid: tid.parse().ok()?, prio: prio.parse().ok()? };
+    let named =
+        ThreadRef { comm: comm.trim_start(), tid: tid.parse().ok()?, prio: prio.parse().ok()? };
     Some((named, rest))
 }
 
@@ -228,7 +229,7 @@ pub(super) fn note(text: &str) -> Option<Note<'_>> {
 #[cfg(test)]
 mod tests {
     use super::{kind, note};
-    use crate::event::{Kind, Left, Note};
+    use crate::event::{Kind, Note, PrevState};
     use crate::tracepoint::Tracepoint;
 
     #[test]
@@ -238,7 +239,7 @@ mod tests {
             panic!("no switch")
         };
         assert_eq!((prev.comm, prev.tid, prev.prio), ("my prog", 7, 120));
-        assert_eq!((left, next.comm, next.tid), (Left::Blocked, "swapper/0", 0));
+        assert_eq!((left, next.comm, next.tid), (PrevState::Blocked, "swapper/0", 0));
         assert!(kind(Tracepoint::Switch, "prev_comm=a prev_pid=7 ==> next_comm=").is_none());
     }
 
@@ -304,7 +305,7 @@ mod tests {
         let Some(Kind::Switch { prev, left, next }) = kind(Tracepoint::Switch, switch) else {
             panic!("no switch")
         };
-        assert_eq!((prev.tid, left, next.tid), (19056, Left::Sleeping, 12119));
+        assert_eq!((prev.tid, left, next.tid), (19056, PrevState::Sleeping, 12119));
     }
 
     #[test]

@@ -260,7 +260,7 @@ type Name<'a> = (Option<&'a str>, &'a str);
 #[cfg(test)]
 mod tests {
     use super::{Line, Lines, head, time};
-    use crate::event::{Kind, Left};
+    use crate::event::{Kind, PrevState};
 
     #[test]
     fn reads_times() {
@@ -304,7 +304,7 @@ mod tests {
                       prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120";
         let Line::Event(event) = lines.read(switch) else { panic!("no event") };
         let Kind::Switch { prev, left, next } = event.kind else { panic!("no switch") };
-        assert_eq!((prev.comm, prev.tid, left, next.tid), ("a b", 7, Left::Sleeping, 0));
+        assert_eq!((prev.comm, prev.tid, left, next.tid), ("a b", 7, PrevState::Sleeping, 0));
         assert!(lines.has_switch);
         assert!(matches!(lines.read("# arch : x86_64"), Line::Header("arch", "x86_64")));
         let since = "  <...>-7 [001] 8.500000011: (+3656)  sched_wakeup: comm=a pid=7 prio=120";

@@ -2,10 +2,10 @@
 //! a message of their own; switches and wakeups may be columns of numbers (`CompactSched`).
 
 use super::event::{Described, FtraceEvent, context, event, time_ns};
-use super::ours::{self, AtSocket, Beat, Ours};
+use super::ours::{self, AtSocket, Ours, StillRunning};
 use super::wire::{Broken, Value, field, fields, varint};
-use crate::event::{Context, Left};
-use crate::tracepoint::left_by_number;
+use crate::event::{Context, PrevState, ThreadRef};
+use crate::tracepoint::prev_state_by_number;
 use std::cmp::Ordering;
 
 /// Bound on the names of a bundle; further ones are unknown.
@@ -24,7 +24,7 @@ pub(super) struct Bundle {
     at: usize,
     compact: Compact,
     ours: Ours,
-    beat: Option<Beat>,
+    running: Option<StillRunning>,
     at_socket: Option<AtSocket>,
     waking: Option<Waking>,
     plain: Option<Plain>,
@@ -79,30 +79,22 @@ struct Compact {
     columns: [Part; 13],
 }
 
-/// A thread that gets on a CPU or is woken.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Thread<'a> {
-    pub tid: i32,
-    pub prio: i32,
-    pub comm: &'a str,
-}
-
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Item<'a> {
     Event(FtraceEvent<'a>),
     /// A switch that does not name the thread that leaves.
     Switch {
-        left: Left,
-        next: Thread<'a>,
+        left: PrevState,
+        next: ThreadRef<'a>,
         /// CPU time charged to the thread that leaves, ns.
         charged_ns: Option<u64>,
         /// The group of the next thread.
         group: Option<u64>,
     },
-    Beat(Beat),
+    StillRunning(StillRunning),
     AtSocket(AtSocket),
     Waking {
-        wakee: Thread<'a>,
+        wakee: ThreadRef<'a>,
         context: Option<Context>,
     },
 }
@@ -118,7 +110,7 @@ impl Bundle {
             at: 0,
             compact: Compact::default(),
             ours: Ours::default(),
-            beat: None,
+            running: None,
             at_socket: None,
             waking: None,
             plain: None,
@@ -139,7 +131,7 @@ impl Bundle {
             }
         }
         bundle.lost = bundle.lost.max(bundle.ours.lost);
-        bundle.beat = bundle.ours.beat(&bundle.bytes);
+        bundle.running = bundle.ours.running(&bundle.bytes);
         bundle.at_socket = bundle.ours.at_socket(&bundle.bytes);
         bundle.next_waking();
         bundle.next_plain();
@@ -158,16 +150,16 @@ impl Bundle {
         let waking = self.waking.map(|waking| waking.time_ns);
         let plain = self.plain.map(|plain| plain.time_ns);
         let switch = self.switch.map(|switch| switch.time_ns);
-        let beat = self.beat.map(|beat| beat.time_ns);
+        let running = self.running.map(|running| running.time_ns);
         let at_socket = self.at_socket.map(|at| at.time_ns);
-        [beat, waking, plain, at_socket, switch].into_iter().flatten().min()
+        [running, waking, plain, at_socket, switch].into_iter().flatten().min()
     }
 
     /// The next event.
     pub fn item<'a>(&'a self, described: &Described) -> Option<Item<'a>> {
         let now_ns = self.next_ns()?;
-        if let Some(beat) = self.beat.filter(|beat| beat.time_ns == now_ns) {
-            return Some(Item::Beat(beat));
+        if let Some(running) = self.running.filter(|running| running.time_ns == now_ns) {
+            return Some(Item::StillRunning(running));
         }
         if let Some(waking) = self.waking.filter(|waking| waking.time_ns == now_ns) {
             return Some(Item::Waking {
@@ -183,7 +175,7 @@ impl Bundle {
         }
         let switch = self.switch?;
         Some(Item::Switch {
-            left: left_by_number(switch.prev_state),
+            left: prev_state_by_number(switch.prev_state),
             next: self.thread(switch.next),
             charged_ns: switch.charged_ns,
             group: switch.group,
@@ -193,8 +185,8 @@ impl Bundle {
     /// Goes on to the event after it.
     pub fn advance(&mut self) {
         let now_ns = self.next_ns();
-        if self.beat.map(|beat| beat.time_ns) == now_ns {
-            self.beat = self.ours.beat(&self.bytes);
+        if self.running.map(|running| running.time_ns) == now_ns {
+            self.running = self.ours.running(&self.bytes);
         } else if self.waking.map(|waking| waking.time_ns) == now_ns {
             self.next_waking();
         } else if self.plain.map(|plain| plain.time_ns) == now_ns {
@@ -206,9 +198,9 @@ impl Bundle {
         }
     }
 
-    fn thread(&self, row: Row) -> Thread<'_> {
+    fn thread(&self, row: Row) -> ThreadRef<'_> {
         let comm = Value::Bytes(self.part(row.name)).text();
-        Thread { tid: row.tid, prio: row.prio, comm }
+        ThreadRef { tid: row.tid, prio: row.prio, comm }
     }
 
     fn part(&self, part: Part) -> &[u8] {

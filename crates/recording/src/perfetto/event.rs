@@ -2,8 +2,8 @@
 //! of other events by name.
 
 use super::wire::{Value, fields};
-use crate::event::{Context, Irq, Kind, MSG_PEEK, Named};
-use crate::tracepoint::{Tracepoint, left_by_number};
+use crate::event::{Context, Irq, Kind, MSG_PEEK, ThreadRef};
+use crate::tracepoint::{Tracepoint, prev_state_by_number};
 use std::collections::BTreeMap;
 
 /// Flags in `common_flags`: in a hard, in a soft interrupt.
@@ -167,7 +167,7 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
             given += 1;
         }
     }
-    let named = |comm: usize| Named {
+    let named = |comm: usize| ThreadRef {
         comm: values[comm].text(),
         tid: values[comm + 1].i32(),
         prio: values[comm + 2].i32(),
@@ -175,7 +175,7 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
     match tracepoint {
         Tracepoint::Switch => Kind::Switch {
             prev: named(1),
-            left: left_by_number(values[4].number()),
+            left: prev_state_by_number(values[4].number()),
             next: named(5),
         },
         Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(1)),

@@ -13,7 +13,7 @@ pub(super) const FIELD: u32 = 5210;
 /// Columns of a bundle.
 const CHARGED: usize = 2;
 const GROUP: usize = 3;
-const BEAT: [usize; 2] = [4, 5];
+const RUNNING: [usize; 2] = [4, 5];
 const SOCKET: [usize; 5] = [6, 7, 8, 9, 10];
 
 /// The columns, and how far they have been read.
@@ -22,13 +22,13 @@ pub(super) struct Ours {
     /// Number of events of this CPU missing before the first one.
     pub lost: u64,
     columns: [Part; 11],
-    beat_ns: u64,
+    running_ns: u64,
     socket_ns: u64,
 }
 
 /// The thread is running, since an unknown time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Beat {
+pub(super) struct StillRunning {
     pub time_ns: u64,
     pub tid: i32,
 }
@@ -64,10 +64,10 @@ impl Ours {
         (charged, self.next(bundle, GROUP).filter(|group| *group > 0))
     }
 
-    pub fn beat(&mut self, bundle: &[u8]) -> Option<Beat> {
-        let [later, tid] = BEAT.map(|column| self.next(bundle, column));
-        self.beat_ns = self.beat_ns.wrapping_add(later?);
-        Some(Beat { time_ns: self.beat_ns, tid: tid? as i32 })
+    pub fn running(&mut self, bundle: &[u8]) -> Option<StillRunning> {
+        let [later, tid] = RUNNING.map(|column| self.next(bundle, column));
+        self.running_ns = self.running_ns.wrapping_add(later?);
+        Some(StillRunning { time_ns: self.running_ns, tid: tid? as i32 })
     }
 
     /// The next event of a socket; unknown kinds become [`Kind::Other`].

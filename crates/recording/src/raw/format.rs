@@ -2,7 +2,7 @@
 //! letters of thread states. Both differ between kernels.
 
 use super::bytes::Bytes;
-use crate::event::Left;
+use crate::event::PrevState;
 use crate::tracepoint::{self, Tracepoint};
 
 /// The descriptions in use, by the number of the tracepoint.
@@ -21,7 +21,7 @@ pub(crate) struct Format {
     pub tracepoint: Tracepoint,
     pub fields: Vec<Field>,
     /// Bits of `prev_state` with their meanings.
-    pub states: Vec<(u64, Left)>,
+    pub states: Vec<(u64, PrevState)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,10 +94,10 @@ impl Format {
 
     /// Why a thread left the CPU, by the value of `prev_state`. Without a bit that has a letter, it
     /// can run on.
-    pub fn left(&self, prev_state: u64) -> Left {
+    pub fn prev_state(&self, prev_state: u64) -> PrevState {
         let mut bits = self.states.iter().filter(|(bit, _)| prev_state & bit != 0);
-        let first = bits.next().map_or(Left::Runnable, |(_, left)| *left);
-        bits.fold(first, |a, (_, b)| if *b == Left::Dead { Left::Dead } else { a })
+        let first = bits.next().map_or(PrevState::Runnable, |(_, left)| *left);
+        bits.fold(first, |a, (_, b)| if *b == PrevState::Dead { PrevState::Dead } else { a })
     }
 }
 
@@ -192,7 +192,7 @@ fn id_and_name(text: &str) -> Option<(u16, &str)> {
 }
 
 /// Reads bits and letters from the print format: `{ 0x00000001, "S" }`.
-fn states(text: &str) -> Vec<(u64, Left)> {
+fn states(text: &str) -> Vec<(u64, PrevState)> {
     let pairs = text.split('{').skip(1).filter_map(|pair| {
         let (number, rest) = pair.split_once(',')?;
         let letter = rest.split('"').nth(1)?;
@@ -201,15 +201,15 @@ fn states(text: &str) -> Vec<(u64, Left)> {
             Some(hex) => u64::from_str_radix(hex, 16).ok()?,
             None => number.parse().ok()?,
         };
-        Some((bit, tracepoint::left(letter)))
+        Some((bit, tracepoint::prev_state(letter)))
     });
-    pairs.filter(|(_, left)| *left != Left::Runnable).collect()
+    pairs.filter(|(_, left)| *left != PrevState::Runnable).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Field, Format, Place, id_and_name};
-    use crate::event::Left;
+    use crate::event::PrevState;
     use crate::tracepoint::Tracepoint;
 
     const SWITCH: &str = "name: sched_switch\nID: 372\nformat:\n\
@@ -231,12 +231,12 @@ mod tests {
         let (prev_pid, prev_state) = (format.fields[1], format.fields[3]);
         assert_eq!((prev_pid.offset, prev_pid.size, prev_pid.signed), (24, 4, true));
         assert_eq!(prev_state.offset, 32);
-        assert_eq!(format.left(0), Left::Runnable);
-        assert_eq!(format.left(1), Left::Sleeping);
-        assert_eq!(format.left(2), Left::Blocked);
-        assert_eq!(format.left(16), Left::Dead);
-        assert_eq!(format.left(0x80), Left::Idle);
-        assert_eq!(format.left(0x100), Left::Runnable, "preempted");
+        assert_eq!(format.prev_state(0), PrevState::Runnable);
+        assert_eq!(format.prev_state(1), PrevState::Sleeping);
+        assert_eq!(format.prev_state(2), PrevState::Blocked);
+        assert_eq!(format.prev_state(16), PrevState::Dead);
+        assert_eq!(format.prev_state(0x80), PrevState::Idle);
+        assert_eq!(format.prev_state(0x100), PrevState::Runnable, "preempted");
     }
 
     #[test]

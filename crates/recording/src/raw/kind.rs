@@ -2,7 +2,7 @@
 
 use super::bytes::Bytes;
 use super::format::Format;
-use crate::event::{Context, Irq, Kind, MSG_PEEK, Named};
+use crate::event::{Context, Irq, Kind, MSG_PEEK, ThreadRef};
 use crate::tracepoint::Tracepoint;
 
 /// Flags in `common_flags`: in a hard, in a soft interrupt.
@@ -26,12 +26,16 @@ impl Format {
         let number = |i: usize| self.fields.get(i)?.number(raw);
         let text = |i: usize| self.fields.get(i)?.text(raw);
         let named = |comm: usize, pid: usize, prio: usize| {
-            Some(Named { comm: text(comm)?, tid: number(pid)? as i32, prio: number(prio)? as i32 })
+            Some(ThreadRef {
+                comm: text(comm)?,
+                tid: number(pid)? as i32,
+                prio: number(prio)? as i32,
+            })
         };
         Some(match self.tracepoint {
             Tracepoint::Switch => Kind::Switch {
                 prev: named(0, 1, 2)?,
-                left: self.left(number(3)? as u64),
+                left: self.prev_state(number(3)? as u64),
                 next: named(4, 5, 6)?,
             },
             Tracepoint::Wakeup if has_waking => Kind::Other,

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 const UNDER_WAY_MOST: usize = 512;
 /// Rate where all clients wait for answers, relative to the rate of one idle client. It is not 0
 /// because the number under way is inexact.
-const NOBODY: f64 = 0.3;
+const NO_IDLE_RATE: f64 = 0.3;
 /// Bounds of the age of the last request, in quarters of the mean distance between two. A last
 /// stratum lies beyond.
 const AGES: [u64; 5] = [1, 2, 4, 8, 16];
@@ -39,7 +39,7 @@ const ASKED_MIN: usize = 50;
 
 /// Evidence from the sleep of a group's clients.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asking {
+pub(crate) struct SleepEvidence {
     /// Logarithm of how much likelier closed clients are than open ones; 0 if nothing tells.
     pub closed: f64,
     /// The likeliest number of closed clients; 0 if nothing tells.
@@ -49,17 +49,17 @@ pub(crate) struct Asking {
     processes: usize,
 }
 
-impl Asking {
+impl SleepEvidence {
     /// Collects the evidence for the group's threads (`inside`).
-    pub fn of(recording: &Recording, inside: &[bool]) -> Asking {
+    pub fn of(recording: &Recording, inside: &[bool]) -> SleepEvidence {
         let clients = guess::clients(recording, inside);
         if !clients.contains(&true) {
-            return Asking::default();
+            return SleepEvidence::default();
         }
         if ask_at_once(recording, inside, &clients) {
-            return Asking { closed: AT_ONCE, ..Asking::default() };
+            return SleepEvidence { closed: AT_ONCE, ..SleepEvidence::default() };
         }
-        let idle = idle(recording, &serving(recording, inside, &clients));
+        let idle = idle_times(recording, &serving(recording, inside, &clients));
         let mut processes: BTreeMap<(bool, i32), Vec<usize>> = BTreeMap::new();
         for (ix, thread) in recording.threads.iter().enumerate().filter(|(ix, _)| !inside[*ix]) {
             let process = thread.pid.map_or((false, thread.tid), |pid| (true, pid));
@@ -72,27 +72,28 @@ impl Asking {
         };
         processes.sort_by_key(|threads| std::cmp::Reverse(waits(threads)));
         processes.truncate(PROCESSES_MOST);
-        let asleep: Vec<Asleep> = processes
+        let asleep: Vec<SleepCounts> = processes
             .iter()
             .filter_map(|threads| {
                 let mut events = idle.clone();
                 for ix in threads {
-                    happens(recording, inside, *ix, &mut events);
+                    add_events(recording, inside, *ix, &mut events);
                 }
                 events.sort_unstable();
-                Asleep::of(&events)
+                SleepCounts::of(&events)
             })
             .collect();
-        Asking::from(&asleep)
+        SleepEvidence::from(&asleep)
     }
 
     /// Combines the evidence of all processes that ask.
-    fn from(asleep: &[Asleep]) -> Asking {
+    fn from(asleep: &[SleepCounts]) -> SleepEvidence {
         if asleep.is_empty() {
-            return Asking::default();
+            return SleepEvidence::default();
         }
         // The prior of each number of clients of a process is its inverse.
-        let likelier = |clients| asleep.iter().map(|one| one.likelier(clients)).sum::<f64>();
+        let likelier =
+            |clients| asleep.iter().map(|one| one.log_likelihood_ratio(clients)).sum::<f64>();
         let all: Vec<f64> = (1..=CLIENTS_MOST as u32).map(likelier).collect();
         let best = |best: (usize, f64), one: (usize, &f64)| {
             if *one.1 > best.1 { (one.0, *one.1) } else { best }
@@ -105,7 +106,7 @@ impl Asking {
             });
         let closed = most + (sum / weights).ln();
         let clients = (at as u32 + 1) * asleep.len() as u32;
-        Asking { closed, clients, by_clients: all, processes: asleep.len() }
+        SleepEvidence { closed, clients, by_clients: all, processes: asleep.len() }
     }
 
     /// `closed` for at most twice so many clients in all: their number is inexact.
@@ -127,7 +128,7 @@ pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[boo
     let (mut timers, mut answers) = (0, 0);
     for (thread, _) in recording.threads.iter().zip(clients).filter(|(_, client)| **client) {
         for wait in &thread.waits {
-            match told(recording, inside, thread, wait.cause) {
+            match wakeup_meaning(recording, inside, thread, wait.cause) {
                 Some(Event::Answer) => answers += 1,
                 Some(Event::Timer) => timers += 1,
                 _ => {}
@@ -139,7 +140,12 @@ pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[boo
 
 /// What the end of a wait tells a client: an answer, or that it is to ask. A thread of another
 /// program outside the group makes it ask like a timer does: that is how a proxy is asked.
-fn told(recording: &Recording, inside: &[bool], client: &Thread, cause: Cause) -> Option<Event> {
+fn wakeup_meaning(
+    recording: &Recording,
+    inside: &[bool],
+    client: &Thread,
+    cause: Cause,
+) -> Option<Event> {
     let edge = match cause {
         Cause::Interrupt(_) => return Some(Event::Timer),
         Cause::Unseen => return None,
@@ -205,7 +211,7 @@ enum Event {
 }
 
 /// The times at which the last serving thread that was awake went to sleep.
-fn idle(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
+fn idle_times(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
     let mut steps: Vec<(u64, i32)> = Vec::new();
     for (thread, _) in recording.threads.iter().zip(serving).filter(|(_, serves)| **serves) {
         steps.push((thread.birth_ns(recording.first_ns), 1));
@@ -223,12 +229,12 @@ fn idle(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
     steps.into_iter().map(|(at_ns, _)| (at_ns, Event::Idle)).collect()
 }
 
-fn happens(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(u64, Event)>) {
+fn add_events(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(u64, Event)>) {
     let thread = &recording.threads[ix];
     events.push((thread.birth_ns(recording.first_ns), Event::Awake(1)));
     for wait in &thread.waits {
         events.push((wait.start_ns, Event::Awake(-1)));
-        let told = told(recording, inside, thread, wait.cause);
+        let told = wakeup_meaning(recording, inside, thread, wait.cause);
         events.extend(told.map(|event| (wait.end_ns, event)));
         events.push((wait.end_ns, Event::Awake(1)));
     }
@@ -237,14 +243,14 @@ fn happens(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(
 
 /// Time that a process slept, ns, and how often a timer ended that, by requests under way and by
 /// age of the last one.
-struct Asleep {
+struct SleepCounts {
     ns: Vec<[f64; STRATA]>,
     asked: Vec<[f64; STRATA]>,
 }
 
-impl Asleep {
+impl SleepCounts {
     /// `None` if the events, in order of time, are too few or too regular to tell.
-    fn of(events: &[(u64, Event)]) -> Option<Asleep> {
+    fn of(events: &[(u64, Event)]) -> Option<SleepCounts> {
         let count = |kind| events.iter().filter(|(_, event)| *event == kind).count();
         let (timers, answers) = (count(Event::Timer), count(Event::Answer));
         let (first_ns, last_ns) = (events.first()?.0, events.last()?.0);
@@ -262,13 +268,13 @@ impl Asleep {
         let ages = |asked_ns: u64| {
             AGES.map(|quarters| asked_ns.saturating_add(quarters.saturating_mul(quarter_ns)))
         };
-        let mut asleep = Asleep { ns: Vec::new(), asked: Vec::new() };
+        let mut asleep = SleepCounts { ns: Vec::new(), asked: Vec::new() };
         let (mut under_way, mut awake, mut since_ns) = (0.0_f64, 0, first_ns);
         let mut ends = ages(0);
         for &(at_ns, event) in events {
             if awake <= 0 {
                 let row = (under_way.round() as usize).min(UNDER_WAY_MOST);
-                asleep.slept(row, &ends, (since_ns, at_ns));
+                asleep.add_sleep(row, &ends, (since_ns, at_ns));
                 if event == Event::Timer {
                     asleep.asked[row][stratum(&ends, at_ns)] += 1.0;
                 }
@@ -285,7 +291,7 @@ impl Asleep {
     }
 
     /// Adds a time asleep, split by the age of the last request; `ends` bound the ages.
-    fn slept(&mut self, row: usize, ends: &[u64; AGES.len()], (from, to): (u64, u64)) {
+    fn add_sleep(&mut self, row: usize, ends: &[u64; AGES.len()], (from, to): (u64, u64)) {
         let rows = self.ns.len().max(row + 1);
         self.ns.resize(rows, [0.0; STRATA]);
         self.asked.resize(rows, [0.0; STRATA]);
@@ -299,8 +305,8 @@ impl Asleep {
     }
 
     /// Logarithm of how much likelier so many closed clients are than open ones.
-    fn likelier(&self, clients: u32) -> f64 {
-        let free = |under_way: usize| (f64::from(clients) - under_way as f64).max(NOBODY);
+    fn log_likelihood_ratio(&self, clients: u32) -> f64 {
+        let free = |under_way: usize| (f64::from(clients) - under_way as f64).max(NO_IDLE_RATE);
         let of = |age: usize| {
             let (mut all, mut each, mut ns, mut free_ns) = (0.0, 0.0, 0.0, 0.0);
             for (row, (slept, asked)) in self.ns.iter().zip(&self.asked).enumerate() {
@@ -333,7 +339,7 @@ mod tests {
 
     /// Twelve seconds of clients that ask one thread: 300 requests a second, or 30 a second for
     /// each idle one of ten connections. An answer takes 2 ms or 8 ms.
-    fn asks(closed: bool) -> Asking {
+    fn asks(closed: bool) -> SleepEvidence {
         let (mut events, mut waiting) = (vec![(0, Event::Awake(0))], Vec::<u64>::new());
         for step in 0..120_000 {
             let now_ns = step * 100_000;
@@ -354,7 +360,7 @@ mod tests {
                 events.push((now_ns, Event::Timer));
             }
         }
-        Asking::from(&[Asleep::of(&events).unwrap()])
+        SleepEvidence::from(&[SleepCounts::of(&events).unwrap()])
     }
 
     #[test]
@@ -374,6 +380,6 @@ mod tests {
             [(at_ns, Event::Timer), (at_ns + MS, Event::Answer), (at_ns + MS, Event::Idle)]
         };
         let events: Vec<(u64, Event)> = (0..500).flat_map(tick).collect();
-        assert!(Asleep::of(&events).is_none());
+        assert!(SleepCounts::of(&events).is_none());
     }
 }

@@ -27,7 +27,7 @@ const LOOKED_AT: usize = 4096;
 
 /// The connections of a busy server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Crowd {
+pub(crate) struct ConnectionCount {
     pub clients: usize,
     /// Whether there may be more.
     pub or_more: bool,
@@ -49,17 +49,17 @@ impl Server {
 
 /// Replaces the answers of a busy server by those of single requests, where their cost is known.
 /// Returns the connections on which it is asked.
-pub(super) fn count(bursts: &mut [Burst]) -> Crowd {
-    let least = |by_work| Crowd { clients: 2, or_more: true, by_work };
-    let works: Vec<u64> = bursts.iter().flat_map(between).collect();
-    let Some(unit_ns) = unit(&works) else { return least(false) };
+pub(super) fn split_answers(bursts: &mut [Burst]) -> ConnectionCount {
+    let least = |by_work| ConnectionCount { clients: 2, or_more: true, by_work };
+    let works: Vec<u64> = bursts.iter().flat_map(work_between_answers).collect();
+    let Some(unit_ns) = request_cost(&works) else { return least(false) };
     let number = |work_ns: u64| (work_ns as f64 / unit_ns).round() as usize;
     if works.iter().map(|work_ns| number(*work_ns)).sum::<usize>() > REQUESTS_MOST {
         return least(false);
     }
     let mut sums: BTreeMap<usize, usize> = BTreeMap::new();
     for burst in bursts {
-        let numbers: Vec<usize> = between(burst).map(number).collect();
+        let numbers: Vec<usize> = work_between_answers(burst).map(number).collect();
         for pair in numbers.windows(2) {
             *sums.entry(pair[0] + pair[1]).or_default() += 1;
         }
@@ -79,16 +79,20 @@ pub(super) fn count(bursts: &mut [Burst]) -> Crowd {
         }
     }
     let most = sums.iter().max_by_key(|(_, times)| **times).map_or(0, |(sum, _)| *sum);
-    if most > 2 { Crowd { clients: most, or_more: false, by_work: true } } else { least(true) }
+    if most > 2 {
+        ConnectionCount { clients: most, or_more: false, by_work: true }
+    } else {
+        least(true)
+    }
 }
 
 /// The work from one answer to the next, ns.
-fn between(burst: &Burst) -> impl Iterator<Item = u64> + '_ {
+fn work_between_answers(burst: &Burst) -> impl Iterator<Item = u64> + '_ {
     burst.marks.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0))
 }
 
 /// The cost of one request, ns, if all these works are near multiples of it.
-fn unit(works: &[u64]) -> Option<f64> {
+fn request_cost(works: &[u64]) -> Option<f64> {
     if works.len() < ANSWERS_MIN {
         return None;
     }
@@ -139,7 +143,10 @@ mod tests {
     fn answers_sent_together_are_as_many_as_their_work() {
         let works = (0..200).map(|n| if n % 2 == 0 { 750 + n % 7 } else { 2250 - n % 11 });
         let mut bursts = [burst(works)];
-        assert_eq!(count(&mut bursts), Crowd { clients: 4, or_more: false, by_work: true });
+        assert_eq!(
+            split_answers(&mut bursts),
+            ConnectionCount { clients: 4, or_more: false, by_work: true }
+        );
         // The first may be of any number.
         assert_eq!(bursts[0].marks.len(), 1 + 100 * 3 + 99);
         let (last, before) = (bursts[0].marks[399], bursts[0].marks[398]);
@@ -151,7 +158,10 @@ mod tests {
     fn parts_of_an_answer_are_one() {
         let works = (0..200).map(|n| if n % 2 == 0 { 1250 + n % 13 } else { 65 });
         let mut bursts = [burst(works)];
-        assert_eq!(count(&mut bursts), Crowd { clients: 2, or_more: true, by_work: true });
+        assert_eq!(
+            split_answers(&mut bursts),
+            ConnectionCount { clients: 2, or_more: true, by_work: true }
+        );
         assert_eq!(bursts[0].marks.len(), 100);
     }
 
@@ -159,7 +169,10 @@ mod tests {
     fn where_requests_differ_each_answer_is_one() {
         let works = (0..200_u64).map(|n| 500 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 2500);
         let mut bursts = [burst(works)];
-        assert_eq!(count(&mut bursts), Crowd { clients: 2, or_more: true, by_work: false });
+        assert_eq!(
+            split_answers(&mut bursts),
+            ConnectionCount { clients: 2, or_more: true, by_work: false }
+        );
         assert_eq!(bursts[0].marks.len(), 200);
     }
 }

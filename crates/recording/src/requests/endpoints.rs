@@ -5,21 +5,21 @@
 //! connection if most wakeups by writes into one lead to a read from the other.
 
 use crate::recording::Recording;
-use crate::syscalls::Transfer;
-use crate::thread::{Birth, Cause, Io, Place, Step};
+use crate::syscalls::IoKind;
+use crate::thread::{Birth, Cause, FdOrSocket, Io, Step};
 use std::collections::BTreeMap;
 
 /// Name of the accepting threads, without its number, and their descriptor.
-pub(crate) type Listener = (String, Place);
+pub(crate) type Listener = (String, FdOrSocket);
 /// Index of an end.
-pub(crate) type EndIx = u32;
+pub(crate) type EndpointIx = u32;
 
 /// The use of a descriptor or a socket between being opened and closed.
 #[derive(Debug, Clone)]
-pub(crate) struct End {
+pub(crate) struct Endpoint {
     /// The process; 0 for a socket, which several processes may share.
     pub pid: i32,
-    pub place: Place,
+    pub place: FdOrSocket,
     /// The accept of a client (index into the transfers), if it was recorded.
     pub accepted: Option<u32>,
     /// Whether it was connected from here.
@@ -29,15 +29,15 @@ pub(crate) struct End {
     /// Times at which data came in, where that was recorded, in order, ns.
     pub ready_ns: Vec<u64>,
     /// The other end.
-    pub peer: Option<EndIx>,
+    pub peer: Option<EndpointIx>,
 }
 
 /// All ends, and the end of each transfer.
 #[derive(Debug, Default)]
-pub(crate) struct Ends {
-    pub all: Vec<End>,
+pub(crate) struct Endpoints {
+    pub all: Vec<Endpoint>,
     /// By index of the transfer; `None`: it moved nothing.
-    of: Vec<Option<EndIx>>,
+    of: Vec<Option<EndpointIx>>,
     /// By the names of the threads at an end and at its other end: ends that look like a server's,
     /// minus those that look like a client's.
     kinds: BTreeMap<(String, String), i64>,
@@ -47,7 +47,7 @@ pub(crate) struct Ends {
 struct Accepted {
     from_ns: u64,
     until_ns: u64,
-    end: EndIx,
+    end: EndpointIx,
 }
 
 /// Parent process of each forked process, and when it was forked, ns.
@@ -65,12 +65,12 @@ fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
     forks
 }
 
-impl Ends {
-    pub fn of(recording: &Recording) -> Ends {
-        let mut ends = Ends { of: vec![None; recording.ios.len()], ..Ends::default() };
+impl Endpoints {
+    pub fn of(recording: &Recording) -> Endpoints {
+        let mut ends = Endpoints { of: vec![None; recording.ios.len()], ..Endpoints::default() };
         ends.collect(recording);
         ends.pair(recording);
-        for end in 0..ends.all.len() as EndIx {
+        for end in 0..ends.all.len() as EndpointIx {
             if let Some(kind) = ends.kind(recording, end) {
                 let server = ends.looks_served(recording, end);
                 *ends.kinds.entry(kind).or_default() += if server { 1 } else { -1 };
@@ -82,7 +82,7 @@ impl Ends {
     /// Whether requests are read, and answers written, at this end. A connection older than the
     /// recording may have begun in the middle of an exchange: the others between such threads
     /// decide.
-    pub fn is_served(&self, recording: &Recording, end: EndIx) -> bool {
+    pub fn is_served(&self, recording: &Recording, end: EndpointIx) -> bool {
         let one = &self.all[end as usize];
         let alike = || self.kinds.get(&self.kind(recording, end)?).filter(|more| **more != 0);
         let looks = self.looks_served(recording, end);
@@ -90,48 +90,50 @@ impl Ends {
         if told { looks } else { alike().map_or(looks, |more| *more > 0) }
     }
 
-    fn looks_served(&self, recording: &Recording, end: EndIx) -> bool {
+    fn looks_served(&self, recording: &Recording, end: EndpointIx) -> bool {
         let one = &self.all[end as usize];
-        let reads = || self.first(recording, end).is_some_and(|io| io.kind == Transfer::Read);
-        let connects = |end: Option<EndIx>| end.is_some_and(|end| self.all[end as usize].connected);
+        let reads =
+            || self.first_transfer(recording, end).is_some_and(|io| io.kind == IoKind::Read);
+        let connects =
+            |end: Option<EndpointIx>| end.is_some_and(|end| self.all[end as usize].connected);
         !one.connected && (one.accepted.is_some() || connects(one.peer) || reads())
     }
 
     /// The descriptor at which a connection was accepted, if a system call did it.
-    pub fn listener(&self, recording: &Recording, end: EndIx) -> Option<Listener> {
+    pub fn listener(&self, recording: &Recording, end: EndpointIx) -> Option<Listener> {
         let accept = &recording.ios[self.all[end as usize].accepted? as usize];
         let thread = recording.threads.get(accept.thread as usize)?;
         (!accept.at.is_socket()).then(|| (thread.unnumbered().to_owned(), accept.at))
     }
 
     /// Names of the threads at both ends, without their numbers.
-    fn kind(&self, recording: &Recording, end: EndIx) -> Option<(String, String)> {
-        let name = |end: EndIx| {
-            let first = self.first(recording, end)?;
+    fn kind(&self, recording: &Recording, end: EndpointIx) -> Option<(String, String)> {
+        let name = |end: EndpointIx| {
+            let first = self.first_transfer(recording, end)?;
             Some(recording.threads[first.thread as usize].unnumbered().to_owned())
         };
         Some((name(end)?, name(self.all[end as usize].peer?)?))
     }
 
     /// The end of a transfer.
-    pub fn at(&self, io: u32) -> Option<EndIx> {
+    pub fn at(&self, io: u32) -> Option<EndpointIx> {
         self.of[io as usize]
     }
 
     /// The first transfer at an end.
-    pub fn first<'a>(&self, recording: &'a Recording, end: EndIx) -> Option<&'a Io> {
+    pub fn first_transfer<'a>(&self, recording: &'a Recording, end: EndpointIx) -> Option<&'a Io> {
         let at = self.all[end as usize].moves.first()?;
         Some(&recording.ios[*at as usize])
     }
 
     fn collect(&mut self, recording: &Recording) {
         let forks = forks(recording);
-        let mut open: BTreeMap<(i32, Place), EndIx> = BTreeMap::new();
-        let mut accepted: BTreeMap<(i32, Place), Vec<Accepted>> = BTreeMap::new();
+        let mut open: BTreeMap<(i32, FdOrSocket), EndpointIx> = BTreeMap::new();
+        let mut accepted: BTreeMap<(i32, FdOrSocket), Vec<Accepted>> = BTreeMap::new();
         let mut ready = recording.ready.iter().peekable();
         for (at, io) in recording.ios.iter().enumerate() {
             while let Some(one) = ready.next_if(|one| one.at_ns <= io.left_ns) {
-                let key = (0, Place::socket(one.socket));
+                let key = (0, FdOrSocket::socket(one.socket));
                 let end = *open.entry(key).or_insert_with(|| self.open(key, None, false));
                 self.all[end as usize].ready_ns.push(one.at_ns);
             }
@@ -143,9 +145,12 @@ impl Ends {
             };
             let key = (pid, io.at);
             match io.kind {
-                Transfer::Accept => {
-                    let key =
-                        if io.at.is_socket() { key } else { (pid, Place::descriptor(io.result)) };
+                IoKind::Accept => {
+                    let key = if io.at.is_socket() {
+                        key
+                    } else {
+                        (pid, FdOrSocket::descriptor(io.result))
+                    };
                     let known = open.get(&key).copied().filter(|end| self.is_new(*end));
                     let end = known.unwrap_or_else(|| self.open(key, None, false));
                     self.all[end as usize].accepted = Some(at as u32);
@@ -153,17 +158,17 @@ impl Ends {
                     let one = Accepted { from_ns: io.left_ns, until_ns: u64::MAX, end };
                     accepted.entry(key).or_default().push(one);
                 }
-                Transfer::Connect => {
+                IoKind::Connect => {
                     let end = self.open(key, None, true);
                     open.insert(key, end);
                 }
-                Transfer::Close => {
+                IoKind::Close => {
                     open.remove(&key);
                     if let Some(last) = accepted.get_mut(&key).and_then(|all| all.last_mut()) {
                         last.until_ns = last.until_ns.min(io.entered_ns);
                     }
                 }
-                Transfer::Read | Transfer::Write if io.result > 0 => {
+                IoKind::Read | IoKind::Write if io.result > 0 => {
                     let inherited = || {
                         let (parent, at_ns) = forks.get(&pid)?;
                         let all = accepted.get(&(*parent, io.at))?;
@@ -177,25 +182,25 @@ impl Ends {
                     self.all[end as usize].moves.push(at as u32);
                     self.of[at] = Some(end);
                 }
-                Transfer::Read | Transfer::Write | Transfer::Poll => {}
+                IoKind::Read | IoKind::Write | IoKind::Poll => {}
             }
         }
     }
 
     /// Whether the end has only been created, perhaps with data waiting: a socket is connected
     /// before it is accepted.
-    fn is_new(&self, end: EndIx) -> bool {
+    fn is_new(&self, end: EndpointIx) -> bool {
         let one = &self.all[end as usize];
         one.place.is_socket() && one.moves.is_empty() && !one.connected
     }
 
     fn open(
         &mut self,
-        (pid, place): (i32, Place),
+        (pid, place): (i32, FdOrSocket),
         accepted: Option<u32>,
         connected: bool,
-    ) -> EndIx {
-        self.all.push(End {
+    ) -> EndpointIx {
+        self.all.push(Endpoint {
             pid,
             place,
             accepted,
@@ -204,12 +209,12 @@ impl Ends {
             ready_ns: Vec::new(),
             peer: None,
         });
-        self.all.len() as EndIx - 1
+        self.all.len() as EndpointIx - 1
     }
 
     fn pair(&mut self, recording: &Recording) {
         let votes = self.votes(recording);
-        let mut best: Vec<Option<(u32, EndIx)>> = vec![None; self.all.len()];
+        let mut best: Vec<Option<(u32, EndpointIx)>> = vec![None; self.all.len()];
         let mut all = vec![0; self.all.len()];
         for (&(a, b), &count) in &votes {
             for (one, other) in [(a, b), (b, a)] {
@@ -231,11 +236,11 @@ impl Ends {
 
     /// How often a write into one end woke a thread that read from the other one next, by pair in
     /// ascending order.
-    fn votes(&self, recording: &Recording) -> BTreeMap<(EndIx, EndIx), u32> {
+    fn votes(&self, recording: &Recording) -> BTreeMap<(EndpointIx, EndpointIx), u32> {
         let from = self.written_at(recording);
         let mut votes = BTreeMap::new();
         for thread in &recording.threads {
-            let mut woken: Option<EndIx> = None;
+            let mut woken: Option<EndpointIx> = None;
             for step in thread.steps.iter() {
                 match step {
                     Step::Wait(wait) => {
@@ -246,7 +251,7 @@ impl Ends {
                     }
                     Step::Io(io) => {
                         let kind = recording.ios[io as usize].kind;
-                        if let Some(end) = self.at(io).filter(|_| kind == Transfer::Read)
+                        if let Some(end) = self.at(io).filter(|_| kind == IoKind::Read)
                             && let Some(other) = woken.take()
                             && other != end
                         {
@@ -262,7 +267,7 @@ impl Ends {
 
     /// The end that was being written into at each wakeup. A message of a socket is recorded after
     /// it was sent, so it gets the wakeups since the thread's last other step.
-    fn written_at(&self, recording: &Recording) -> Vec<Option<EndIx>> {
+    fn written_at(&self, recording: &Recording) -> Vec<Option<EndpointIx>> {
         let mut from = vec![None; recording.edges.len()];
         for thread in &recording.threads {
             let mut writing = None;
@@ -271,11 +276,11 @@ impl Ends {
                 match step {
                     Step::Io(io) => {
                         let of = &recording.ios[io as usize];
-                        if of.is_message() && of.kind == Transfer::Write {
+                        if of.is_message() && of.kind == IoKind::Write {
                             for &edge in &woken {
                                 from[edge as usize] = self.at(io);
                             }
-                        } else if of.kind == Transfer::Write {
+                        } else if of.kind == IoKind::Write {
                             writing = self.at(io);
                         }
                         woken.clear();

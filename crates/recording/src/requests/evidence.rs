@@ -21,7 +21,7 @@
 //! open. Other clients are taken to be closed.
 
 use super::Request;
-use super::asking::Asking;
+use super::asking::SleepEvidence;
 use cpumax_outcome::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -150,7 +150,7 @@ impl Evidence {
     pub(crate) fn of(
         connections: &[(&[Request], bool)],
         distances_ns: Vec<u64>,
-        asking: &Asking,
+        asking: &SleepEvidence,
     ) -> Evidence {
         let asleep = asking.closed;
         let mut points: Vec<(f64, f64)> = Vec::new();
@@ -249,7 +249,7 @@ fn follow_answers(connections: &[(&[Request], bool)], distances_ns: &[u64]) -> b
 /// rate.
 fn crowding(connections: &[(&[Request], bool)]) -> f64 {
     let clients = connections.len();
-    let crowd = Crowd::of(connections.iter().flat_map(|(requests, _)| *requests));
+    let crowd = ArrivalsByLoad::of(connections.iter().flat_map(|(requests, _)| *requests));
     let idle = |under_way: usize| (clients + 1).saturating_sub(under_way).max(1) as f64;
     crowd.likelihood(idle) - crowd.likelihood(|_| 1.0)
 }
@@ -257,7 +257,7 @@ fn crowding(connections: &[(&[Request], bool)]) -> f64 {
 /// The likeliest number of closed clients for these requests, if each idle client asks at the same
 /// rate.
 pub(super) fn likeliest<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> usize {
-    let crowd = Crowd::of(requests);
+    let crowd = ArrivalsByLoad::of(requests);
     let least = crowd.more.len().saturating_sub(1).max(1);
     let likelihood =
         |clients: usize| crowd.likelihood(|under| clients.saturating_sub(under) as f64);
@@ -269,14 +269,14 @@ pub(super) fn likeliest<'a>(requests: impl Iterator<Item = &'a Request> + Clone)
 
 /// By number of requests under way: further arrivals, and the time for which so many were under
 /// way.
-struct Crowd {
+struct ArrivalsByLoad {
     more: Vec<f64>,
     ns: Vec<f64>,
 }
 
-impl Crowd {
-    fn of<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Crowd {
-        let mut crowd = Crowd { more: vec![0.0], ns: vec![0.0] };
+impl ArrivalsByLoad {
+    fn of<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> ArrivalsByLoad {
+        let mut crowd = ArrivalsByLoad { more: vec![0.0], ns: vec![0.0] };
         let last_ns = requests.clone().map(|request| request.arrived_ns).max().unwrap_or(0);
         let answered =
             |one: &Request| (one.answered_ns.max(one.arrived_ns.saturating_add(1)), false);
@@ -384,14 +384,16 @@ mod tests {
     #[test]
     fn who_thinks_after_the_answer_is_closed() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), &Asking::default());
+        let evidence =
+            Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
         assert_eq!(evidence.says(), (Loop::Closed, true), "{evidence:?}");
     }
 
     #[test]
     fn who_follows_a_plan_is_open() {
         let requests = connection(|_, i| (i + 1) * 20_000_000 + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), &Asking::default());
+        let evidence =
+            Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
         assert_eq!(evidence.says(), (Loop::Open, true), "{evidence:?}");
     }
 
@@ -407,7 +409,7 @@ mod tests {
         let lines: Vec<Vec<Request>> =
             (0..4).map(|line| (0..100).map(|n| request(line, n)).collect()).collect();
         let lines: Vec<(&[Request], bool)> = lines.iter().map(|line| (&line[..], true)).collect();
-        Evidence::of(&lines, vec![1_000_000; 399], &Asking::default())
+        Evidence::of(&lines, vec![1_000_000; 399], &SleepEvidence::default())
     }
 
     #[test]
@@ -420,13 +422,18 @@ mod tests {
     #[test]
     fn with_few_requests_nothing_is_sure() {
         let requests = connection(|answered_ns, _| answered_ns + 5);
-        assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new(), &Asking::default()).says().1);
+        assert!(
+            !Evidence::of(&[(&requests[..9], true)], Vec::new(), &SleepEvidence::default())
+                .says()
+                .1
+        );
     }
 
     #[test]
     fn who_connects_anew_is_another_client_unless_something_tells() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let nothing = Evidence::of(&[(&requests[..], false)], Vec::new(), &Asking::default());
+        let nothing =
+            Evidence::of(&[(&requests[..], false)], Vec::new(), &SleepEvidence::default());
         let nothing = Evidence { dispersion: 1.0, ..nothing };
         assert_eq!(nothing.says(), (Loop::Closed, false));
         let anew = Evidence { anew: true, ..nothing };
@@ -484,7 +491,8 @@ mod tests {
     #[test]
     fn who_always_asks_at_the_same_rate_is_open_unless_the_slope_tells() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), &Asking::default());
+        let evidence =
+            Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
         let unsure = Evidence {
             slope: -0.5,
             error: 0.3,

@@ -8,7 +8,7 @@
 //! their turn. Where requests cost the same, as short bursts show, the length of a burst tells
 //! their number, even if the client was awake and not woken.
 
-use super::busy::Crowd;
+use super::busy::ConnectionCount;
 use super::{asking, busy, relay, remote, unseen};
 use crate::recording::Recording;
 use crate::thread::{Cause, Step};
@@ -40,7 +40,7 @@ pub(crate) struct Burst {
     pub start_ns: u64,
     pub end_ns: u64,
     pub work_ns: u64,
-    pub woken: Woken,
+    pub woken: WokenBy,
     /// The thread that woke it; of a forked process, its parent.
     pub by: Option<usize>,
     /// Wakeups of clients: work done before, and time, ns.
@@ -51,7 +51,7 @@ pub(crate) struct Burst {
 
 /// The source of the wakeup before a burst.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Woken {
+pub(crate) enum WokenBy {
     /// None, an interrupt, or unknown.
     #[default]
     Otherwise,
@@ -61,15 +61,15 @@ pub(crate) enum Woken {
     Inside,
 }
 
-impl Woken {
-    pub(super) fn by(inside: bool) -> Woken {
-        if inside { Woken::Inside } else { Woken::Outside }
+impl WokenBy {
+    pub(super) fn by(inside: bool) -> WokenBy {
+        if inside { WokenBy::Inside } else { WokenBy::Outside }
     }
 }
 
 /// Threads woken by clients whose names differ only in a number.
 #[derive(Default)]
-struct Kin {
+struct SameName {
     direct: usize,
     /// Those that answer once for each wakeup.
     once: usize,
@@ -117,7 +117,7 @@ pub(crate) struct Server {
     /// Whether any idle thread of its name serves the next connection.
     pub shares: bool,
     /// Its connections, if it hardly ever waits.
-    pub crowd: Option<Crowd>,
+    pub connections: Option<ConnectionCount>,
     /// Whether its clients are on other machines.
     pub remote: bool,
 }
@@ -137,7 +137,7 @@ pub(crate) struct Guess {
 
 /// A request within a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Served {
+pub(crate) struct ServedRequest {
     /// Work of the burst when the request ends, ns.
     pub until_work: u64,
     /// Work of the burst when the request is answered, ns; `None`: at its end.
@@ -153,7 +153,7 @@ impl Guess {
         let mut servers = relay::forked(recording, inside, &clients);
         let threads = (0..recording.threads.len()).filter(|ix| inside[*ix]);
         for ix in threads.filter(|ix| !servers.contains_key(ix)).collect::<Vec<_>>() {
-            let woken = |waker: usize| Woken::by(inside[waker]);
+            let woken = |waker: usize| WokenBy::by(inside[waker]);
             let mut bursts = bursts(recording, ix, woken, |step| match step {
                 Step::Wake(edge) => {
                     let edge = &recording.edges[edge as usize];
@@ -174,12 +174,12 @@ impl Guess {
         let answers = |server: &&mut Server| server.role.answers();
         for server in servers.values_mut().filter(answers) {
             if at_once && server.is_busy() {
-                server.crowd = Some(busy::count(&mut server.bursts));
+                server.connections = Some(busy::split_answers(&mut server.bursts));
             }
         }
         let answer = || servers.values().filter(|server| server.role.answers());
-        let is_busy = answer().count() > 0 && answer().all(|server| server.crowd.is_some());
-        let all = answer().filter(|server| is_busy || server.crowd.is_none());
+        let is_busy = answer().count() > 0 && answer().all(|server| server.connections.is_some());
+        let all = answer().filter(|server| is_busy || server.connections.is_none());
         let all = all.flat_map(|server| &server.bursts);
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         for burst in all.filter(|burst| !burst.marks.is_empty()) {
@@ -199,11 +199,11 @@ impl Guess {
             if let Some(by) = server.asked_by() {
                 add_unseen(&mut server.bursts, by);
             }
-            let is_counted = server.crowd.is_some();
-            server.unit_ns = unit(&server.bursts, most).filter(|_| !is_counted);
+            let is_counted = server.connections.is_some();
+            server.unit_ns = request_cost(&server.bursts, most).filter(|_| !is_counted);
         }
         let mut guess = Guess { servers, parts: most, sure: Vec::new(), distances_ns: Vec::new() };
-        guess.find_single(recording);
+        guess.mark_single(recording);
         unseen::add(recording, &clients, &mut guess.servers);
         Some(guess)
     }
@@ -227,16 +227,16 @@ impl Guess {
     /// Finds threads that serve one connection each: several threads of one name that clients wake
     /// for each request. If many of their wakeups are in vain, all of them wait for the next
     /// connection, and share what comes.
-    fn find_single(&mut self, recording: &Recording) {
+    fn mark_single(&mut self, recording: &Recording) {
         let comm = |ix: usize| recording.threads[ix].unnumbered();
-        let mut kin: BTreeMap<&str, Kin> = BTreeMap::new();
+        let mut kin: BTreeMap<&str, SameName> = BTreeMap::new();
         let alike = |server: &Server| server.role == Role::Answers && !server.asks;
         for (&ix, server) in self.servers.iter().filter(|(_, server)| alike(server)) {
             if server.is_direct() {
                 let kin = kin.entry(comm(ix)).or_default();
                 kin.direct += 1;
                 kin.once += usize::from(server.answers_once());
-                for answers in server.by_asking() {
+                for answers in server.answers_by_wakeup() {
                     *(if answers > 0 { &mut kin.served } else { &mut kin.vain }) += 1;
                 }
             }
@@ -251,19 +251,19 @@ impl Guess {
             server.shares = several && kin.vain * VAIN_ONE_IN > kin.served;
             server.single = several && !server.shares && 2 * kin.once >= kin.direct;
             if server.single {
-                server.crowd = None;
+                server.connections = None;
                 server.unit_ns = None;
             }
         }
     }
 
     /// The requests of a burst, in order; none if it answered nobody.
-    pub fn served(&self, server: &Server, burst: &Burst) -> Vec<Served> {
+    pub fn served(&self, server: &Server, burst: &Burst) -> Vec<ServedRequest> {
         if burst.cut {
             return Vec::new();
         }
         let parts = match server.role {
-            Role::Answers if !server.single && server.crowd.is_none() => self.parts,
+            Role::Answers if !server.single && server.connections.is_none() => self.parts,
             _ => 1,
         };
         let by_answers = burst.marks.len().div_ceil(parts);
@@ -276,7 +276,7 @@ impl Guess {
         };
         let count = count.max(usize::from(by_answers > 0)).min(burst.work_ns as usize);
         let wall_ns = burst.end_ns.saturating_sub(burst.start_ns);
-        let mut served: Vec<Served> = Vec::with_capacity(count);
+        let mut served: Vec<ServedRequest> = Vec::with_capacity(count);
         for n in 1..=count {
             let mark = burst.marks.get(n * parts - 1).filter(|_| count == by_answers);
             let even_ns = share(burst.work_ns, n, count);
@@ -294,7 +294,7 @@ impl Guess {
                 .filter(|_| matches!(server.role, Role::Forked { .. }))
                 .map(|(work_ns, _)| *work_ns);
             let answered_ns = answered_ns.max(turn_ns);
-            served.push(Served { until_work, answer_work, arrived_ns, answered_ns });
+            served.push(ServedRequest { until_work, answer_work, arrived_ns, answered_ns });
         }
         if let Some(last) = served.last_mut() {
             last.until_work = u64::MAX;
@@ -312,14 +312,14 @@ impl Server {
             unit_ns: None,
             single: false,
             shares: false,
-            crowd: None,
+            connections: None,
             remote: false,
         }
     }
 
     /// The threads of its group that woke it to answer.
     pub(super) fn answered_by(&self) -> impl Iterator<Item = usize> {
-        let told = self.bursts.iter().filter(|one| one.woken == Woken::Inside);
+        let told = self.bursts.iter().filter(|one| one.woken == WokenBy::Inside);
         told.filter(|one| !one.marks.is_empty()).filter_map(|one| one.by)
     }
 
@@ -327,16 +327,16 @@ impl Server {
     pub(super) fn is_front(&self, these: impl Fn(usize) -> bool) -> bool {
         let answers = self.bursts.iter().filter(|one| !one.marks.is_empty()).count();
         let told = self.answered_by().filter(|by| these(*by)).count();
-        let asked = self.bursts.iter().filter(|one| one.woken == Woken::Outside);
+        let asked = self.bursts.iter().filter(|one| one.woken == WokenBy::Outside);
         2 * told > answers && 2 * asked.filter(|one| one.marks.is_empty()).count() > told
     }
 
     /// Makes it a front of threads that answered at these times. A burst that such an answer began,
     /// and that woke nobody, gets an answer: its client was awake.
-    pub(super) fn becomes_front(&mut self, answered_ns: &BTreeSet<u64>) {
+    pub(super) fn make_front(&mut self, answered_ns: &BTreeSet<u64>) {
         self.asks = true;
         for one in self.bursts.iter_mut().filter(|one| one.marks.is_empty()) {
-            if one.woken == Woken::Inside && answered_ns.contains(&one.start_ns) {
+            if one.woken == WokenBy::Inside && answered_ns.contains(&one.start_ns) {
                 one.marks.push((one.work_ns, one.end_ns));
             }
         }
@@ -346,29 +346,29 @@ impl Server {
     /// group, clients must wake it once for each answer.
     pub fn is_direct(&self) -> bool {
         let woken = |by| self.bursts.iter().filter(|burst| burst.woken == by).count();
-        let (outside, inside) = (woken(Woken::Outside), woken(Woken::Inside));
+        let (outside, inside) = (woken(WokenBy::Outside), woken(WokenBy::Inside));
         let answers = self.bursts.iter().filter(|burst| !burst.marks.is_empty()).count();
         outside >= inside || 3 * outside >= 2 * answers && self.answers_once()
     }
 
     /// Whose wakeups bring it requests: those of clients, or of its group if most of these lead to
     /// an answer.
-    pub fn asked_by(&self) -> Option<Woken> {
+    pub fn asked_by(&self) -> Option<WokenBy> {
         if self.is_direct() {
-            return Some(Woken::Outside);
+            return Some(WokenBy::Outside);
         }
-        let inside = self.bursts.iter().filter(|burst| burst.woken == Woken::Inside);
+        let inside = self.bursts.iter().filter(|burst| burst.woken == WokenBy::Inside);
         let (all, answered) = inside.fold((0, 0), |(all, answered), burst| {
             (all + 1, answered + usize::from(!burst.marks.is_empty()))
         });
-        (2 * answered > all).then_some(Woken::Inside)
+        (2 * answered > all).then_some(WokenBy::Inside)
     }
 
     /// Whether it wakes clients at most twice from one wakeup by a client to the next, with one
     /// exception in fifty.
     fn answers_once(&self) -> bool {
         let (mut all, mut more) = (0, 0);
-        for answers in self.by_asking() {
+        for answers in self.answers_by_wakeup() {
             all += usize::from(answers > 0);
             more += usize::from(answers > 2);
         }
@@ -376,8 +376,8 @@ impl Server {
     }
 
     /// Number of answers from one wakeup by a client to the next.
-    fn by_asking(&self) -> impl Iterator<Item = usize> {
-        let bursts = self.bursts.chunk_by(|_, next| next.woken != Woken::Outside);
+    fn answers_by_wakeup(&self) -> impl Iterator<Item = usize> {
+        let bursts = self.bursts.chunk_by(|_, next| next.woken != WokenBy::Outside);
         // The time after the last wakeup may be incomplete.
         let whole = bursts.clone().count().saturating_sub(1);
         bursts.take(whole).map(|bursts| bursts.iter().map(|burst| burst.marks.len()).sum())
@@ -392,7 +392,7 @@ pub(super) fn join_parts(bursts: &mut [Burst]) {
     // The burst of the last part, and the work since.
     let mut last: Option<(usize, u64)> = None;
     for at in 0..bursts.len() {
-        if bursts[at].woken == Woken::Outside {
+        if bursts[at].woken == WokenBy::Outside {
             last = None;
         }
         let burst = &mut bursts[at];
@@ -425,7 +425,7 @@ pub(super) fn join_parts(bursts: &mut [Burst]) {
 
 /// Adds answers to clients that were awake. A burst gets one at its end if the thread was asked,
 /// worked long enough, and woke nobody before it was asked again.
-fn add_unseen(bursts: &mut [Burst], by: Woken) {
+fn add_unseen(bursts: &mut [Burst], by: WokenBy) {
     let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
     let least_ns = work_ns / (marks as u64 * UNSEEN_ONE_IN).max(1);
@@ -491,7 +491,7 @@ pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
 pub(super) fn bursts(
     recording: &Recording,
     ix: usize,
-    woken: impl Fn(usize) -> Woken,
+    woken: impl Fn(usize) -> WokenBy,
     mark: impl Fn(Step) -> Option<u64>,
 ) -> Vec<Burst> {
     let thread = &recording.threads[ix];
@@ -507,7 +507,7 @@ pub(super) fn bursts(
                     _ => None,
                 };
                 burst.end_ns = wait.start_ns;
-                let woken = by.map_or(Woken::Otherwise, &woken);
+                let woken = by.map_or(WokenBy::Otherwise, &woken);
                 let next = Burst { start_ns: wait.end_ns, woken, by, ..Burst::default() };
                 bursts.push(std::mem::replace(&mut burst, next));
             }
@@ -523,7 +523,7 @@ pub(super) fn bursts(
 }
 
 /// The cost of a request, ns, if the bursts that serve one show that all cost the same.
-fn unit(bursts: &[Burst], parts: usize) -> Option<u64> {
+fn request_cost(bursts: &[Burst], parts: usize) -> Option<u64> {
     let single = bursts.iter().filter(|burst| burst.marks.len() == parts);
     let mut works: Vec<u64> = single.map(|burst| burst.work_ns).collect();
     if works.len() < ANSWERS_MIN {
@@ -539,7 +539,7 @@ mod tests {
     use super::*;
 
     fn burst(work_ns: u64, marks: &[(u64, u64)]) -> Burst {
-        let woken = Woken::Outside;
+        let woken = WokenBy::Outside;
         Burst {
             start_ns: 1000,
             end_ns: 1000 + work_ns,

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// The connections of clients that ask the same threads.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct ClientConnections {
     /// Idle connections with the time since when, ns; longest first.
     free: VecDeque<(u64, u32)>,
     busy: BTreeSet<(u64, u32)>,
@@ -15,16 +15,16 @@ pub(crate) struct Lines {
     sure: bool,
 }
 
-impl Lines {
+impl ClientConnections {
     /// At least so many connections; exactly so many if `sure`.
-    pub fn new(known: usize, sure: bool) -> Lines {
-        Lines { free: VecDeque::new(), busy: BTreeSet::new(), made: 0, known, sure }
+    pub fn new(known: usize, sure: bool) -> ClientConnections {
+        ClientConnections { free: VecDeque::new(), busy: BTreeSet::new(), made: 0, known, sure }
     }
 
     /// The connection of a request, and since when it was idle, ns. `new` is the number that a new
     /// connection gets.
     pub fn take(&mut self, (arrived_ns, answered_ns): (u64, u64), new: u32) -> (u32, u64) {
-        let all_taken = |lines: &Lines| lines.sure && lines.made >= lines.known;
+        let all_taken = |lines: &ClientConnections| lines.sure && lines.made >= lines.known;
         while let Some(&(free_ns, number)) = self.busy.first()
             && (free_ns <= arrived_ns || self.free.is_empty() && all_taken(self))
         {
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     /// The connections of requests that each take 5, one beginning every 3.
-    fn numbers(mut lines: Lines) -> Vec<u32> {
+    fn numbers(mut lines: ClientConnections) -> Vec<u32> {
         let mut made = 0;
         let mut number = |at_ns| {
             let (number, _) = lines.take((at_ns, at_ns + 5), made);
@@ -63,8 +63,8 @@ mod tests {
 
     #[test]
     fn who_was_idle_for_longest_asks_next() {
-        assert_eq!(numbers(Lines::new(0, false)), [0, 1, 0, 1, 0, 1]);
-        assert_eq!(numbers(Lines::new(4, false)), [0, 1, 2, 3, 0, 1]);
-        assert_eq!(numbers(Lines::new(1, true)), [0; 6]);
+        assert_eq!(numbers(ClientConnections::new(0, false)), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(numbers(ClientConnections::new(4, false)), [0, 1, 2, 3, 0, 1]);
+        assert_eq!(numbers(ClientConnections::new(1, true)), [0; 6]);
     }
 }

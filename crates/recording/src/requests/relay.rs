@@ -9,7 +9,7 @@
 //! and it answers where it wakes them. Further threads may be behind it.
 
 use super::guess::{
-    Burst, Role, Server, THREAD_ANSWERS_MIN, UNSEEN_ONE_IN, Woken, bursts, join_parts,
+    Burst, Role, Server, THREAD_ANSWERS_MIN, UNSEEN_ONE_IN, WokenBy, bursts, join_parts,
 };
 use crate::recording::Recording;
 use crate::thread::{Birth, Step};
@@ -46,7 +46,7 @@ pub(super) fn forked(
             continue;
         }
         add_unseen(recording, &mut lives);
-        let woken = |waker: usize| Woken::by(inside[waker]);
+        let woken = |waker: usize| WokenBy::by(inside[waker]);
         let forks = bursts(recording, parent as usize, woken, |step| match step {
             Step::Fork(child) if children.contains(&(child as usize)) => {
                 Some(recording.threads[child as usize].birth_ns(recording.first_ns))
@@ -71,7 +71,7 @@ fn life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
     let mut life = Burst {
         start_ns: thread.birth_ns(recording.first_ns),
         end_ns: if thread.exited { thread.last_ns } else { recording.last_ns },
-        woken: Woken::Inside,
+        woken: WokenBy::Inside,
         by: parent,
         ..Burst::default()
     };
@@ -121,7 +121,7 @@ pub(super) fn behind(
         let wakers: BTreeSet<usize> = wakers.filter(|ix| others(*ix)).collect();
         let behind: BTreeMap<usize, Server> = wakers
             .into_iter()
-            .filter_map(|ix| Some((ix, tells(recording, inside, ix, &fronts)?)))
+            .filter_map(|ix| Some((ix, bursts_behind(recording, inside, ix, &fronts)?)))
             .map(|(ix, bursts)| (ix, Server::new(Role::Behind { tier }, bursts)))
             .collect();
         if behind.is_empty() {
@@ -133,7 +133,7 @@ pub(super) fn behind(
             if let Some(server) = servers.get_mut(&front)
                 && server.answered_by().any(|by| behind.contains_key(&by))
             {
-                server.becomes_front(&answered);
+                server.make_front(&answered);
             }
         }
         asked = behind.keys().copied().collect();
@@ -142,13 +142,13 @@ pub(super) fn behind(
 }
 
 /// The bursts of a thread with its answers to fronts; `None` if it is not behind them.
-fn tells(
+fn bursts_behind(
     recording: &Recording,
     inside: &[bool],
     ix: usize,
     fronts: &BTreeSet<usize>,
 ) -> Option<Vec<Burst>> {
-    let woken = |waker: usize| Woken::by(!fronts.contains(&waker));
+    let woken = |waker: usize| WokenBy::by(!fronts.contains(&waker));
     let mut own = bursts(recording, ix, woken, |step| match step {
         Step::Wake(edge) => {
             let edge = &recording.edges[edge as usize];
@@ -157,7 +157,7 @@ fn tells(
         _ => None,
     });
     join_parts(&mut own);
-    let by_fronts = own.iter().filter(|one| one.woken == Woken::Outside).count();
+    let by_fronts = own.iter().filter(|one| one.woken == WokenBy::Outside).count();
     let by_clients = own.iter().filter(|one| one.by.is_some_and(|by| !inside[by])).count();
     let answers: usize = own.iter().map(|one| one.marks.len()).sum();
     (answers >= THREAD_ANSWERS_MIN && by_clients * OTHERS_ONE_IN <= by_fronts).then_some(own)

@@ -5,10 +5,10 @@
 //! call. If each of its requests has such a call, it makes several for one. Until the answer is
 //! read, all transfers on that connection belong to that request.
 
-use super::endpoints::EndIx;
-use super::{Connection, Exchange};
+use super::endpoints::EndpointIx;
+use super::{Connection, Traffic};
 use crate::recording::Recording;
-use crate::syscalls::Transfer;
+use crate::syscalls::IoKind;
 use std::collections::BTreeMap;
 
 /// A request: its connection and its index there.
@@ -24,18 +24,18 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    pub fn of(recording: &Recording, exchange: &Exchange) -> Tags {
+    pub fn of(recording: &Recording, traffic: &Traffic) -> Tags {
         let ios = recording.ios.len();
         let mut tags =
             Tags { of: vec![None; ios], answers: vec![false; ios], inner: vec![None; ios] };
-        for (connection, one) in exchange.connections.iter().enumerate() {
-            tags.add(exchange, connection as u32, one);
+        for (connection, one) in traffic.connections.iter().enumerate() {
+            tags.add(traffic, connection as u32, one);
         }
-        for (accept, tag) in exchange.accepted_for(recording) {
+        for (accept, tag) in traffic.accepted_for(recording) {
             tags.of[accept as usize] = Some(tag);
         }
-        if !exchange.inner.is_empty() {
-            Asking::of(recording, exchange).tag(&mut tags);
+        if !traffic.inner.is_empty() {
+            Tagger::of(recording, traffic).tag(&mut tags);
         }
         tags
     }
@@ -55,9 +55,9 @@ impl Tags {
         self.inner[io as usize]
     }
 
-    fn add(&mut self, exchange: &Exchange, line: u32, one: &Connection) {
+    fn add(&mut self, traffic: &Traffic, line: u32, one: &Connection) {
         let mut next = 0;
-        for &at in one.ends.iter().flat_map(|end| &exchange.ends.all[*end as usize].moves) {
+        for &at in one.ends.iter().flat_map(|end| &traffic.ends.all[*end as usize].moves) {
             if one.requests.get(next).is_some_and(|request| request.read == at) {
                 next += 1;
             }
@@ -73,7 +73,7 @@ impl Tags {
 
 /// The state of a connection between threads of the group.
 #[derive(Debug, Clone, Copy, Default)]
-struct Line {
+struct InnerState {
     /// The request on whose behalf it was used last, and the asking thread.
     asked: Option<(Tag, u32)>,
     /// The thread that wrote last.
@@ -88,12 +88,12 @@ struct Line {
 const DEALS_MOST: usize = 1024;
 
 /// Tags the transfers within the group, in order of time.
-struct Asking<'a> {
+struct Tagger<'a> {
     recording: &'a Recording,
-    exchange: &'a Exchange,
+    traffic: &'a Traffic,
     /// Connection and side (true: the server's) of each end within the group.
-    ends: BTreeMap<EndIx, (usize, bool)>,
-    lines: Vec<Line>,
+    ends: BTreeMap<EndpointIx, (usize, bool)>,
+    lines: Vec<InnerState>,
     /// Open requests of each thread, the latest last.
     deals: BTreeMap<u32, Vec<Tag>>,
     /// Number of answered requests of each client's connection.
@@ -102,17 +102,17 @@ struct Asking<'a> {
     waits: BTreeMap<(Tag, u32), u32>,
 }
 
-impl<'a> Asking<'a> {
-    fn of(recording: &'a Recording, exchange: &'a Exchange) -> Self {
+impl<'a> Tagger<'a> {
+    fn of(recording: &'a Recording, traffic: &'a Traffic) -> Self {
         let mut ends = BTreeMap::new();
-        for (line, inner) in exchange.inner.iter().enumerate() {
+        for (line, inner) in traffic.inner.iter().enumerate() {
             ends.insert(inner.client, (line, false));
             ends.insert(inner.server, (line, true));
         }
-        let lines = vec![Line::default(); exchange.inner.len()];
-        let answered = vec![0; exchange.connections.len()];
+        let lines = vec![InnerState::default(); traffic.inner.len()];
+        let answered = vec![0; traffic.connections.len()];
         let (deals, waits) = (BTreeMap::new(), BTreeMap::new());
-        Asking { recording, exchange, ends, lines, deals, answered, waits }
+        Tagger { recording, traffic, ends, lines, deals, answered, waits }
     }
 
     fn tag(mut self, tags: &mut Tags) {
@@ -120,8 +120,8 @@ impl<'a> Asking<'a> {
         for (at, io) in self.recording.ios.iter().enumerate() {
             match io.kind {
                 // Data can be read as soon as its write begins.
-                Transfer::Write => order.push((io.entered_ns, at as u32)),
-                Transfer::Read | Transfer::Accept => {
+                IoKind::Write => order.push((io.entered_ns, at as u32)),
+                IoKind::Read | IoKind::Accept => {
                     order.push((io.left_ns.max(io.entered_ns), at as u32));
                 }
                 _ => {}
@@ -134,15 +134,15 @@ impl<'a> Asking<'a> {
                 if tags.answers(at) {
                     self.answered[tag.0 as usize] = tag.1 + 1;
                 }
-                self.deal(io.thread, tag);
+                self.note_work(io.thread, tag);
                 continue;
             }
-            let Some(end) = self.exchange.ends.at(at) else { continue };
+            let Some(end) = self.traffic.ends.at(at) else { continue };
             let Some(&(line, serves)) = self.ends.get(&end) else { continue };
-            let reads = io.kind == Transfer::Read;
+            let reads = io.kind == IoKind::Read;
             match (serves, reads) {
-                (false, false) => self.asks(line, io.thread),
-                (false, true) => self.takes(line),
+                (false, false) => self.note_call(line, io.thread),
+                (false, true) => self.note_answer_read(line),
                 (true, true) => {}
                 (true, false) => self.lines[line].answered = true,
             }
@@ -150,7 +150,7 @@ impl<'a> Asking<'a> {
             tags.of[at as usize] = Some(tag);
             if reads {
                 tags.inner[at as usize] = Some(self.lines[line].wrote);
-                self.deal(io.thread, tag);
+                self.note_work(io.thread, tag);
             } else {
                 self.lines[line].wrote = io.thread;
             }
@@ -158,7 +158,7 @@ impl<'a> Asking<'a> {
     }
 
     /// Notes that a thread works on a request now.
-    fn deal(&mut self, thread: u32, tag: Tag) {
+    fn note_work(&mut self, thread: u32, tag: Tag) {
         let open = |tag: &Tag| self.answered[tag.0 as usize] <= tag.1;
         let all = self.deals.entry(thread).or_default();
         all.retain(|other| *other != tag && open(other));
@@ -169,13 +169,13 @@ impl<'a> Asking<'a> {
     }
 
     /// Notes that a thread writes to another one of its group.
-    fn asks(&mut self, line: usize, thread: u32) {
+    fn note_call(&mut self, line: usize, thread: u32) {
         let of = self.lines[line];
         if of.asked.is_some() && !of.answered {
             return;
         }
         if let Some(asked) = of.asked.filter(|_| !of.taken) {
-            self.is_told(asked);
+            self.end_call(asked);
         }
         let open = |tag: &&Tag| self.answered[tag.0 as usize] <= tag.1;
         let waits = |tag: Tag| self.waits.get(&(tag, thread)).is_some_and(|times| *times > 0);
@@ -185,19 +185,19 @@ impl<'a> Asking<'a> {
         if let Some(asked) = asked {
             *self.waits.entry(asked).or_default() += 1;
         }
-        self.lines[line] = Line { asked, ..Line::default() };
+        self.lines[line] = InnerState { asked, ..InnerState::default() };
     }
 
     /// Notes that the answer is read.
-    fn takes(&mut self, line: usize) {
+    fn note_answer_read(&mut self, line: usize) {
         if let Some(asked) = self.lines[line].asked
             && !std::mem::replace(&mut self.lines[line].taken, true)
         {
-            self.is_told(asked);
+            self.end_call(asked);
         }
     }
 
-    fn is_told(&mut self, asked: (Tag, u32)) {
+    fn end_call(&mut self, asked: (Tag, u32)) {
         if let Some(times) = self.waits.get_mut(&asked) {
             *times = times.saturating_sub(1);
         }

@@ -6,7 +6,7 @@
 //! while clients sleep, and gives the answers to expect while they are awake. An answer is placed
 //! wherever their expected number passes a whole number and a half.
 
-use super::guess::{Burst, Role, Server, THREAD_ANSWERS_MIN, Woken};
+use super::guess::{Burst, Role, Server, THREAD_ANSWERS_MIN, WokenBy};
 use crate::recording::Recording;
 use crate::thread::Birth;
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ pub(super) fn add(recording: &Recording, clients: &[bool], servers: &mut BTreeMa
         *times.entry(edge.wakee() as usize).or_default() += 1;
     }
     let several = |(_, server): &(&usize, &mut Server)| {
-        let by_work = server.crowd.is_some_and(|crowd| crowd.by_work);
+        let by_work = server.connections.is_some_and(|connections| connections.by_work);
         let answers = server.role == Role::Answers && !server.asks && !server.single;
         answers && !by_work && server.unit_ns.is_none()
     };
@@ -87,7 +87,7 @@ pub(super) fn add(recording: &Recording, clients: &[bool], servers: &mut BTreeMa
         if told.is_some_and(|told| !answers_when(&server.bursts)[told as usize]) {
             continue;
         }
-        left = place(&mut server.bursts, told, &queued(recording, *ix), &clients, left);
+        left = place_answers(&mut server.bursts, told, &queued(recording, *ix), &clients, left);
     }
 }
 
@@ -97,9 +97,9 @@ fn queued(recording: &Recording, thread: usize) -> Vec<(u64, u64)> {
 
 /// Adds unseen answers to the bursts of one thread. `queued`: times it waited for a CPU. `left`:
 /// expected answers of other threads that were not placed; returns the new value.
-fn place(
+fn place_answers(
     bursts: &mut [Burst],
-    told: Option<Woken>,
+    told: Option<WokenBy>,
     queued: &[(u64, u64)],
     clients: &[Client],
     left: f64,
@@ -110,7 +110,7 @@ fn place(
     let mean_ns = on_cpu_ns.iter().sum::<u64>() / answers.max(1) as u64;
     for client in clients {
         let before = awake.len();
-        if !client.awake(bursts, &stretches, (mean_ns, AWAKE_MOST), &mut awake) {
+        if !client.add_awake(bursts, &stretches, (mean_ns, AWAKE_MOST), &mut awake) {
             awake.truncate(before);
             break;
         }
@@ -138,6 +138,17 @@ fn place(
             more.push((stretch.burst, at_ns, stretch.done_ns + at_ns - stretch.from_ns));
         }
     }
+    add_marks(bursts, more, told, &on_cpu_ns);
+    expected - known.count() as f64
+}
+
+/// Adds answers to bursts: index of the burst, time, and time on a CPU in the burst before, ns.
+fn add_marks(
+    bursts: &mut [Burst],
+    mut more: Vec<(usize, u64, u64)>,
+    told: Option<WokenBy>,
+    on_cpu_ns: &[u64],
+) {
     more.sort_by_key(|(burst, ..)| *burst);
     for more in more.chunk_by(|a, b| a.0 == b.0) {
         let burst = more[0].0;
@@ -158,7 +169,6 @@ fn place(
         }
         of.marks.sort_by_key(|mark| mark.1);
     }
-    expected - known.count() as f64
 }
 
 /// Kinds of wakeup after which a thread answers more often than not; all kinds if there is none. A
@@ -229,7 +239,7 @@ impl Client {
 
     /// Adds the times in which the client was awake while the server of these stretches worked.
     /// `mean_ns`: work for each answer. Returns false once `awake` would exceed `most`.
-    fn awake(
+    fn add_awake(
         &self,
         bursts: &[Burst],
         stretches: &[Stretch],
@@ -309,7 +319,7 @@ mod tests {
             sleeps.push((end_ns + 100 * US, start_ns + 2000 * US));
             let answer = (500 * US, end_ns);
             let marks = if awake && !told { Vec::new() } else { vec![answer] };
-            let (work_ns, woken) = (500 * US, Woken::Outside);
+            let (work_ns, woken) = (500 * US, WokenBy::Outside);
             bursts.push(Burst { start_ns, end_ns, work_ns, woken, marks, ..Burst::default() });
         }
         (bursts, Client { born_ns: 0, last_ns: u64::MAX, sleeps })
@@ -318,7 +328,7 @@ mod tests {
     #[test]
     fn clients_are_answered_as_often_while_they_are_awake() {
         let (mut bursts, client) = bursts(false);
-        let left = place(&mut bursts, Some(Woken::Outside), &[], &[client], 0.0);
+        let left = place_answers(&mut bursts, Some(WokenBy::Outside), &[], &[client], 0.0);
         assert!(left.abs() < 1.0, "{left}");
         for burst in bursts {
             // Told of the next request, the thread had answered the last one.
@@ -329,7 +339,7 @@ mod tests {
     #[test]
     fn answers_that_are_known_are_not_expected_again() {
         let (mut bursts, client) = bursts(true);
-        place(&mut bursts, Some(Woken::Outside), &[], &[client], 0.0);
+        place_answers(&mut bursts, Some(WokenBy::Outside), &[], &[client], 0.0);
         assert!(bursts.iter().all(|burst| burst.marks.len() == 1));
     }
 
@@ -338,7 +348,7 @@ mod tests {
         let (bursts, client) = bursts(false);
         let (stretches, _) = stretches(&bursts, &[]);
         let mut awake = Vec::new();
-        let mut fits = |most| client.awake(&bursts, &stretches, (1000 * US, most), &mut awake);
+        let mut fits = |most| client.add_awake(&bursts, &stretches, (1000 * US, most), &mut awake);
         assert!(!fits(100) && fits(1 << 12));
         assert!(awake.len() > 200);
     }

@@ -8,28 +8,28 @@ use crate::thread::Birth;
 
 impl Timeline {
     /// Notes that later events overwrote old ones.
-    pub(super) fn overwritten(&mut self, events: u64) {
+    pub(super) fn note_overwritten(&mut self, events: u64) {
         self.defects.overwritten_events = self.defects.overwritten_events.saturating_add(events);
         self.is_overwritten = true;
     }
 
     /// Notes that events of this CPU were lost before this point.
-    pub(super) fn lost_on(&mut self, cpu: u32, events: u64) {
-        self.defects.lost(events, false);
+    pub(super) fn note_lost_on(&mut self, cpu: u32, events: u64) {
+        self.defects.add_lost(events, false);
         match self.cpus.get(cpu as usize) {
             Some(Cpu { last_ns: Some(last_ns), current, .. }) => {
                 let (last_ns, current) = (*last_ns, *current);
                 if let Some(tid) = current {
-                    self.leave(cpu as usize, tid, last_ns, None);
+                    self.leave_cpu(cpu as usize, tid, last_ns, None);
                 }
-                self.cpus[cpu as usize].lose();
+                self.cpus[cpu as usize].note_lost();
             }
             _ => self.is_overwritten = true,
         }
     }
 
     /// Drops everything before this time, at which a CPU has its first event.
-    pub(super) fn begin_here(&mut self, now_ns: u64) {
+    pub(super) fn restart_at(&mut self, now_ns: u64) {
         let left_out_ns = now_ns - self.first_ns;
         self.defects.left_out_ns += left_out_ns;
         self.first_ns = now_ns;

@@ -3,7 +3,7 @@
 use super::signs::TWICE_NS;
 use super::size::PATHS_MAX_BYTES;
 use super::{State, Timeline};
-use crate::event::{Event, Named, Note};
+use crate::event::{Event, Note, ThreadRef};
 use crate::thread::{Birth, Cause, Step, Thread};
 use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 
@@ -11,7 +11,7 @@ use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 const PATH_MAX_BYTES: usize = 4096;
 
 /// Most threads, and most processes, that perf may announce.
-const TOLD_MAX: usize = 1 << 18;
+const ANNOUNCED_MAX: usize = 1 << 18;
 /// Clocks of two CPUs differ by less: a thread may run this long before its birth, ns.
 const BIRTH_NS: u64 = 10_000_000;
 /// Longer names are cut; no kernel has any.
@@ -19,14 +19,14 @@ const COMM_MAX_BYTES: usize = 64;
 
 /// A thread that perf announced and that has not done anything yet.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Announced {
     pid: Option<i32>,
     parent_pid: Option<i32>,
     comm: Box<str>,
     is_kthread: bool,
 }
 
-impl Told {
+impl Announced {
     pub(super) fn thread(self, tid: i32) -> Thread {
         let mut thread = Thread::new(tid);
         thread.kthread |= self.is_kthread;
@@ -37,7 +37,7 @@ impl Told {
 }
 
 impl Timeline {
-    pub(super) fn named(&mut self, named: &Named<'_>, now_ns: u64) {
+    pub(super) fn set_name_and_prio(&mut self, named: &ThreadRef<'_>, now_ns: u64) {
         if named.tid <= 0 {
             return;
         }
@@ -93,14 +93,14 @@ impl Timeline {
     }
 
     /// A new thread may run. Without a recorded fork it begins here.
-    pub(super) fn started(&mut self, child: &Named<'_>, now_ns: u64) {
+    pub(super) fn begin_thread(&mut self, child: &ThreadRef<'_>, now_ns: u64) {
         if child.tid <= 0 {
             return;
         }
         if self.is_used_again(child.tid, now_ns) {
             self.retire(child.tid, now_ns);
         }
-        self.named(child, now_ns);
+        self.set_name_and_prio(child, now_ns);
         let live = self.live(child.tid);
         if matches!(live.state, State::Unknown | State::Dead) {
             live.state = State::Ready { since_ns: now_ns };
@@ -121,7 +121,7 @@ impl Timeline {
         }
     }
 
-    pub(super) fn fork(&mut self, event: &Event<'_>, child: i32, child_comm: &str) {
+    pub(super) fn apply_fork(&mut self, event: &Event<'_>, child: i32, child_comm: &str) {
         if child <= 0 {
             return;
         }
@@ -153,16 +153,16 @@ impl Timeline {
             None => Birth::Present { at_ns },
         };
         if let Some(parent) = parent {
-            self.point(parent, event.time_ns, Step::Fork(ix));
+            self.add_step(parent, event.time_ns, Step::Fork(ix));
         }
     }
 
-    pub(super) fn take_note(&mut self, note: &Note<'_>) {
+    pub(super) fn apply_note(&mut self, note: &Note<'_>) {
         match *note {
             Note::Comm { pid, tid, comm } if tid > 0 => {
-                if let Some(told) = self.told(tid) {
-                    told.comm = start_of(comm).into();
-                    told.pid = Some(pid);
+                if let Some(announced) = self.announced(tid) {
+                    announced.comm = start_of(comm).into();
+                    announced.pid = Some(pid);
                 } else if self.live.contains_key(&tid) {
                     let now_ns = self.last_ns;
                     self.rename(tid, comm, now_ns);
@@ -177,42 +177,42 @@ impl Timeline {
                 }
                 let parent = Some(parent_pid).filter(|parent| *parent != pid);
                 let is_kthread = parent_pid == 2 || pid == 2;
-                if let Some(told) = self.told(tid) {
-                    (told.pid, told.parent_pid) = (Some(pid), parent);
-                    told.is_kthread |= is_kthread;
+                if let Some(announced) = self.announced(tid) {
+                    (announced.pid, announced.parent_pid) = (Some(pid), parent);
+                    announced.is_kthread |= is_kthread;
                 } else if self.live.contains_key(&tid) {
                     let thread = self.thread_of(tid);
                     (thread.pid, thread.parent_pid) = (Some(pid), parent);
                     thread.kthread |= is_kthread;
                 }
                 if let Some(parent) = parent
-                    && self.parent_pids.len() < TOLD_MAX
+                    && self.parent_pids.len() < ANNOUNCED_MAX
                 {
                     self.parent_pids.insert(pid, parent);
                 }
             }
             Note::Comm { .. } | Note::Task { .. } => {}
-            Note::Cgroup { id, path } => self.group(id, path),
-            Note::LostOn { cpu, events } => self.lost_on(cpu, events),
-            Note::Overwritten { events } => self.overwritten(events),
-            Note::Lost { events, by_the_kernel } => self.defects.lost(events, by_the_kernel),
+            Note::Cgroup { id, path } => self.add_group_path(id, path),
+            Note::LostOn { cpu, events } => self.note_lost_on(cpu, events),
+            Note::Overwritten { events } => self.note_overwritten(events),
+            Note::Lost { events, by_the_kernel } => self.defects.add_lost(events, by_the_kernel),
         }
     }
 
     /// The announcement of a thread that has not done anything; `None` if it has, or beyond the
     /// bound, which refuses the recording.
-    fn told(&mut self, tid: i32) -> Option<&mut Told> {
+    fn announced(&mut self, tid: i32) -> Option<&mut Announced> {
         if self.live.contains_key(&tid) {
             return None;
         }
-        if self.told.len() >= TOLD_MAX && !self.told.contains_key(&tid) {
-            self.refused = Some(format!("it tells of more than {TOLD_MAX} threads"));
+        if self.announced.len() >= ANNOUNCED_MAX && !self.announced.contains_key(&tid) {
+            self.refused = Some(format!("it tells of more than {ANNOUNCED_MAX} threads"));
             return None;
         }
-        Some(self.told.entry(tid).or_default())
+        Some(self.announced.entry(tid).or_default())
     }
 
-    fn group(&mut self, id: u64, path: &str) {
+    fn add_group_path(&mut self, id: u64, path: &str) {
         let depth = levels(path);
         if depth > MAX_GROUP_DEPTH || path.len() > PATH_MAX_BYTES {
             self.refused = Some(format!(

@@ -61,7 +61,7 @@ pub(crate) struct Began {
 impl Began {
     /// Moves the end of the wait to the beginning of the stay if the CPU ended its idle time then
     /// (`was_idle`), or if the wakeup is not known better.
-    pub fn woken(&self, was_idle: bool, thread: &mut Thread) {
+    pub fn set_wakeup(&self, was_idle: bool, thread: &mut Thread) {
         if let Some(Settled { wait, missing }) = self.wait
             && (was_idle || missing != Some(Missing::Placed))
         {
@@ -98,7 +98,7 @@ impl OnCpu {
     }
 
     /// Sets the priority, and the CPU time in all, of the thread when the stay began.
-    pub fn begins_at(&mut self, prio: i32, ran_ns: u64) {
+    pub fn set_start(&mut self, prio: i32, ran_ns: u64) {
         (self.prio, self.ran_ns) = (prio, ran_ns);
     }
 
@@ -111,12 +111,12 @@ impl OnCpu {
         self.unseen_wait = None;
     }
 
-    pub fn owe(&mut self, cost_ns: u32) {
+    pub fn add_cost(&mut self, cost_ns: u32) {
         self.debt_ns = self.debt_ns.saturating_add(cost_ns);
     }
 
     /// Adds a step at this time.
-    pub fn note(&mut self, now_ns: u64, step: Step) {
+    pub fn add_point(&mut self, now_ns: u64, step: Step) {
         let debt_ns = std::mem::take(&mut self.debt_ns);
         push_one(&mut self.points, Point { time_ns: now_ns, debt_ns, step: step.into() });
     }
@@ -169,7 +169,7 @@ impl OnCpu {
             self.charge(wall_ns, now_ns, thread);
         }
         // A priority lent by inheritance lasts for the stay in which it is seen.
-        thread.used_at(prio.min(thread.prio), thread.runtime_ns.saturating_sub(ran_ns));
+        thread.add_runtime_at(prio.min(thread.prio), thread.runtime_ns.saturating_sub(ran_ns));
     }
 }
 

@@ -62,7 +62,7 @@ impl Timeline {
     }
 
     /// Notes the group in which an event shows the thread; another group may begin another part.
-    pub(super) fn in_group(&mut self, tid: i32, group: u64, now_ns: u64) {
+    pub(super) fn set_group(&mut self, tid: i32, group: u64, now_ns: u64) {
         let before = self.live(tid).group.replace(group);
         if before.is_some_and(|before| before != group) && self.is_worth_a_part(tid) {
             self.begin_part(tid, now_ns);
@@ -74,7 +74,7 @@ impl Timeline {
         if let Some(State::Running(on)) = self.live.get(&tid).map(|live| &live.state) {
             let cpu = on.cpu as usize;
             let end_ns = self.cpus[cpu].last_ns.map_or(now_ns, |last_ns| last_ns.min(now_ns));
-            self.leave(cpu, tid, end_ns, None);
+            self.leave_cpu(cpu, tid, end_ns, None);
             self.cpus[cpu].current = None;
         }
         self.settle_wait(tid, now_ns, None);

@@ -2,7 +2,7 @@
 //! does not tell. `gaps` interprets them.
 
 use super::{State, Timeline};
-use crate::event::{Event, Kind, Left, Named};
+use crate::event::{Event, Kind, PrevState, ThreadRef};
 use crate::thread::Thread;
 
 /// An equal event within this time is the same event, recorded twice, ns.
@@ -57,14 +57,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    fn switch(&mut self, prev: i32, left: Left, next: i32) {
+    fn switch(&mut self, prev: i32, left: PrevState, next: i32) {
         self.count += 1;
         if self.count == 1 {
             self.always = vec![(prev, 0), (next, 0)];
         }
         self.always.retain(|(tid, _)| *tid == prev || *tid == next);
         for (tid, slept) in &mut self.always {
-            let sleeps = !matches!(left, Left::Runnable | Left::Dead);
+            let sleeps = !matches!(left, PrevState::Runnable | PrevState::Dead);
             *slept += u64::from(*tid == prev && sleeps);
         }
         for tid in [prev, next] {
@@ -86,11 +86,15 @@ impl Watched {
 impl Timeline {
     /// Whether this event was recorded twice and must be dropped. Counts it as a defect, and
     /// remembers the event for the next call.
-    pub(super) fn is_again(&mut self, cpu: usize, kind: &Kind<'_>, now_ns: u64) -> bool {
+    pub(super) fn drop_repeated(&mut self, cpu: usize, kind: &Kind<'_>, now_ns: u64) -> bool {
         let watched = &mut self.cpus[cpu].watched;
         let soon = |then_ns: u64| now_ns - then_ns <= TWICE_NS;
         let again = match *kind {
-            Kind::Switch { prev: Named { tid: from, .. }, next: Named { tid: to, .. }, .. } => {
+            Kind::Switch {
+                prev: ThreadRef { tid: from, .. },
+                next: ThreadRef { tid: to, .. },
+                ..
+            } => {
                 let last = watched.last.replace((now_ns, from, to));
                 let most_ns = if to == 0 { AT_ONCE_NS } else { TWICE_NS };
                 let is_same = |(at, a, b)| (a, b) == (from, to) && now_ns - at <= most_ns;
@@ -110,7 +114,7 @@ impl Timeline {
 
     /// Whether this is another event of the last switch, such as a probe's, which happens in the
     /// context of the thread that leaves.
-    pub(super) fn is_of_the_switch(&self, event: &Event<'_>) -> bool {
+    pub(super) fn is_part_of_switch(&self, event: &Event<'_>) -> bool {
         let last = self.cpus[event.cpu as usize].watched.last;
         matches!(event.kind, Kind::Other)
             && last.is_some_and(|(at, from, to)| {
@@ -118,20 +122,20 @@ impl Timeline {
             })
     }
 
-    pub(super) fn watch_switch(&mut self, cpu: usize, prev: i32, left: Left, next: i32) {
+    pub(super) fn add_switch_sign(&mut self, cpu: usize, prev: i32, left: PrevState, next: i32) {
         self.signs.switches += 1;
         self.cpus[cpu].watched.switch(prev, left, next);
     }
 
     /// Counts a wakeup of a thread that was woken at `woken_ns` and not seen to run since, although
     /// it must have.
-    pub(super) fn woken_again(&mut self, woken_ns: u64, now_ns: u64) {
+    pub(super) fn count_unseen_run(&mut self, woken_ns: u64, now_ns: u64) {
         self.signs.unseen_runs += u64::from(now_ns.saturating_sub(woken_ns) > TWICE_NS);
     }
 
     /// The time of an event after silences were cut out; cuts a silence that ends here. Nothing is
     /// cut where a thread may run silently because CPU time is not charged.
-    pub(super) fn unsilenced(&mut self, time_ns: u64) -> u64 {
+    pub(super) fn cut_silence(&mut self, time_ns: u64) -> u64 {
         let now_ns = time_ns.saturating_sub(self.signs.cut_ns);
         let silence_ns = now_ns.saturating_sub(self.last_ns);
         if silence_ns < SILENCE_LEAST_NS || self.events < SILENCE_AFTER {
@@ -153,7 +157,7 @@ impl Timeline {
     }
 
     /// Gathers the signs that show only at the end, before the states of the threads are dropped.
-    pub(super) fn see_the_end(&mut self) {
+    pub(super) fn gather_final_signs(&mut self) {
         let end_ns = self.last_ns;
         let early = |state: &State| match state {
             State::Asleep(asleep) => asleep.wake.map(|wake| wake.at_ns),

@@ -6,7 +6,7 @@
 //! perf.data file of 200 MB has some two million events and comes to a third of either.
 
 use super::{CPUS_MAX, State, Timeline};
-use crate::event::Enough;
+use crate::event::Stop;
 use crate::thread::{Edge, Io, Queued, Ready, Thread, Wait};
 use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 
@@ -36,7 +36,7 @@ pub(super) const PATHS_MAX_BYTES: usize = 8 << 20;
 
 impl Timeline {
     /// Refuses further events once a bound is exceeded.
-    pub(super) fn check_size(&self) -> Result<(), Enough> {
+    pub(super) fn check_size(&self) -> Result<(), Stop> {
         if !self.events.is_multiple_of(LOOK_EVERY) {
             return Ok(());
         }
@@ -80,19 +80,19 @@ impl Timeline {
         if kept_bytes <= KEPT_MAX_BYTES && replay_bytes <= REPLAY_MAX_BYTES {
             return Ok(());
         }
-        Err(Enough::Kept { events: self.events, threads, steps, waits, ios })
+        Err(Stop::TooMuchToKeep { events: self.events, threads, steps, waits, ios })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::LOOK_EVERY;
-    use crate::event::{Enough, Event, Kind, Machine, Note, Sink};
+    use crate::event::{Event, Kind, Machine, Note, Sink, Stop};
     use crate::timeline::{EventCost, Timeline};
 
     #[test]
     fn groups_weigh_as_much_as_there_are_cpus() {
-        let read = |cpus: u32| -> Result<(), Enough> {
+        let read = |cpus: u32| -> Result<(), Stop> {
             let mut timeline = Timeline::new(EventCost::default());
             timeline.machine(Machine { cpus: Some(cpus), ..Machine::default() });
             for id in 0..20_000 {
@@ -112,6 +112,6 @@ mod tests {
             })
         };
         assert!(read(256).is_ok());
-        assert!(matches!(read(4096), Err(Enough::Kept { threads: 1000, .. })));
+        assert!(matches!(read(4096), Err(Stop::TooMuchToKeep { threads: 1000, .. })));
     }
 }

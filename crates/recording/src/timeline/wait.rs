@@ -10,7 +10,7 @@
 //! In a recording without any wakeups it may have slept.
 
 use super::{Asleep, Entry, State, Timeline, Wake};
-use crate::event::Left;
+use crate::event::PrevState;
 use crate::steps::push_one;
 use crate::thread::{Cause, Interrupt, Step, Thread, Wait};
 
@@ -55,7 +55,12 @@ impl Timeline {
             State::Asleep(asleep) => asleep,
             State::Unknown if now_ns > first_ns => {
                 let (cpu, _) = on?;
-                Asleep { since_ns: first_ns, left: Left::Sleeping, cpu: cpu as u32, wake: None }
+                Asleep {
+                    since_ns: first_ns,
+                    left: PrevState::Sleeping,
+                    cpu: cpu as u32,
+                    wake: None,
+                }
             }
             _ => return None,
         };
@@ -161,7 +166,7 @@ fn drop_waits(thread: &mut Thread, dropped: &[u32]) {
 #[cfg(test)]
 mod tests {
     use crate::Defect;
-    use crate::event::{Enough, Event, Machine, Note, Sink};
+    use crate::event::{Event, Machine, Note, Sink, Stop};
     use crate::perf_data;
     use crate::thread::{Thread, Wait};
     use crate::timeline::{EventCost, Timeline};
@@ -182,7 +187,7 @@ mod tests {
             self.timeline.machine(machine);
         }
 
-        fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {
+        fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
             if self.silent && event.tid == 0 && event.cpu == 0 {
                 return Ok(());
             }

@@ -51,21 +51,21 @@ enum Inside {
 
 impl Cpu {
     /// Drops the interrupts under way: a thread switch never happens inside one.
-    pub fn switched(&mut self) {
+    pub fn leave_interrupts(&mut self) {
         self.inside.clear();
         self.irq_ended_ns = None;
     }
 
     /// Notes that events of it were lost.
-    pub fn lose(&mut self) {
-        self.switched();
+    pub fn note_lost(&mut self) {
+        self.leave_interrupts();
         self.current = None;
         self.has_lost = true;
     }
 
     /// Notes when the stay of its thread began, as a charge tells. Returns whether it was idle
     /// before.
-    pub fn began(&mut self, began: &Began) -> bool {
+    pub fn note_began(&mut self, began: &Began) -> bool {
         let gap = began.at_ns - began.earliest_ns > GAP_MAX_NS;
         let was_idle = gap || self.left_idle_ns.is_some_and(|ns| ns > began.at_ns);
         if was_idle {
@@ -75,7 +75,7 @@ impl Cpu {
     }
 
     /// Follows interrupts; called after the event was applied.
-    pub fn follow(&mut self, event: &Event<'_>) {
+    pub fn track(&mut self, event: &Event<'_>) {
         self.last_ns = Some(event.time_ns);
         self.has_lost = false;
         match event.kind {

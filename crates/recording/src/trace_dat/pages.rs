@@ -32,7 +32,7 @@ struct Record {
 
 /// A CPU's buffer, and how far it has been read.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct CpuBuffer {
     pub cpu: u32,
     /// Number of events that are missing before the next one.
     pub lost: Option<u64>,
@@ -55,13 +55,13 @@ pub(super) struct Lane {
     record: Record,
 }
 
-impl Lane {
+impl CpuBuffer {
     pub fn new(buffer: &Buffer, head: &Head, piece_max_bytes: u64) -> Result<Self, String> {
         // The number of chunks is not part of the length.
         let len = buffer.len.saturating_add(if head.packed.is_some() { 4 } else { 0 });
         let end = buffer.offset.checked_add(len);
         let end = end.ok_or_else(|| format!("the buffer of CPU {} has no end", buffer.cpu))?;
-        Ok(Lane {
+        Ok(CpuBuffer {
             cpu: buffer.cpu,
             lost: None,
             endian: head.endian,
@@ -244,7 +244,7 @@ impl Lane {
 mod tests {
     use super::super::head::{Buffer, Head};
     use super::super::options::Options;
-    use super::{Lane, MISSED, MISSED_STORED};
+    use super::{CpuBuffer, MISSED, MISSED_STORED};
     use crate::raw::Formats;
     use linux_perf_event_reader::Endianness;
     use std::io::Cursor;
@@ -301,11 +301,11 @@ mod tests {
             section_bytes_left: 0,
         };
         let buffer = Buffer { cpu: 3, offset: 0, len: data.len() as u64 };
-        let mut lane = Lane::new(&buffer, &head, 1 << 20).unwrap();
+        let mut buffer_of_cpu = CpuBuffer::new(&buffer, &head, 1 << 20).unwrap();
         let mut file = Cursor::new(data);
         let mut events = Vec::new();
-        while let Some(time) = lane.advance(&mut file).map_err(|e| format!("{e:?}"))? {
-            events.push((time, lane.record().unwrap().len(), lane.lost.take()));
+        while let Some(time) = buffer_of_cpu.advance(&mut file).map_err(|e| format!("{e:?}"))? {
+            events.push((time, buffer_of_cpu.record().unwrap().len(), buffer_of_cpu.lost.take()));
         }
         Ok(events)
     }

@@ -1,7 +1,7 @@
 //! Finds the sections that are parts of one request.
 
 use super::super::sections::Section;
-use super::Loose;
+use super::UnassignedRequest;
 use crate::requests::guess::{Guess, Role, Server};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -54,7 +54,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// All requests that clients were answered.
-    pub fn requests(mut self) -> Vec<Loose> {
+    pub fn requests(mut self) -> Vec<UnassignedRequest> {
         let mut answers: Vec<(u64, usize)> = Vec::new();
         for (at, piece) in self.known.iter().enumerate() {
             if let Some(answered_ns) = piece.answered_ns.filter(|_| self.server(at).role.answers())
@@ -64,7 +64,8 @@ impl<'a> Pieces<'a> {
             }
         }
         answers.sort_unstable();
-        let mut all: Vec<Vec<usize>> = answers.iter().map(|(_, at)| self.told(*at)).collect();
+        let mut all: Vec<Vec<usize>> =
+            answers.iter().map(|(_, at)| self.linked_parts(*at)).collect();
         for parts in &mut all {
             if let (Some(first), Some(answer)) = (parts.last(), parts.first())
                 && let Some(asked) = self.take_oldest(*first, *answer)
@@ -75,7 +76,7 @@ impl<'a> Pieces<'a> {
         let loose = |(parts, (answered_ns, _)): (Vec<usize>, (u64, usize))| {
             let first = parts.last().copied()?;
             let piece = &self.known[first];
-            Some(Loose {
+            Some(UnassignedRequest {
                 thread: self.sections[first].thread,
                 sections: parts.into_iter().rev().collect(),
                 arrived_ns: piece.arrived_ns.min(answered_ns),
@@ -91,11 +92,11 @@ impl<'a> Pieces<'a> {
     }
 
     /// The parts of a request that wakeups and forks tell, the last one first.
-    fn told(&mut self, answer: usize) -> Vec<usize> {
+    fn linked_parts(&mut self, answer: usize) -> Vec<usize> {
         let mut parts = vec![answer];
         let mut now = answer;
         while parts.len() < PARTS_MOST
-            && let Some(before) = self.before(now).filter(|before| !self.taken[*before])
+            && let Some(before) = self.part_before(now).filter(|before| !self.taken[*before])
         {
             self.taken[before] = true;
             parts.push(before);
@@ -105,7 +106,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// The section that led to this one.
-    fn before(&self, at: usize) -> Option<usize> {
+    fn part_before(&self, at: usize) -> Option<usize> {
         let (server, piece) = (self.server(at), &self.known[at]);
         let by = piece.by?;
         let follows = match (server.role, self.guess.servers.get(&by)?.role) {
@@ -116,11 +117,11 @@ impl<'a> Pieces<'a> {
             (Role::Behind { tier }, Role::Behind { tier: by }) => tier.abs_diff(by) == 1,
             _ => false,
         };
-        follows.then(|| self.at(by, piece.burst_ns)).flatten()
+        follows.then(|| self.section_at(by, piece.burst_ns)).flatten()
     }
 
     /// The section of a thread at a time.
-    fn at(&self, thread: usize, at_ns: u64) -> Option<usize> {
+    fn section_at(&self, thread: usize, at_ns: u64) -> Option<usize> {
         let range = self.of.get(&thread)?.clone();
         let sections = &self.sections[range.clone()];
         let at = range.start + sections.partition_point(|section| section.end_ns < at_ns);
