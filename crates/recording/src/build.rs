@@ -129,7 +129,7 @@ impl Recording {
     ///
     /// The recording is larger or longer than a workload may be, or has groups that none may have.
     pub fn workload(&self, selection: &Selection) -> Result<Workload, cpumax_workload::Error> {
-        self.parts(selection).0.try_into()
+        self.build_parts(selection).0.try_into()
     }
 
     /// Builds the workload, with the requests that the limited group answered, if any are known.
@@ -141,11 +141,12 @@ impl Recording {
         &self,
         selection: &Selection,
     ) -> Result<(Workload, Option<Service>), cpumax_workload::Error> {
-        let (parts, service) = self.parts(selection);
+        let (parts, service) = self.build_parts(selection);
         Ok((parts.try_into()?, service))
     }
 
-    fn parts(&self, selection: &Selection) -> (Parts, Option<Service>) {
+    /// The parts of a workload, and the service of the limited group.
+    fn build_parts(&self, selection: &Selection) -> (Parts, Option<Service>) {
         let names = self.names();
         let inside = self.inside(&names, selection);
         let over = |ix: &usize| inside[*ix] && self.begins_after(*ix, selection.until_ns);
@@ -192,7 +193,7 @@ impl Recording {
             let plans = (&plans[..], until_ns);
             let (cpus, sets) = (workload.machine.cpus, &mut workload.cpu_sets);
             let cpus = self.affinity(&self.threads[*ix], inside[*ix], &allowed, cpus, sets);
-            let task = self.task(*ix, &names[*ix], plans, &task_map, cpus);
+            let task = self.build_task(*ix, &names[*ix], plans, &task_map, cpus);
             workload.tasks.push(task);
         }
         let service = served.map(|(sections, service, served)| {
@@ -360,6 +361,8 @@ impl Recording {
         self.threads.iter().map(name).collect()
     }
 
+    /// Whether it is a kernel thread, by its parent or, for a thread without system calls, by its
+    /// name.
     pub(crate) fn is_kernel(&self, thread: &Thread) -> bool {
         let called = self.has_syscalls && thread.starts_in_kernel.is_some();
         thread.kthread || (!called && kernel_threads::is_name(&thread.comm))
@@ -457,6 +460,7 @@ impl Recording {
         }
     }
 
+    /// The plan of each wait of a thread.
     fn plans(
         &self,
         ix: usize,
@@ -518,7 +522,8 @@ impl Recording {
         });
     }
 
-    fn task(
+    /// The task of a thread. `until_ns`: as [`ProgramOptions::until_ns`].
+    fn build_task(
         &self,
         ix: usize,
         name: &str,

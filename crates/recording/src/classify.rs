@@ -89,6 +89,7 @@ pub(crate) fn plans(
     guesses.iter().map(plan).collect()
 }
 
+/// The plan of a wait that an interrupt ended.
 fn of_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> WaitGuess {
     if wait.left == PrevState::Blocked {
         return WaitGuess::Sure(Plan::Sleep);

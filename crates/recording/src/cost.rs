@@ -80,16 +80,19 @@ impl Probe {
         let [exit_enter, _, exit_other] = after_exit;
         let call = [enter_exit, exit_enter].into_iter().filter_map(shortest_ns);
         let around = [enter_other, exit_other].into_iter().filter_map(shortest_ns);
-        let call_ns = least(call, BETWEEN_CALLS_NS).or_else(|| least(around, IN_SCHEDULER_NS));
+        let call_ns = cost_of_least(call, BETWEEN_CALLS_NS)
+            .or_else(|| cost_of_least(around, IN_SCHEDULER_NS));
         let other = after_other.into_iter().filter_map(shortest_ns);
         EventCost {
             syscall_ns: call_ns.unwrap_or(0).max(told.syscall_ns),
-            other_ns: least(other, IN_SCHEDULER_NS).unwrap_or(0).max(told.other_ns),
+            other_ns: cost_of_least(other, IN_SCHEDULER_NS).unwrap_or(0).max(told.other_ns),
         }
     }
 }
 
-fn least(gaps_ns: impl Iterator<Item = u64>, native_ns: u64) -> Option<u32> {
+/// The cost after the shortest gap: without `native_ns`, the time that passes there anyway. `None`
+/// if it is too large.
+fn cost_of_least(gaps_ns: impl Iterator<Item = u64>, native_ns: u64) -> Option<u32> {
     let cost_ns = gaps_ns.min()?.saturating_sub(native_ns);
     (cost_ns <= MOST_NS).then_some(cost_ns as u32)
 }

@@ -66,7 +66,7 @@ pub(crate) fn read<F: Read + Seek>(
     let mut look = FirstPass::default();
     let file = source.open().map_err(|e| io_error(name, e))?;
     let end = packets::each(name, file, |packet| {
-        look.packet(packet, sink);
+        look.read_packet(packet, sink);
         Ok(())
     })?;
     if end == End::Cut {
@@ -77,10 +77,10 @@ pub(crate) fn read<F: Read + Seek>(
         return Err(Error::Unsupported { name: name.to_owned(), what });
     }
     sink.machine(std::mem::take(&mut look.machine));
-    look.losses(sink);
+    look.pass_on_losses(sink);
     let mut order = SecondPass::new(name, look, sink);
     let file = source.open().map_err(|e| io_error(name, e))?;
-    packets::each(name, file, |packet| order.packet(packet))?;
+    packets::each(name, file, |packet| order.read_packet(packet))?;
     order.emit_before(u64::MAX)
 }
 
@@ -128,7 +128,7 @@ struct FirstPass {
 }
 
 impl FirstPass {
-    fn packet(&mut self, packet: &[u8], sink: &mut impl Sink) {
+    fn read_packet(&mut self, packet: &[u8], sink: &mut impl Sink) {
         let mut earliest_ns = u64::MAX;
         if !is_of_another_machine(packet) {
             let (mut has_bundle, mut dropped, mut sequence) = (false, false, 0);
@@ -136,7 +136,7 @@ impl FirstPass {
                 match number {
                     FTRACE_EVENTS => {
                         has_bundle = true;
-                        earliest_ns = earliest_ns.min(self.bundle(value.bytes()));
+                        earliest_ns = earliest_ns.min(self.read_bundle(value.bytes()));
                     }
                     PROCESS_TREE => tree::processes(value.bytes(), sink),
                     SEQUENCE => sequence = value.number(),
@@ -164,7 +164,7 @@ impl FirstPass {
     }
 
     /// Examines a bundle, and returns the time of its first event.
-    fn bundle(&mut self, bytes: &[u8]) -> u64 {
+    fn read_bundle(&mut self, bytes: &[u8]) -> u64 {
         bundle::describe(bytes, &mut self.described);
         let Ok(Some(mut bundle)) = Bundle::new(bytes.to_vec(), 0) else { return u64::MAX };
         let first_ns = bundle.next_ns().unwrap_or(u64::MAX);
@@ -193,7 +193,8 @@ impl FirstPass {
         first_ns
     }
 
-    fn losses(&self, sink: &mut impl Sink) {
+    /// Passes on the losses that the trace tells.
+    fn pass_on_losses(&self, sink: &mut impl Sink) {
         if self.is_overwritten {
             sink.note(&Note::Overwritten { events: 0 });
         }
@@ -261,11 +262,11 @@ impl<'a, S: Sink> SecondPass<'a, S> {
         }
     }
 
-    fn packet(&mut self, packet: &[u8]) -> Result<(), Error> {
+    fn read_packet(&mut self, packet: &[u8]) -> Result<(), Error> {
         if !is_of_another_machine(packet) {
             let bundles = fields(packet).filter(|(number, _)| *number == FTRACE_EVENTS);
             for (_, value) in bundles {
-                self.bundle(value.bytes())?;
+                self.read_bundle(value.bytes())?;
             }
         }
         if self.section.pass(packet) {
@@ -275,7 +276,7 @@ impl<'a, S: Sink> SecondPass<'a, S> {
         Ok(())
     }
 
-    fn bundle(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn read_bundle(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.bundles += 1;
         match Bundle::new(bytes.to_vec(), self.bundles) {
             Err(wire::Broken) => self.sink.defect(Defect::UnreadableRecord),

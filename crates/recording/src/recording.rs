@@ -227,6 +227,7 @@ fn read_held(name: &str, form: Form, held: Vec<u8>, options: Options) -> Result<
     read_source(name, &mut OpenFile { form, source, held_bytes }, options)
 }
 
+/// Reads a source, after estimating the cost of events if the caller gave none.
 fn read_source(name: &str, file: &mut impl Readable, options: Options) -> Result<Recording, Error> {
     let cost = options.event_cost.unwrap_or_else(|| estimate_cost(name, file));
     assemble(name, file.form(), (cost, options.event_cost.is_none()), |sink| {
@@ -242,6 +243,7 @@ fn estimate_cost(name: &str, file: &mut impl Readable) -> EventCost {
     probe.cost()
 }
 
+/// Runs a reader with a timeline as its sink, and takes the results.
 fn assemble(
     name: &str,
     form: Form,

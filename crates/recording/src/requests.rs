@@ -280,7 +280,7 @@ impl Traffic {
                 traffic.inner.extend(traffic.inner_connection(recording, inside, end));
                 continue;
             }
-            let requests = traffic.requests(recording, asked, end);
+            let requests = traffic.requests_at(recording, asked, end);
             if requests.is_empty() {
                 continue;
             }
@@ -419,6 +419,7 @@ impl Traffic {
         })
     }
 
+    /// Whether the end is the group's side of a connection from outside.
     fn is_border(
         &self,
         recording: &Recording,
@@ -485,7 +486,8 @@ impl Traffic {
         inside[first.thread as usize] && serves && (one.peer.is_some() || !counts)
     }
 
-    fn requests(
+    /// The requests at an end, in order of time.
+    fn requests_at(
         &self,
         recording: &Recording,
         asked: &PollTimes,
@@ -515,7 +517,7 @@ impl Traffic {
                     sent_ns.get_or_insert(ns);
                 }
             }
-            let arrived_ns = sent_ns.unwrap_or_else(|| asked.arrival(at, io)).max(answered_ns);
+            let arrived_ns = sent_ns.unwrap_or_else(|| asked.arrival_ns(at, io)).max(answered_ns);
             open = Some(TracedRequest { arrived_ns, read: at, answer: at });
         }
         requests.extend(open.filter(|open| open.answer != open.read));
@@ -577,7 +579,8 @@ impl PollTimes {
         PollTimes { of }
     }
 
-    fn arrival(&self, at: u32, io: &Io) -> u64 {
+    /// The middle of the bounds, or the beginning of the read if there are none.
+    fn arrival_ns(&self, at: u32, io: &Io) -> u64 {
         let (from_ns, to_ns) = self.of[at as usize];
         if to_ns == 0 { io.entered_ns } else { (from_ns / 2 + to_ns / 2).min(io.left_ns) }
     }

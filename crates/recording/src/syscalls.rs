@@ -65,6 +65,7 @@ impl Abi {
         }
     }
 
+    /// How long a call means to wait, by its number and arguments.
     pub fn hint(self, number: i64, args: &[u64; 6]) -> Hint {
         let call = match self {
             Abi::X86_64 => x86_64(number),

@@ -392,6 +392,7 @@ impl Thread {
         self.cpus |= if cpu < 64 { 1 << cpu } else { u64::MAX };
     }
 
+    /// Counts a switch in this group.
     pub fn add_group(&mut self, group: u64) {
         if let Some((_, times)) = self.groups.iter_mut().find(|(id, _)| *id == group) {
             *times += 1;

@@ -215,7 +215,7 @@ impl Timeline {
     fn live(&mut self, tid: i32) -> &mut Live {
         let threads = &mut self.threads;
         self.live.entry(tid).or_insert_with(|| {
-            let mut thread = self.announced.remove(&tid).unwrap_or_default().thread(tid);
+            let mut thread = self.announced.remove(&tid).unwrap_or_default().into_thread(tid);
             thread.owed_most_ns = self.owed_most_ns;
             threads.push(thread);
             Live {
@@ -439,6 +439,7 @@ impl Timeline {
         }
     }
 
+    /// Settles the running thread by a charge of `ns`, or keeps the charge until it runs.
     fn apply_charge(&mut self, tid: i32, ns: u64, now_ns: u64) {
         if tid <= 0 {
             return;

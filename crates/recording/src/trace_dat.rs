@@ -38,7 +38,7 @@ pub(crate) fn read<F: Read + Seek>(
     mut file: F,
     sink: &mut impl Sink,
 ) -> Result<(), Error> {
-    let mut head = Head::read(&mut file).map_err(|e| error(name, "head", e))?;
+    let mut head = Head::read(&mut file).map_err(|e| to_error(name, "head", e))?;
     head.options
         .check_clock()
         .map_err(|what| Error::Unsupported { name: name.to_owned(), what })?;
@@ -71,7 +71,7 @@ fn merge<F: Read + Seek>(
     let mut pending = BinaryHeap::new();
     for (ix, buffer_of_cpu) in cpu_buffers.iter_mut().enumerate() {
         let next_ns =
-            buffer_of_cpu.advance(file).map_err(|e| error(name, &place(buffer_of_cpu), e))?;
+            buffer_of_cpu.advance(file).map_err(|e| to_error(name, &place(buffer_of_cpu), e))?;
         pending.extend(next_ns.map(|ns| Reverse((ns, ix))));
     }
     let mut seen = EventsSeen { formats: &head.formats, has_switch: false, has_waking: false };
@@ -86,7 +86,7 @@ fn merge<F: Read + Seek>(
             let raw = Bytes::new(record, head.endian);
             seen.pass_on(raw, time_ns, buffer_of_cpu.cpu, sink).map_err(|e| refused(name, e))?;
         }
-        match buffer_of_cpu.advance(file).map_err(|e| error(name, &place(buffer_of_cpu), e))? {
+        match buffer_of_cpu.advance(file).map_err(|e| to_error(name, &place(buffer_of_cpu), e))? {
             Some(next_ns) => *first = Reverse((next_ns, ix)),
             None => drop(std::collections::binary_heap::PeekMut::pop(first)),
         }
@@ -141,7 +141,7 @@ impl EventsSeen<'_> {
     }
 }
 
-fn error(name: &str, place: &str, error: WalkError) -> Error {
+fn to_error(name: &str, place: &str, error: WalkError) -> Error {
     match error {
         WalkError::Io(source) => io_error(name, source),
         WalkError::Wrong(what) => malformed(name, place, what),

@@ -45,6 +45,7 @@ impl Tracepoint {
         if tracepoint.system() == system { tracepoint } else { Tracepoint::Other }
     }
 
+    /// The subsystem of the tracepoint.
     fn system(self) -> &'static str {
         match self {
             Tracepoint::Switch

@@ -16,10 +16,10 @@ const MOST: u64 = 1 << 26;
 /// cannot be read or lists no scheduler function.
 pub fn here() -> BTreeMap<String, bool> {
     let Ok(file) = File::open("/proc/kallsyms") else { return BTreeMap::new() };
-    among(BufReader::new(file.take(MOST)))
+    read_functions(BufReader::new(file.take(MOST)))
 }
 
-fn among(symbols: impl BufRead) -> BTreeMap<String, bool> {
+fn read_functions(symbols: impl BufRead) -> BTreeMap<String, bool> {
     let mut found: BTreeMap<String, bool> =
         TOLD.iter().map(|name| ((*name).to_owned(), false)).collect();
     let mut is_told = false;
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn functions_are_those_that_the_kernel_names() {
-        let told = |text: &str| among(text.as_bytes());
+        let told = |text: &str| read_functions(text.as_bytes());
         let has =
             |task, csd| BTreeMap::from([(TOLD[0].to_owned(), task), (TOLD[1].to_owned(), csd)]);
         let timer = "0000000000000000 t sched_cfs_period_timer\n";

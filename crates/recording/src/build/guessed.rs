@@ -67,7 +67,7 @@ impl Recording {
                 pieces: std::mem::take(&mut pieces),
             };
             cutter.begin_burst();
-            self.threads[thread].steps.iter().for_each(|step| cutter.step(step));
+            self.threads[thread].steps.iter().for_each(|step| cutter.add_step(step));
             let last = cutter.left.pop_front();
             cutter.close_section(self.last_ns, self.last_ns, last);
             (sections, pieces) = (cutter.sections, cutter.pieces);
@@ -174,6 +174,7 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
+    /// The source of the wakeup that began the burst.
     fn woken(&self) -> WokenBy {
         self.server.bursts.get(self.burst).map_or(WokenBy::Otherwise, |burst| burst.woken)
     }
@@ -187,11 +188,11 @@ impl Cutter<'_> {
         self.begins = true;
     }
 
-    fn step(&mut self, step: Step) {
+    fn add_step(&mut self, step: Step) {
         match step {
-            Step::Run(ns) => self.run(ns),
-            Step::SysEnter => self.builder.enter(),
-            Step::SysExit => self.builder.exit(),
+            Step::Run(ns) => self.add_run(ns),
+            Step::SysEnter => self.builder.enter_kernel(),
+            Step::SysExit => self.builder.exit_kernel(),
             Step::Wake(edge) => {
                 if let Some(channel) = self.recording.is_message(edge, self.task_map) {
                     self.builder.push_op(Op::Send { channel, n: 1 });
@@ -199,12 +200,13 @@ impl Cutter<'_> {
             }
             Step::Fork(_) | Step::Io(_) => {}
             Step::Wait(wait) => {
-                self.wait(self.recording.threads[self.thread].waits[wait as usize]);
+                self.add_wait(self.recording.threads[self.thread].waits[wait as usize]);
             }
         }
     }
 
-    fn run(&mut self, mut ns: u64) {
+    /// Adds CPU time, split where a request of the burst ends.
+    fn add_run(&mut self, mut ns: u64) {
         while let Some(&served) = self.left.front() {
             let answer_work = served.answer_work.filter(|_| self.answer_at.is_none());
             let until_work = answer_work.unwrap_or(served.until_work).min(served.until_work);
@@ -212,7 +214,7 @@ impl Cutter<'_> {
                 break;
             }
             let part_ns = until_work.saturating_sub(self.worked_ns);
-            self.builder.run(part_ns);
+            self.builder.add_run(part_ns);
             (ns, self.worked_ns) = (ns - part_ns, self.worked_ns + part_ns);
             if answer_work.is_some() {
                 self.answer_at = Some(self.builder.flushed_len());
@@ -221,14 +223,15 @@ impl Cutter<'_> {
                 self.close_section(served.answered_ns, served.answered_ns, Some(served));
             }
         }
-        self.builder.run(ns);
+        self.builder.add_run(ns);
         self.worked_ns = self.worked_ns.saturating_add(ns);
     }
 
-    fn wait(&mut self, wait: Wait) {
+    /// Adds a wait, which ends the section unless it is in the middle of a request.
+    fn add_wait(&mut self, wait: Wait) {
         if let Role::Forked { .. } = self.server.role {
             if !self.is_for_server(&wait) {
-                self.sleep(&wait);
+                self.add_sleep(&wait);
             }
             return;
         }
@@ -240,7 +243,7 @@ impl Cutter<'_> {
         // Asked, not answered, and not asked again: the thread waits for something else.
         if served.is_none() && self.asked_ns.is_some() && next == Some(WokenBy::Otherwise) {
             self.burst += 1;
-            self.sleep(&wait);
+            self.add_sleep(&wait);
         } else {
             self.close_section(wait.start_ns, wait.end_ns, served);
             self.burst += 1;
@@ -248,7 +251,7 @@ impl Cutter<'_> {
         self.begin_burst();
     }
 
-    fn sleep(&mut self, wait: &Wait) {
+    fn add_sleep(&mut self, wait: &Wait) {
         let ns = wait.end_ns.saturating_sub(wait.start_ns);
         self.builder.push_op(Op::Sleep(Span::Fixed(ns.max(1))));
     }

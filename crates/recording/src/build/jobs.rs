@@ -41,6 +41,7 @@ impl Pools {
         task_map.accepts.clone_from(&self.accepts);
     }
 
+    /// Pools of recorded requests.
     pub fn of(recording: &Recording, traffic: &Traffic, inside: &[bool]) -> Pools {
         let threads = recording.threads.len();
         let mut root: Vec<usize> = (0..threads).collect();
@@ -69,20 +70,20 @@ impl Pools {
                 }
                 alone[thread] &= serves[thread].is_none_or(|other| other == line);
                 serves[thread] = Some(line);
-                join(&mut root, thread, *first.entry(end).or_insert(thread));
+                unite(&mut root, thread, *first.entry(end).or_insert(thread));
             }
         }
         // Any idle one of the threads that accept for themselves takes the next connection.
         let mut accepting: BTreeMap<&str, usize> = BTreeMap::new();
         for thread in traffic.accept_for_themselves(recording) {
             let name = recording.threads[thread].unnumbered();
-            join(&mut root, thread, *accepting.entry(name).or_insert(thread));
+            unite(&mut root, thread, *accepting.entry(name).or_insert(thread));
         }
         let mut numbers: BTreeMap<usize, u32> = BTreeMap::new();
         let of = (0..threads).map(|thread| {
             (serves[thread].is_some() || accepts[thread]).then_some(())?;
             let next = numbers.len() as u32;
-            Some(*numbers.entry(find(&mut root, thread)).or_insert(next))
+            Some(*numbers.entry(find_root(&mut root, thread)).or_insert(next))
         });
         let of = of.collect();
         for (thread, accepts) in accepts.iter_mut().enumerate() {
@@ -124,12 +125,14 @@ impl Pools {
     }
 }
 
-fn join(root: &mut [usize], one: usize, other: usize) {
-    let (a, b) = (find(root, one), find(root, other));
+/// Joins the sets of two threads (union-find).
+fn unite(root: &mut [usize], one: usize, other: usize) {
+    let (a, b) = (find_root(root, one), find_root(root, other));
     root[a.max(b)] = a.min(b);
 }
 
-fn find(root: &mut [usize], mut at: usize) -> usize {
+/// The lowest thread in the set of a thread (union-find).
+fn find_root(root: &mut [usize], mut at: usize) -> usize {
     while root[at] != at {
         root[at] = root[root[at]];
         at = root[at];
@@ -186,7 +189,7 @@ impl Recording {
         let (first_ns, arrivals) = (self.first_ns, BTreeMap::new());
         let mut assembly = Assembly { first_ns, served, task_map, open, sections, of, arrivals };
         assembly.link_sections();
-        assembly.finish(workload);
+        assembly.add_to(workload);
     }
 }
 
@@ -255,7 +258,7 @@ impl Assembly<'_> {
         section.answer_at = Some(at + 1);
     }
 
-    fn finish(self, workload: &mut Parts) {
+    fn add_to(self, workload: &mut Parts) {
         for (at, section) in self.sections.into_iter().enumerate() {
             let name = match section.request {
                 Some((connection, number)) => format!("request {connection}.{number} ({at})"),

@@ -66,9 +66,9 @@ impl Recording {
         }
         for step in thread.steps.iter() {
             match step {
-                Step::Run(ns) => builder.run(ns),
-                Step::SysEnter => builder.enter(),
-                Step::SysExit => builder.exit(),
+                Step::Run(ns) => builder.add_run(ns),
+                Step::SysEnter => builder.enter_kernel(),
+                Step::SysExit => builder.exit_kernel(),
                 Step::Wake(edge) => {
                     if let Some(channel) = self.is_message(edge, task_map) {
                         builder.push_op(Op::Send { channel, n: 1 });
@@ -89,7 +89,7 @@ impl Recording {
                 Step::Wait(wait) => {
                     let wait_op =
                         wait_op(ix, &thread.waits[wait as usize], plans[wait as usize], task_map);
-                    builder.wait(wait_op);
+                    builder.add_wait(wait_op);
                 }
             }
         }
@@ -114,7 +114,7 @@ impl Builder {
         }
     }
 
-    pub fn run(&mut self, ns: u64) {
+    pub fn add_run(&mut self, ns: u64) {
         self.run_ns = self.run_ns.saturating_add(ns);
         self.work_ns = self.work_ns.saturating_add(ns);
     }
@@ -151,14 +151,14 @@ impl Builder {
         }
     }
 
-    pub fn enter(&mut self) {
+    pub fn enter_kernel(&mut self) {
         if !self.kernel && !self.inside {
             self.flush();
             self.inside = true;
         }
     }
 
-    pub fn exit(&mut self) {
+    pub fn exit_kernel(&mut self) {
         if self.kernel || !self.inside {
             return;
         }
@@ -179,7 +179,7 @@ impl Builder {
         self.ops.push(op);
     }
 
-    fn wait(&mut self, op: Op) {
+    fn add_wait(&mut self, op: Op) {
         if self.in_request {
             self.push_op(Op::Done);
         }

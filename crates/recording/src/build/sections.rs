@@ -96,7 +96,7 @@ impl Recording {
         };
         let next = cutter.next_requests();
         for (step, next) in thread.steps.iter().zip(next) {
-            cutter.step(step, next);
+            cutter.add_step(step, next);
         }
         cutter.close_section(self.last_ns, self.last_ns);
         merge_unowned(cutter.done)
@@ -126,12 +126,13 @@ impl Cutter<'_> {
         next
     }
 
-    fn step(&mut self, step: Step, (next, parts): (Option<Tag>, bool)) {
+    /// Adds a step. `next`: the next request; `parts`: a wait here ends the section.
+    fn add_step(&mut self, step: Step, (next, parts): (Option<Tag>, bool)) {
         match step {
-            Step::Run(ns) => self.builder.run(ns),
-            Step::SysEnter => self.builder.enter(),
+            Step::Run(ns) => self.builder.add_run(ns),
+            Step::SysEnter => self.builder.enter_kernel(),
             Step::SysExit => {
-                self.builder.exit();
+                self.builder.exit_kernel();
                 self.end_transfer();
             }
             Step::Wake(edge) => {
@@ -142,7 +143,7 @@ impl Cutter<'_> {
             // A forked thread serves from the beginning.
             Step::Fork(_) => {}
             Step::Io(io) => {
-                self.io(io);
+                self.add_transfer(io);
                 if self.recording.ios[io as usize].is_message() {
                     self.end_transfer();
                 }
@@ -177,7 +178,7 @@ impl Cutter<'_> {
         }
     }
 
-    fn io(&mut self, io: u32) {
+    fn add_transfer(&mut self, io: u32) {
         let Some(tag) = self.tags.request(io) else { return };
         let of = &self.recording.ios[io as usize];
         let by = self.tags.called_by(io);
@@ -210,6 +211,7 @@ impl Cutter<'_> {
         Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1))))
     }
 
+    /// Ends a section; the next one begins at `next_ns`.
     fn close_section(&mut self, end_ns: u64, next_ns: u64) {
         if matches!(self.at_exit, AtExit::Answer) {
             self.answer_at = Some(self.builder.flushed_len());

@@ -55,7 +55,8 @@ impl Records {
         Records { endian, count: 0, head: [0; 8], have: 0, left: 0 }
     }
 
-    fn pass(&mut self, mut data: &[u8]) {
+    /// Counts the records that begin in a piece of data.
+    fn count(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             if self.left == 0 {
                 let part = data.len().min(8 - self.have);
@@ -112,7 +113,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     /// Checks the head; returns the section of the data, and the size of all further sections.
     fn head(&mut self) -> Result<(Section, u64), Error> {
         let head =
-            self.take(0, HEADER_SIZE.min(usize::try_from(self.len).unwrap_or(HEADER_SIZE)))?;
+            self.read_at(0, HEADER_SIZE.min(usize::try_from(self.len).unwrap_or(HEADER_SIZE)))?;
         if head.starts_with(MAGIC_BIG) {
             self.endian = Endianness::BigEndian;
         }
@@ -156,7 +157,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
 
     /// Checks the table of further sections, which follows the data; returns their size in all.
     fn features(&mut self, data: Section, first_word: u64) -> Result<u64, Error> {
-        let words = self.take(72, 32)?;
+        let words = self.read_at(72, 32)?;
         let bits: u32 = words.iter().map(|b| b.count_ones()).sum();
         for (bit, what) in [
             (FEATURE_TRACING_DATA, "descriptions of tracepoints"),
@@ -176,7 +177,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         let mut at = data.end().unwrap_or(self.len);
         let mut total = 0_u64;
         for index in 0..bits {
-            let entry = self.take(at, 16)?;
+            let entry = self.read_at(at, 16)?;
             let bytes = Bytes::new(&entry, self.endian);
             let section = Section {
                 offset: bytes.u64(0).unwrap_or(u64::MAX),
@@ -215,12 +216,12 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     fn tells_switches(&mut self) -> Result<bool, Error> {
         const FLAGS_AT: u64 = 40;
         const CONTEXT_SWITCH: u64 = 1 << 26;
-        let head = self.take(16, 24)?;
+        let head = self.read_at(16, 24)?;
         let number = |at: usize| Bytes::new(&head, self.endian).u64(at).unwrap_or(0);
         let (attr_size, attrs) =
             (number(0).max(1), Section { offset: number(8), size: number(16) });
         for ix in 0..attrs.size / attr_size {
-            let flags = self.take(attrs.offset.saturating_add(ix * attr_size + FLAGS_AT), 8)?;
+            let flags = self.read_at(attrs.offset.saturating_add(ix * attr_size + FLAGS_AT), 8)?;
             if Bytes::new(&flags, self.endian).u64(0).unwrap_or(0) & CONTEXT_SWITCH != 0 {
                 return Ok(true);
             }
@@ -233,7 +234,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         if section.size < 4 {
             return Ok(());
         }
-        let start = self.take(section.offset, 4)?;
+        let start = self.read_at(section.offset, 4)?;
         let count = u64::from(Bytes::new(&start, self.endian).u32(0).unwrap_or(0));
         if count * 4 <= section.size {
             return Ok(());
@@ -250,7 +251,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             return Err(self.malformed(place, what));
         }
         let data =
-            self.take(section.offset, usize::try_from(section.size).unwrap_or(usize::MAX))?;
+            self.read_at(section.offset, usize::try_from(section.size).unwrap_or(usize::MAX))?;
         let bytes = Bytes::new(&data, self.endian);
         let walk = || {
             let count = bytes.u32(0)?;
@@ -357,7 +358,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             }
             let written = output.pos();
             total += written as u64;
-            inner.pass(&scratch[..written]);
+            inner.count(&scratch[..written]);
             if total > EXPANDED_MAX_BYTES {
                 return Err(self.malformed(
                     at,
@@ -370,7 +371,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         }
     }
 
-    fn take(&mut self, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+    fn read_at(&mut self, at: u64, len: usize) -> Result<Vec<u8>, Error> {
         if at.checked_add(len as u64).is_none_or(|end| end > self.len) {
             return Err(self.cut(format!(
                 "{len} bytes are missing at byte {at}, the file ends at byte {}",
@@ -426,7 +427,7 @@ mod tests {
         let data: Vec<u8> = [8, 24, 8, 100].into_iter().flat_map(record).collect();
         for piece in 1..data.len() {
             let mut records = Records::new(Endianness::LittleEndian);
-            data.chunks(piece).for_each(|part| records.pass(part));
+            data.chunks(piece).for_each(|part| records.count(part));
             assert_eq!(records.count, 4, "in pieces of {piece}");
         }
     }

@@ -42,6 +42,7 @@ pub(super) struct Head<'a> {
 }
 
 impl Lines {
+    /// Reads a line; switches and wakeups change the state.
     pub fn read<'a>(&mut self, text: &'a str) -> Line<'a> {
         let logged = latency::logged(text.trim_end());
         let trimmed = logged.unwrap_or(text.trim_end());

@@ -131,11 +131,11 @@ impl Bundle {
             }
         }
         bundle.lost = bundle.lost.max(bundle.ours.lost);
-        bundle.running = bundle.ours.running(&bundle.bytes);
-        bundle.at_socket = bundle.ours.at_socket(&bundle.bytes);
-        bundle.next_waking();
-        bundle.next_plain();
-        bundle.next_switch();
+        bundle.running = bundle.ours.next_running(&bundle.bytes);
+        bundle.at_socket = bundle.ours.next_at_socket(&bundle.bytes);
+        bundle.advance_waking();
+        bundle.advance_plain();
+        bundle.advance_switch();
         Ok(bundle.next_ns().is_some().then_some(bundle))
     }
 
@@ -186,15 +186,15 @@ impl Bundle {
     pub fn advance(&mut self) {
         let now_ns = self.next_ns();
         if self.running.map(|running| running.time_ns) == now_ns {
-            self.running = self.ours.running(&self.bytes);
+            self.running = self.ours.next_running(&self.bytes);
         } else if self.waking.map(|waking| waking.time_ns) == now_ns {
-            self.next_waking();
+            self.advance_waking();
         } else if self.plain.map(|plain| plain.time_ns) == now_ns {
-            self.next_plain();
+            self.advance_plain();
         } else if self.at_socket.map(|at| at.time_ns) == now_ns {
-            self.at_socket = self.ours.at_socket(&self.bytes);
+            self.at_socket = self.ours.next_at_socket(&self.bytes);
         } else {
-            self.next_switch();
+            self.advance_switch();
         }
     }
 
@@ -207,7 +207,7 @@ impl Bundle {
         self.bytes.get(part.begin..part.end).unwrap_or_default()
     }
 
-    fn next_plain(&mut self) {
+    fn advance_plain(&mut self) {
         self.plain = None;
         while let Ok(Some((number, value))) = field(&self.bytes, &mut self.at) {
             if let (2, Value::Bytes(event)) = (number, value) {
@@ -218,30 +218,30 @@ impl Bundle {
         }
     }
 
-    fn next_switch(&mut self) {
+    fn advance_switch(&mut self) {
         let (bytes, compact, ours) = (&self.bytes, &mut self.compact, &mut self.ours);
         self.switch = (|| {
             let later_ns = compact.next(bytes, 1)?;
             compact.switch_ns = compact.switch_ns.wrapping_add(later_ns);
-            let (charged_ns, group) = ours.of_switch(bytes);
+            let (charged_ns, group) = ours.next_of_switch(bytes);
             Some(Switch {
                 time_ns: compact.switch_ns,
                 prev_state: compact.next(bytes, 2)?,
-                next: compact.row(bytes, [3, 4, 6])?,
+                next: compact.read_row(bytes, [3, 4, 6])?,
                 charged_ns,
                 group,
             })
         })();
     }
 
-    fn next_waking(&mut self) {
+    fn advance_waking(&mut self) {
         let (bytes, compact) = (&self.bytes, &mut self.compact);
         self.waking = (|| {
             let later_ns = compact.next(bytes, 7)?;
             compact.waking_ns = compact.waking_ns.wrapping_add(later_ns);
             Some(Waking {
                 time_ns: compact.waking_ns,
-                wakee: compact.row(bytes, [8, 10, 11])?,
+                wakee: compact.read_row(bytes, [8, 10, 11])?,
                 common_flags: compact.next(bytes, 12),
             })
         })();
@@ -274,7 +274,7 @@ impl Compact {
         varint(bytes.get(..column.end)?, &mut column.begin).ok()
     }
 
-    fn row(&mut self, bytes: &[u8], [tid, prio, name]: [usize; 3]) -> Option<Row> {
+    fn read_row(&mut self, bytes: &[u8], [tid, prio, name]: [usize; 3]) -> Option<Row> {
         let tid = self.next(bytes, tid)? as i32;
         let prio = self.next(bytes, prio)? as i32;
         let name = usize::try_from(self.next(bytes, name)?).ok()?;

@@ -107,14 +107,14 @@ pub(super) fn event<'a>(data: &'a [u8], described: &Described) -> FtraceEvent<'a
             1 => {}
             2 => event.tid = value.i32(),
             5 => event.context = Some(context(value.number())),
-            RENAME => event.renamed = Some(renamed(value.bytes())),
+            RENAME => event.renamed = Some(read_rename(value.bytes())),
             GENERIC => {
-                let content = generic(value.bytes());
+                let content = read_generic(value.bytes());
                 (event.tracepoint, event.kind) = (content.tracepoint, content.kind());
             }
             DESCRIBED_FROM.. => {
                 if let Some(description) = described.0.get(&number) {
-                    let content = Content::described(description, value.bytes());
+                    let content = Content::read_described(description, value.bytes());
                     (event.tracepoint, event.kind) = (content.tracepoint, content.kind());
                 }
             }
@@ -198,7 +198,7 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
     }
 }
 
-fn renamed(data: &[u8]) -> (i32, &str) {
+fn read_rename(data: &[u8]) -> (i32, &str) {
     let mut renamed = (-1, "");
     for (number, value) in fields(data) {
         match number {
@@ -216,7 +216,8 @@ struct Content<'a> {
     values: [Value<'a>; WANTED.len()],
 }
 
-fn generic(data: &[u8]) -> Content<'_> {
+/// Reads a `GenericFtraceEvent`, whose fields stand with their names.
+fn read_generic(data: &[u8]) -> Content<'_> {
     let mut content =
         Content { tracepoint: Tracepoint::Other, values: [Value::Number(0); WANTED.len()] };
     for (number, value) in fields(data) {
@@ -240,7 +241,8 @@ fn generic(data: &[u8]) -> Content<'_> {
 }
 
 impl<'a> Content<'a> {
-    fn described(description: &Description, data: &'a [u8]) -> Self {
+    /// Reads an event whose fields the trace describes.
+    fn read_described(description: &Description, data: &'a [u8]) -> Self {
         let values = [Value::Number(0); WANTED.len()];
         let mut content = Content { tracepoint: description.tracepoint, values };
         for (number, value) in fields(data) {

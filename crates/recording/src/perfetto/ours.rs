@@ -59,20 +59,21 @@ impl Ours {
 
     /// CPU time charged to the thread that leaves at the next switch, ns, and the group of the next
     /// thread, as far as they are known.
-    pub fn of_switch(&mut self, bundle: &[u8]) -> (Option<u64>, Option<u64>) {
-        let charged = self.next(bundle, CHARGED).and_then(|ns| ns.checked_sub(1));
-        (charged, self.next(bundle, GROUP).filter(|group| *group > 0))
+    pub fn next_of_switch(&mut self, bundle: &[u8]) -> (Option<u64>, Option<u64>) {
+        let charged = self.next_number(bundle, CHARGED).and_then(|ns| ns.checked_sub(1));
+        (charged, self.next_number(bundle, GROUP).filter(|group| *group > 0))
     }
 
-    pub fn running(&mut self, bundle: &[u8]) -> Option<StillRunning> {
-        let [later, tid] = RUNNING.map(|column| self.next(bundle, column));
+    pub fn next_running(&mut self, bundle: &[u8]) -> Option<StillRunning> {
+        let [later, tid] = RUNNING.map(|column| self.next_number(bundle, column));
         self.running_ns = self.running_ns.wrapping_add(later?);
         Some(StillRunning { time_ns: self.running_ns, tid: tid? as i32 })
     }
 
     /// The next event of a socket; unknown kinds become [`Kind::Other`].
-    pub fn at_socket(&mut self, bundle: &[u8]) -> Option<AtSocket> {
-        let [later, tid, kind, socket, value] = SOCKET.map(|column| self.next(bundle, column));
+    pub fn next_at_socket(&mut self, bundle: &[u8]) -> Option<AtSocket> {
+        let [later, tid, kind, socket, value] =
+            SOCKET.map(|column| self.next_number(bundle, column));
         self.socket_ns = self.socket_ns.wrapping_add(later?);
         let (socket, value) = (socket?, value?);
         let result = (value >> 1) as i64 ^ -((value & 1) as i64);
@@ -90,7 +91,7 @@ impl Ours {
         Some(AtSocket { time_ns: self.socket_ns, tid: tid? as i32, kind })
     }
 
-    fn next(&mut self, bundle: &[u8], column: usize) -> Option<u64> {
+    fn next_number(&mut self, bundle: &[u8], column: usize) -> Option<u64> {
         let column = &mut self.columns[column];
         varint(bundle.get(..column.end)?, &mut column.begin).ok()
     }

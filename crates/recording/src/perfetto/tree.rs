@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 pub(super) fn processes(tree: &[u8], sink: &mut impl Sink) {
     for (number, value) in fields(tree) {
         match number {
-            1 => process(value.bytes(), sink),
-            2 => thread(value.bytes(), sink),
+            1 => pass_on_process(value.bytes(), sink),
+            2 => pass_on_thread(value.bytes(), sink),
             _ => {}
         }
     }
 }
 
-fn process(process: &[u8], sink: &mut impl Sink) {
+fn pass_on_process(process: &[u8], sink: &mut impl Sink) {
     let (mut pid, mut parent_pid, mut command) = (0, 0, "");
     for (number, value) in fields(process) {
         match number {
@@ -33,7 +33,7 @@ fn process(process: &[u8], sink: &mut impl Sink) {
     }
 }
 
-fn thread(thread: &[u8], sink: &mut impl Sink) {
+fn pass_on_thread(thread: &[u8], sink: &mut impl Sink) {
     let (mut tid, mut pid, mut comm) = (0, 0, "");
     for (number, value) in fields(thread) {
         match number {

@@ -75,6 +75,7 @@ impl Formats {
 }
 
 impl Format {
+    /// Finds the needed fields of a tracepoint in its description; the error names a missing one.
     fn parse(tracepoint: Tracepoint, name: &str, text: &str) -> Result<Self, String> {
         let fields = wanted(tracepoint)
             .iter()

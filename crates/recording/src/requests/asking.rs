@@ -229,6 +229,7 @@ fn idle_times(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
     steps.into_iter().map(|(at_ns, _)| (at_ns, Event::Idle)).collect()
 }
 
+/// Adds the events of a thread that asks, with times in ns.
 fn add_events(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(u64, Event)>) {
     let thread = &recording.threads[ix];
     events.push((thread.birth_ns(recording.first_ns), Event::Awake(1)));

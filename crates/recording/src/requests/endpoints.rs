@@ -68,8 +68,8 @@ fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
 impl Endpoints {
     pub fn of(recording: &Recording) -> Endpoints {
         let mut ends = Endpoints { of: vec![None; recording.ios.len()], ..Endpoints::default() };
-        ends.collect(recording);
-        ends.pair(recording);
+        ends.collect_endpoints(recording);
+        ends.pair_endpoints(recording);
         for end in 0..ends.all.len() as EndpointIx {
             if let Some(kind) = ends.kind(recording, end) {
                 let server = ends.looks_served(recording, end);
@@ -90,6 +90,7 @@ impl Endpoints {
         if told { looks } else { alike().map_or(looks, |more| *more > 0) }
     }
 
+    /// As [`Endpoints::is_served`], judged by this connection alone.
     fn looks_served(&self, recording: &Recording, end: EndpointIx) -> bool {
         let one = &self.all[end as usize];
         let reads =
@@ -126,7 +127,8 @@ impl Endpoints {
         Some(&recording.ios[*at as usize])
     }
 
-    fn collect(&mut self, recording: &Recording) {
+    /// Finds all ends, and the end of each transfer.
+    fn collect_endpoints(&mut self, recording: &Recording) {
         let forks = forks(recording);
         let mut open: BTreeMap<(i32, FdOrSocket), EndpointIx> = BTreeMap::new();
         let mut accepted: BTreeMap<(i32, FdOrSocket), Vec<Accepted>> = BTreeMap::new();
@@ -134,7 +136,7 @@ impl Endpoints {
         for (at, io) in recording.ios.iter().enumerate() {
             while let Some(one) = ready.next_if(|one| one.at_ns <= io.left_ns) {
                 let key = (0, FdOrSocket::socket(one.socket));
-                let end = *open.entry(key).or_insert_with(|| self.open(key, None, false));
+                let end = *open.entry(key).or_insert_with(|| self.add_endpoint(key, None, false));
                 self.all[end as usize].ready_ns.push(one.at_ns);
             }
             let pid = if io.at.is_socket() {
@@ -152,14 +154,14 @@ impl Endpoints {
                         (pid, FdOrSocket::descriptor(io.result))
                     };
                     let known = open.get(&key).copied().filter(|end| self.is_new(*end));
-                    let end = known.unwrap_or_else(|| self.open(key, None, false));
+                    let end = known.unwrap_or_else(|| self.add_endpoint(key, None, false));
                     self.all[end as usize].accepted = Some(at as u32);
                     open.insert(key, end);
                     let one = Accepted { from_ns: io.left_ns, until_ns: u64::MAX, end };
                     accepted.entry(key).or_default().push(one);
                 }
                 IoKind::Connect => {
-                    let end = self.open(key, None, true);
+                    let end = self.add_endpoint(key, None, true);
                     open.insert(key, end);
                 }
                 IoKind::Close => {
@@ -177,7 +179,7 @@ impl Endpoints {
                         (one.until_ns >= *at_ns).then_some(one.end)
                     };
                     let end = open.get(&key).copied().or_else(inherited);
-                    let end = end.unwrap_or_else(|| self.open(key, None, false));
+                    let end = end.unwrap_or_else(|| self.add_endpoint(key, None, false));
                     open.insert(key, end);
                     self.all[end as usize].moves.push(at as u32);
                     self.of[at] = Some(end);
@@ -194,7 +196,7 @@ impl Endpoints {
         one.place.is_socket() && one.moves.is_empty() && !one.connected
     }
 
-    fn open(
+    fn add_endpoint(
         &mut self,
         (pid, place): (i32, FdOrSocket),
         accepted: Option<u32>,
@@ -212,7 +214,8 @@ impl Endpoints {
         self.all.len() as EndpointIx - 1
     }
 
-    fn pair(&mut self, recording: &Recording) {
+    /// Finds the other end of each end that has a clear one.
+    fn pair_endpoints(&mut self, recording: &Recording) {
         let votes = self.votes(recording);
         let mut best: Vec<Option<(u32, EndpointIx)>> = vec![None; self.all.len()];
         let mut all = vec![0; self.all.len()];

@@ -211,6 +211,7 @@ impl Evidence {
         }
     }
 
+    /// The likelier way of asking by the requests alone, and whether it is certain.
     fn requests_say(&self) -> (Loop, bool) {
         if self.irregularity < REGULAR {
             return (Loop::Open, true);
@@ -334,6 +335,7 @@ pub(crate) fn shares_plan(connections: &[Vec<Request>]) -> bool {
     alone.get(alone.len() / 2).is_some_and(|alone| alone * turns * OWN_PLAN >= together)
 }
 
+/// See [`Evidence::dispersion`]; `times` ascending, ns.
 fn dispersion(times: &[u64]) -> f64 {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return 1.0 };
     let stretch_ns = (last - first) / STRETCHES as u64 + 1;
@@ -347,6 +349,7 @@ fn dispersion(times: &[u64]) -> f64 {
     variance / mean.max(f64::MIN_POSITIVE)
 }
 
+/// See [`Evidence::irregularity`], for distances in ns; 1 if there are too few.
 pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
     if between.len() < PAUSES_MIN as usize {
         return 1.0;

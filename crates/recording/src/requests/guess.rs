@@ -449,6 +449,7 @@ fn work_of(bursts: &[Burst]) -> u64 {
     bursts.iter().fold(0, |sum, burst| sum.saturating_add(burst.work_ns))
 }
 
+/// `whole * part / of`.
 pub(super) fn share(whole: u64, part: usize, of: usize) -> u64 {
     (u128::from(whole) * part as u128 / of.max(1) as u128) as u64
 }

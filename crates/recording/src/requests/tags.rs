@@ -55,6 +55,7 @@ impl Tags {
         self.inner[io as usize]
     }
 
+    /// Tags the transfers on a connection with its requests.
     fn add(&mut self, traffic: &Traffic, line: u32, one: &Connection) {
         let mut next = 0;
         for &at in one.ends.iter().flat_map(|end| &traffic.ends.all[*end as usize].moves) {
@@ -197,6 +198,7 @@ impl<'a> Tagger<'a> {
         }
     }
 
+    /// Notes that a call was answered.
     fn end_call(&mut self, asked: (Tag, u32)) {
         if let Some(times) = self.waits.get_mut(&asked) {
             *times = times.saturating_sub(1);

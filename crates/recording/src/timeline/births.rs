@@ -27,7 +27,7 @@ pub(super) struct Announced {
 }
 
 impl Announced {
-    pub(super) fn thread(self, tid: i32) -> Thread {
+    pub(super) fn into_thread(self, tid: i32) -> Thread {
         let mut thread = Thread::new(tid);
         thread.kthread |= self.is_kthread;
         thread.comm = self.comm.into();
@@ -212,6 +212,7 @@ impl Timeline {
         Some(self.announced.entry(tid).or_default())
     }
 
+    /// Notes the path of a group; refuses the recording beyond the bounds.
     fn add_group_path(&mut self, id: u64, path: &str) {
         let depth = levels(path);
         if depth > MAX_GROUP_DEPTH || path.len() > PATH_MAX_BYTES {

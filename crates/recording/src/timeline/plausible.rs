@@ -26,7 +26,7 @@ impl Timeline {
         }
         self.other_ids()
             .or_else(|| self.no_sleep())
-            .or_else(|| self.gaps())
+            .or_else(|| self.missing_records())
             .or_else(|| self.too_much())
     }
 
@@ -55,7 +55,7 @@ impl Timeline {
         })
     }
 
-    fn gaps(&self) -> Option<String> {
+    fn missing_records(&self) -> Option<String> {
         let missing = self.defects.mismatched_switches;
         if missing > FEW && missing > self.switches / SWITCHES_PER_MISSING {
             return Some(format!(

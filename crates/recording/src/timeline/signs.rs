@@ -57,7 +57,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    fn switch(&mut self, prev: i32, left: PrevState, next: i32) {
+    fn add_switch(&mut self, prev: i32, left: PrevState, next: i32) {
         self.count += 1;
         if self.count == 1 {
             self.always = vec![(prev, 0), (next, 0)];
@@ -124,7 +124,7 @@ impl Timeline {
 
     pub(super) fn add_switch_sign(&mut self, cpu: usize, prev: i32, left: PrevState, next: i32) {
         self.signs.switches += 1;
-        self.cpus[cpu].watched.switch(prev, left, next);
+        self.cpus[cpu].watched.add_switch(prev, left, next);
     }
 
     /// Counts a wakeup of a thread that was woken at `woken_ns` and not seen to run since, although

@@ -11,7 +11,7 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    pub fn named(name: &str) -> Result<Self, String> {
+    pub fn from_name(name: &str) -> Result<Self, String> {
         match name {
             "zstd" => Ok(Algorithm::Zstd),
             "zlib" => Ok(Algorithm::Zlib),
@@ -60,6 +60,6 @@ mod tests {
             }
             assert!(unpack(algorithm, &packed[1..], 10_000).is_err());
         }
-        assert!(Algorithm::named("lzma").unwrap_err().contains("trace-cmd convert"));
+        assert!(Algorithm::from_name("lzma").unwrap_err().contains("trace-cmd convert"));
     }
 }

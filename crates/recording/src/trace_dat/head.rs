@@ -112,8 +112,8 @@ impl Head {
             tag = walk.take(10)?;
         }
         self.buffers = match tag.as_slice() {
-            FLYRECORD_TAG => buffers(walk, cpus)?,
-            LATENCY_TAG => return Err(latency()),
+            FLYRECORD_TAG => read_buffers(walk, cpus)?,
+            LATENCY_TAG => return Err(latency_text()),
             _ => return Err(WalkError::Wrong(format!("no buffers before byte {}", walk.at))),
         };
         Ok(())
@@ -130,7 +130,7 @@ impl Head {
             if walk.take(10)? != FLYRECORD_TAG {
                 return Err(WalkError::Wrong(format!("no buffers at byte {offset}")));
             }
-            self.buffers = buffers(&mut walk, self.buffers.len() as u32)?;
+            self.buffers = read_buffers(&mut walk, self.buffers.len() as u32)?;
         }
         Ok(())
     }
@@ -153,13 +153,17 @@ pub(super) fn add(formats: &mut Formats, system: &str, text: &str) -> Result<(),
     formats.add(system, text, |_, tracepoint| tracepoint != Tracepoint::Other)
 }
 
-pub(super) fn latency() -> WalkError {
+/// The error for a file with the text of a latency tracer.
+pub(super) fn latency_text() -> WalkError {
     let what = "it holds the text of a latency tracer, not events; record with `trace-cmd record \
                 -e sched`";
     WalkError::Wrong(what.to_owned())
 }
 
-fn buffers(walk: &mut Walk<impl std::io::BufRead>, cpus: u32) -> Result<Vec<Buffer>, WalkError> {
+fn read_buffers(
+    walk: &mut Walk<impl std::io::BufRead>,
+    cpus: u32,
+) -> Result<Vec<Buffer>, WalkError> {
     (0..cpus).map(|cpu| Ok(Buffer { cpu, offset: walk.u64()?, len: walk.u64()? })).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Version 7: sections whose places stand in options, each perhaps compressed.
 
 use super::chunks::{Algorithm, unpack};
-use super::head::{Buffer, CPUS_MAX, Head, SECTIONS_MAX_BYTES, add, latency};
+use super::head::{Buffer, CPUS_MAX, Head, SECTIONS_MAX_BYTES, add, latency_text};
 use super::options::{self, DONE};
 use crate::raw::{Walk, WalkError};
 use linux_perf_event_reader::Endianness;
@@ -29,7 +29,7 @@ impl Head {
     ) -> Result<(), WalkError> {
         let algorithm = match compression {
             "none" => None,
-            name => Some(Algorithm::named(name)?),
+            name => Some(Algorithm::from_name(name)?),
         };
         let mut next = first;
         let (mut has_text, mut instances) = (false, 0);
@@ -37,7 +37,7 @@ impl Head {
             if next == 0 {
                 break;
             }
-            let section = self.section(file, next, algorithm)?;
+            let section = self.read_section(file, next, algorithm)?;
             let mut walk = Walk::new(&section[..], self.endian);
             next = loop {
                 let id = walk.u16()?;
@@ -49,15 +49,15 @@ impl Head {
                     BUFFER if instances == INSTANCES_MAX => {}
                     BUFFER => {
                         instances += 1;
-                        self.buffer(file, &mut inner, algorithm)?;
+                        self.take_buffers(file, &mut inner, algorithm)?;
                     }
                     HEADER_INFO => {
-                        let section = self.section(file, inner.u64()?, algorithm)?;
+                        let section = self.read_section(file, inner.u64()?, algorithm)?;
                         let page = Walk::new(&section[..], self.endian).headers()?;
                         self.page_header(&page)?;
                     }
                     EVENT_FORMATS => {
-                        let section = self.section(file, inner.u64()?, algorithm)?;
+                        let section = self.read_section(file, inner.u64()?, algorithm)?;
                         let mut walk = Walk::new(&section[..], self.endian);
                         walk.each_format(|system, text| add(&mut self.formats, system, text))?;
                     }
@@ -71,19 +71,19 @@ impl Head {
             return Err(WalkError::Wrong(what));
         }
         if has_text && self.buffers.is_empty() {
-            return Err(latency());
+            return Err(latency_text());
         }
         Ok(())
     }
 
     /// Reads the section at this offset, unpacked, and counts it against the bound.
-    fn section<F: Read + Seek>(
+    fn read_section<F: Read + Seek>(
         &mut self,
         file: &mut F,
         at: u64,
         algorithm: Option<Algorithm>,
     ) -> Result<Vec<u8>, WalkError> {
-        let (flags, len, mut walk) = section_head(file, self.endian, at)?;
+        let (flags, len, mut walk) = read_section_head(file, self.endian, at)?;
         let is_compressed = flags & FLAG_COMPRESSED != 0;
         let (packed, unpacked) = if is_compressed { (walk.u32()?, walk.u32()?) } else { (0, 0) };
         let largest = len.max(packed.into()).max(unpacked.into());
@@ -106,7 +106,7 @@ impl Head {
     }
 
     /// Takes the buffers of an instance, unless earlier ones hold events.
-    fn buffer<F: Read + Seek>(
+    fn take_buffers<F: Read + Seek>(
         &mut self,
         file: &mut F,
         walk: &mut Walk<&[u8]>,
@@ -128,14 +128,14 @@ impl Head {
             let (cpu, offset, len) = (walk.u32()?, walk.u64()?, walk.u64()?);
             self.buffers.push(Buffer { cpu, offset, len });
         }
-        let (flags, ..) = section_head(file, self.endian, section)?;
+        let (flags, ..) = read_section_head(file, self.endian, section)?;
         self.packed = algorithm.filter(|_| flags & FLAG_COMPRESSED != 0);
         Ok(())
     }
 }
 
 /// Flags and length of the section at this offset, and the reader behind its head.
-fn section_head<F: Read + Seek>(
+fn read_section_head<F: Read + Seek>(
     file: &mut F,
     endian: Endianness,
     at: u64,

@@ -90,18 +90,18 @@ impl CpuBuffer {
     pub fn advance<F: Read + Seek>(&mut self, file: &mut F) -> Result<Option<u64>, WalkError> {
         loop {
             while self.next < self.page_end {
-                if self.event()? {
+                if self.read_event()? {
                     return Ok(Some(self.time));
                 }
             }
-            if !self.page(file)? {
+            if !self.read_page(file)? {
                 return Ok(None);
             }
         }
     }
 
     /// Reads the next event; false if it only tells the time, or fills the page.
-    fn event(&mut self) -> Result<bool, WalkError> {
+    fn read_event(&mut self) -> Result<bool, WalkError> {
         let bytes = Bytes::new(&self.piece[..self.page_end], self.endian);
         let word = |at: usize| bytes.u32(at).ok_or_else(|| self.wrong("an event that is cut"));
         let head = word(self.next)?;
@@ -141,10 +141,10 @@ impl CpuBuffer {
     }
 
     /// Goes on to the next page; false after the last.
-    fn page<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
+    fn read_page<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.page += self.page_bytes;
         if self.page + self.page_bytes > self.piece.len() {
-            if !self.piece(file)? {
+            if !self.read_piece(file)? {
                 return Ok(false);
             }
             self.page = 0;
@@ -177,7 +177,7 @@ impl CpuBuffer {
     }
 
     /// Reads the next pages; false if there are none.
-    fn piece<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
+    fn read_piece<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.piece.clear();
         let Some(algorithm) = self.packed else {
             let page_bytes = self.page_bytes as u64;
@@ -190,7 +190,7 @@ impl CpuBuffer {
             if len < self.page_bytes as u64 {
                 return Ok(false);
             }
-            self.piece = self.take(file, len)?;
+            self.piece = self.read_bytes(file, len)?;
             return Ok(true);
         };
         if self.at >= self.end {
@@ -198,26 +198,26 @@ impl CpuBuffer {
         }
         let left = match self.chunks {
             Some(left) => left,
-            None => self.number(file)?,
+            None => self.read_u32(file)?,
         };
         let Some(left) = left.checked_sub(1) else { return Ok(false) };
         self.chunks = Some(left);
-        let (packed, unpacked) = (self.number(file)?, self.number(file)?);
+        let (packed, unpacked) = (self.read_u32(file)?, self.read_u32(file)?);
         if u64::from(packed.max(unpacked)) > self.piece_max_bytes {
             return Err(self.wrong(&format!("a chunk of {unpacked} bytes")));
         }
-        let data = self.take(file, u64::from(packed))?;
+        let data = self.read_bytes(file, u64::from(packed))?;
         self.piece = unpack(algorithm, &data, unpacked)?;
         Ok(self.piece.len() >= self.page_bytes)
     }
 
-    fn number<F: Read + Seek>(&mut self, file: &mut F) -> Result<u32, WalkError> {
-        let data = self.take(file, 4)?;
+    fn read_u32<F: Read + Seek>(&mut self, file: &mut F) -> Result<u32, WalkError> {
+        let data = self.read_bytes(file, 4)?;
         Ok(Bytes::new(&data, self.endian).u32(0).unwrap_or(0))
     }
 
     /// Reads the next bytes of the buffer.
-    fn take<F: Read + Seek>(&mut self, file: &mut F, len: u64) -> Result<Vec<u8>, WalkError> {
+    fn read_bytes<F: Read + Seek>(&mut self, file: &mut F, len: u64) -> Result<Vec<u8>, WalkError> {
         if len > self.end - self.at {
             return Err(self.wrong("less data than it says"));
         }
