@@ -194,7 +194,7 @@ impl Recording {
         if unseen > 0 && self.machine.about.is_none() {
             let chosen = self.perf_option(&["-C", "--cpu"]);
             let why = match &chosen {
-                Some(words) => format!(" (perf was told `{words}`)"),
+                Some(words) => format!(" (perf ran with `{words}`)"),
                 None if runs > 0 => String::new(),
                 None => ", or they were idle all the time".to_owned(),
             };
@@ -203,8 +203,8 @@ impl Recording {
                 _ => format!("; threads were woken {runs} times and not seen to run"),
             };
             let told = format!(
-                "Of {online} CPUs {seen} have events: the others are not recorded{why}{ran}. What \
-                 ran there is not told."
+                "{seen} of {online} CPUs have events; the others are not recorded{why}{ran}. Work on \
+                 them is missing."
             );
             gaps.add(GapKind::Cpus, chosen.is_some() || runs > 0, told);
         } else if often {
@@ -223,13 +223,13 @@ impl Recording {
         let words = self.perf_option(&FILTERS);
         let only = self.signs.only.map(|ix| self.names().swap_remove(ix as usize));
         let how = match (words, only) {
-            (Some(words), _) => format!("perf was told `{words}`"),
+            (Some(words), _) => format!("perf ran with `{words}`"),
             (None, Some(name)) => format!("{name} is part of every thread switch of a CPU"),
             (None, None) => return,
         };
         let told = format!(
-            "Events of some threads only were recorded ({how}): CPU time and waits of the others \
-             are not known, nor how busy the CPUs were."
+            "Only events of some threads were recorded ({how}). CPU time and waits of the other \
+             threads, and the load of the CPUs, are not known."
         );
         gaps.add(GapKind::Threads, true, told);
     }
@@ -270,9 +270,9 @@ impl Recording {
                  time counts"
             };
             let told = format!(
-                "No CPU has an event in {} stretch{}, {} together: {what}.",
+                "No CPU has an event in {} interval{}, {} together: {what}.",
                 signs.silences,
-                if signs.silences == 1 { "" } else { "es" },
+                if signs.silences == 1 { "" } else { "s" },
                 seconds(signs.silence_ns)
             );
             let doubtful = signs.cut_ns == 0 && exceeds(left_ns, SILENCE_PERCENT, self.span_ns());
@@ -280,8 +280,8 @@ impl Recording {
         }
         let is_unfinished = self.machine.about.is_some() && self.machine.ended.is_none();
         if is_unfinished || self.defects.cut_at_the_end > 0 {
-            let told = "The recording was cut off: what came after its last event, and what was \
-                        lost of it, is not known.";
+            let told = "The recording was cut off. Events after its last one, and the number of \
+                        lost events, are not known.";
             gaps.add(GapKind::Cut, false, told.to_owned());
         }
     }
@@ -297,8 +297,7 @@ impl Recording {
         let cpus_ns = self.span_ns().saturating_mul(self.cpus_seen.len().max(1) as u64);
         if lost > 0 {
             let told = format!(
-                "{lost} of {all} events were lost or cannot be read ({} %): what they told is \
-                 missing.",
+                "{lost} of {all} events were lost or cannot be read ({} %).",
                 percent(lost, all)
             );
             let much = exceeds(lost, LOST_PERCENT, all)
@@ -307,7 +306,7 @@ impl Recording {
         }
         if defects.overwritten_events > 0 || defects.left_out_ns > 0 {
             let told = format!(
-                "The oldest events were overwritten: the first {} of what is left are left out, as \
+                "The oldest events were overwritten. The first {} of the rest are left out, because \
                  not every CPU has events there.",
                 seconds(defects.left_out_ns)
             );
@@ -316,8 +315,8 @@ impl Recording {
         let (missing, all) = (defects.mismatched_switches, self.signs.switches);
         if missing > SWITCHES_FEW && exceeds(missing, SWITCHES_PERCENT, all) {
             let told = format!(
-                "{missing} thread switches are missing beside {all} that are there: CPUs go on \
-                 with other threads than those that got on them."
+                "{missing} thread switches are missing beside {all} recorded ones: CPUs go on with \
+                 other threads than they switched to."
             );
             gaps.add(GapKind::Switches, true, told);
         }
@@ -327,8 +326,8 @@ impl Recording {
     /// host.
     fn add_wrong_charges(&self, gaps: &mut Gaps) {
         if !self.has_runtime {
-            let told = "No CPU time was recorded as the kernel charged it (sched_stat_runtime): \
-                        interrupts and time taken by the host count as the threads' own.";
+            let told = "The CPU time that the kernel charged (sched_stat_runtime) was not recorded: \
+                        interrupts and time taken by the host count as CPU time of threads.";
             return gaps.add(GapKind::Charges, false, told.to_owned());
         }
         let wall_ns = sum(self.threads.iter().map(|thread| thread.wall_ns));
@@ -336,8 +335,8 @@ impl Recording {
         let more_ns = sum(self.threads.iter().map(more));
         if more_ns > CHARGES_LEAST_NS && exceeds(more_ns, CHARGES_PERCENT, wall_ns) {
             let told = format!(
-                "Threads were charged {} % more CPU time than they were on a CPU: an event is \
-                 there twice, or its numbers are of something else.",
+                "Threads were charged {} % more CPU time than they were on a CPU: events were \
+                 recorded twice, or their numbers mean something else.",
                 percent(more_ns, wall_ns)
             );
             gaps.add(GapKind::ImpossibleCharges, true, told);
@@ -361,9 +360,9 @@ impl Recording {
         let all_ns = sum(chosen.iter().map(|thread| thread.runtime_ns)).saturating_add(cost_ns);
         if self.is_cost_guessed && exceeds(cost_ns, COST_TOLD_PERCENT, all_ns) {
             let told = format!(
-                "{} % of the CPU time is taken to have gone into recording events, and taken off: \
-                 that is guessed from how close events are to each other. --event-cost and \
-                 --syscall-cost say it.",
+                "Recording events took an estimated {} % of the CPU time, which is subtracted; the \
+                 estimate comes from the times between events. --event-cost and --syscall-cost set \
+                 the cost.",
                 percent(cost_ns, all_ns)
             );
             gaps.add(GapKind::EventCost, exceeds(cost_ns, COST_PERCENT, all_ns), told);
@@ -375,8 +374,8 @@ impl Recording {
             return;
         }
         let told = "Wakeups by interrupts are not told from those by threads: a timer that fires \
-                    while a thread runs looks like that thread's doing, so that who asks whom is a \
-                    guess.";
+                    while a thread runs looks like a wakeup by that thread. Which thread asks \
+                    which is a guess.";
         let inferred = service.is_some_and(|service| !service.recorded);
         gaps.add(GapKind::Context, inferred, told.to_owned());
     }
@@ -414,8 +413,8 @@ impl Recording {
         if exceeds(asked, NETWORK_PERCENT, waits) {
             let told = format!(
                 "Data from the network ended {asked} of {waits} waits: clients are on other \
-                 machines, and how they ask is not known. A limit that stops the service shows \
-                 what it does only if they do not wait for answers."
+                 machines, and how they ask is not known. Under a limit that stops the service, \
+                 the numbers hold only if they do not wait for answers."
             );
             gaps.add(GapKind::Clients, false, told);
         }
@@ -426,7 +425,7 @@ fn add_unknown_waits(chosen: &[&Thread], gaps: &mut Gaps) {
     let waits = chosen.iter().fold(Waits::default(), |sum, thread| sum.with(thread));
     if !waits.are_known() {
         let told = format!(
-            "Of {} of {} waits it is not known when they ended: no latency can be told from them.",
+            "The end of {} of {} waits is not known: no latency can be told from them.",
             waits.unknown, waits.all
         );
         gaps.add(GapKind::Waits, true, told);

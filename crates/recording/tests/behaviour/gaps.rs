@@ -44,7 +44,7 @@ fn cpus_of_which_nothing_was_recorded() {
     assert_eq!(doubted(&trace), [GapKind::Cpus]);
     let short = service(100).only_cpus(&[0]);
     assert_eq!(doubted(&short), [], "a CPU may be idle");
-    assert!(told(&short.read(), GapKind::Cpus).contains("Of 2 CPUs 1 have events"));
+    assert!(told(&short.read(), GapKind::Cpus).contains("1 of 2 CPUs have events"));
     let chosen = short.command("perf sched record -C 0 -- sleep 2");
     assert_eq!(doubted(&chosen), [GapKind::Cpus]);
     assert!(told(&chosen.read(), GapKind::Cpus).contains("`-C 0`"));
@@ -98,7 +98,7 @@ fn a_stretch_without_events_is_no_time() {
     assert!((3_990..=4_010).contains(&span_ms), "{span_ms} ms");
     assert_eq!(used_ns, 400 * 3 * MS);
     assert_eq!(doubted(&trace), []);
-    assert!(told(&recording, GapKind::Silence).contains("1 stretch, 3598.0 s together"));
+    assert!(told(&recording, GapKind::Silence).contains("1 interval, 3598.0 s together"));
     // Without charges a thread may have run meanwhile.
     let mut busy = service(2_000).uncharged();
     busy.wake(2_001 * MS, 0, IDLE, "svc/101");
