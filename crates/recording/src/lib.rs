@@ -71,8 +71,8 @@ fn refused(name: &str, stop: event::Stop) -> Error {
         event::Stop::TooManyThreads { most } => Error::Unsupported {
             name,
             what: format!(
-                "more than {most} threads did something, and at most so many are read; record for \
-                 a shorter time"
+                "more than {most} threads did something, the most that are read; record for a \
+                 shorter time"
             ),
         },
         event::Stop::SeenEnough => {

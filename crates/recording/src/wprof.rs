@@ -86,7 +86,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     let session: Session<'_> = serde_json::from_slice(&buffer).map_err(|e| Error::Malformed {
         name: name.to_owned(),
         place: "line 1".to_owned(),
-        what: format!("it is not what wprof says of a session: {e}"),
+        what: format!("it is not wprof's line about a session: {e}"),
     })?;
     if session.version.split('.').next() != Some("3") {
         let what = format!(

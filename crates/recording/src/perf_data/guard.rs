@@ -119,14 +119,18 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         }
         let bytes = Bytes::new(&head, self.endian);
         if head.len() < HEADER_SIZE {
-            return Err(self.cut(format!("{} bytes are less than a head", self.len)));
+            return Err(
+                self.cut(format!("it has {} bytes, its head alone {HEADER_SIZE}", self.len))
+            );
         }
         let number = |at: usize| bytes.u64(at).unwrap_or(0);
         let section = |at: usize| Section { offset: number(at), size: number(at + 8) };
         let (attr_size, attrs, data) = (number(16), section(24), section(40));
         if number(8) != HEADER_SIZE as u64 {
-            return Err(self
-                .malformed(8, format!("a head of {} bytes; {HEADER_SIZE} are known", number(8))));
+            return Err(self.malformed(
+                8,
+                format!("a head of {} bytes; only {HEADER_SIZE} are read", number(8)),
+            ));
         }
         if !ATTR_SIZE.contains(&attr_size) {
             return Err(self.malformed(
@@ -239,7 +243,10 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         if count * 4 <= section.size {
             return Ok(());
         }
-        let what = format!("a command line of {count} words in {} bytes", section.size);
+        let what = format!(
+            "a command line of {count} words in {} bytes, of 4 each at least",
+            section.size
+        );
         Err(self.malformed(section.offset, what))
     }
 
@@ -290,9 +297,10 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             let bytes = Bytes::new(&head, self.endian);
             let (kind, size) = (bytes.u32(0).unwrap_or(0), u64::from(bytes.u16(6).unwrap_or(0)));
             if size < 8 || at + size > end {
-                return Err(
-                    self.malformed(at, format!("a record of {size} bytes, {} are left", end - at))
-                );
+                return Err(self.malformed(
+                    at,
+                    format!("a record of {size} bytes; 8 to {} are possible", end - at),
+                ));
             }
             let mut held = size + RECORD_COST_BYTES;
             match kind {
@@ -353,7 +361,8 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         loop {
             let mut output = OutBuffer::around(&mut scratch[..]);
             if let Err(code) = context.decompress_stream(&mut output, &mut input) {
-                let what = format!("cannot be decompressed: {}", zstd_safe::get_error_name(code));
+                let what =
+                    format!("a record cannot be unpacked: {}", zstd_safe::get_error_name(code));
                 return Err(self.malformed(at, what));
             }
             let written = output.pos();

@@ -168,7 +168,7 @@ pub(super) fn from_pipe<F: Read + Seek>(
         walk.read_exact(&mut head[..have]).map_err(io)?;
         let record = PipeRecord::of(&head, endian);
         if have >= 8 && record.size < 8 {
-            return Err(malformed(at, format!("a record of {} bytes", record.size)));
+            return Err(malformed(at, format!("a record of {} bytes; it needs 8", record.size)));
         }
         let next = at + record.len();
         if have < 8 || next > len {

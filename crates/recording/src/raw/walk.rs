@@ -40,7 +40,9 @@ impl<R: BufRead> Walk<R> {
     /// The first bytes; returns version and size of a page.
     pub fn open(&mut self) -> Result<(String, u32), WalkError> {
         if self.take(MAGIC.len() as u64)? != MAGIC {
-            return Err(WalkError::Wrong("it does not begin as it should".to_owned()));
+            return Err(WalkError::Wrong(
+                "it does not begin with the magic bytes of tracing data".to_owned(),
+            ));
         }
         let version = self.string()?;
         if self.take(1)? != [0] {
@@ -134,7 +136,9 @@ impl<R: BufRead> Walk<R> {
     fn sized(&mut self) -> Result<String, WalkError> {
         let size = self.u64()?;
         if size > SIZED_MAX_BYTES {
-            return Err(WalkError::Wrong(format!("a description of {size} bytes")));
+            return Err(WalkError::Wrong(format!(
+                "a description of {size} bytes; at most {SIZED_MAX_BYTES} are read"
+            )));
         }
         let text = self.take(size)?;
         Ok(String::from_utf8_lossy(&text).into_owned())

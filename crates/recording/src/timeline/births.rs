@@ -206,7 +206,9 @@ impl Timeline {
             return None;
         }
         if self.announced.len() >= ANNOUNCED_MAX && !self.announced.contains_key(&tid) {
-            self.refused = Some(format!("it tells of more than {ANNOUNCED_MAX} threads"));
+            self.refused = Some(format!(
+                "it tells of more than {ANNOUNCED_MAX} threads, the most that are read"
+            ));
             return None;
         }
         Some(self.announced.entry(tid).or_default())

@@ -35,8 +35,8 @@ impl Timeline {
         let (other, all) = (self.other_ids, self.switches);
         (other > FEW && other > all / 2).then(|| {
             format!(
-                "in {other} of {all} thread switches perf tells another thread than the event: it \
-                 was recorded in a container, whose ids are its own (record on the host), or \
+                "in {other} of {all} thread switches perf and the event name different threads: it \
+                 was recorded in a container, which has ids of its own (record on the host), or \
                  printed with processes for threads (print it with `perf script -F \
                  comm,pid,tid,cpu,time,event,trace`)"
             )
@@ -48,8 +48,8 @@ impl Timeline {
         let (sleeps, wakeups) = (self.sleeps, self.wakeups);
         (sleeps == 0 && wakeups > FEW && self.switches > FEW).then(|| {
             format!(
-                "{wakeups} wakeups, and none of {} thread switches is of one that goes to sleep: \
-                 why threads leave a CPU is not told (as in traces of systing); {RECORD_WITH}",
+                "threads are woken {wakeups} times, but none of {} switches puts one to sleep: it \
+                 lacks the reasons of switches (as traces of systing do); {RECORD_WITH}",
                 self.switches
             )
         })
@@ -59,8 +59,8 @@ impl Timeline {
         let missing = self.defects.mismatched_switches;
         if missing > FEW && missing > self.switches / SWITCHES_PER_MISSING {
             return Some(format!(
-                "{missing} thread switches are missing beside {} that are there: it holds one \
-                 process only, or a sample; {RECORD_WITH}",
+                "{missing} thread switches are missing beside {} recorded ones: it holds one process \
+                 only, or a sample; {RECORD_WITH}",
                 self.switches
             ));
         }
@@ -91,7 +91,10 @@ impl Timeline {
         let used_ns = self.threads.iter().fold(0_u64, |sum, t| sum.saturating_add(t.runtime_ns));
         let cpus = self.cpus_seen().len() as u64;
         (used_ns > most_ns.saturating_mul(cpus)).then(|| {
-            format!("its threads used {used_ns} ns of CPU time on {cpus} CPUs in {span_ns} ns")
+            format!(
+                "its threads used {used_ns} ns of CPU time on {cpus} CPUs in {span_ns} ns, more \
+                 than there is"
+            )
         })
     }
 }

@@ -35,7 +35,9 @@ pub(super) fn unpack(algorithm: Algorithm, packed: &[u8], len: u32) -> Result<Ve
     };
     match read {
         Ok(read) if read as u64 == u64::from(len) => Ok(unpacked),
-        Ok(_) => Err(format!("what is compressed does not come to {len} bytes as it says")),
+        Ok(_) => {
+            Err(format!("the compressed data does not unpack to the {len} bytes that it should"))
+        }
         Err(e) => Err(format!("it cannot be unpacked: {e}")),
     }
 }

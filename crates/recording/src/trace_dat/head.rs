@@ -78,7 +78,10 @@ impl Head {
         }
         check_apart(&head.buffers)?;
         if !PAGE_BYTES.contains(&head.page_bytes) {
-            return Err(WalkError::Wrong(format!("pages of {} bytes", head.page_bytes)));
+            return Err(WalkError::Wrong(format!(
+                "pages of {} bytes; 1024 to 1048576 are read",
+                head.page_bytes
+            )));
         }
         Ok(head)
     }
@@ -142,7 +145,7 @@ impl Head {
             let (_, offset) = line.split_once("offset:")?;
             offset.split(';').next()?.trim().parse::<usize>().ok()
         });
-        let wrong = || "it does not say where in a page the events are".to_owned();
+        let wrong = || "it does not tell that events begin at byte 12 or 16 of a page".to_owned();
         self.data_at = offset.filter(|at| [12, 16].contains(at)).ok_or_else(wrong)?;
         Ok(())
     }

@@ -88,7 +88,9 @@ impl Head {
         let (packed, unpacked) = if is_compressed { (walk.u32()?, walk.u32()?) } else { (0, 0) };
         let largest = len.max(packed.into()).max(unpacked.into());
         if largest > SECTION_MAX_BYTES {
-            return Err(WalkError::Wrong(format!("a section of {largest} bytes at byte {at}")));
+            return Err(WalkError::Wrong(format!(
+                "a section of {largest} bytes at byte {at}; at most {SECTION_MAX_BYTES} are read"
+            )));
         }
         let Some(left) = self.section_bytes_left.checked_sub(largest) else {
             let what = format!(
@@ -101,7 +103,8 @@ impl Head {
             return walk.take(len);
         }
         let data = walk.take(u64::from(packed))?;
-        let none = || WalkError::Wrong(format!("the section at byte {at} is compressed, by none"));
+        let none =
+            || WalkError::Wrong(format!("the section at byte {at} is compressed, the file not"));
         Ok(unpack(algorithm.ok_or_else(none)?, &data, unpacked)?)
     }
 

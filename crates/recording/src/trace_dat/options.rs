@@ -91,7 +91,9 @@ impl Options {
 /// Reads the data of an option.
 pub(super) fn data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, WalkError> {
     if len > OPTION_MAX_BYTES {
-        return Err(WalkError::Wrong(format!("an option of {len} bytes")));
+        return Err(WalkError::Wrong(format!(
+            "an option of {len} bytes; at most {OPTION_MAX_BYTES} are read"
+        )));
     }
     walk.take(u64::from(len))
 }

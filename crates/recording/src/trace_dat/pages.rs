@@ -219,7 +219,7 @@ impl CpuBuffer {
     /// Reads the next bytes of the buffer.
     fn read_bytes<F: Read + Seek>(&mut self, file: &mut F, len: u64) -> Result<Vec<u8>, WalkError> {
         if len > self.end - self.at {
-            return Err(self.wrong("less data than it says"));
+            return Err(self.wrong("less data than its length tells"));
         }
         file.seek(SeekFrom::Start(self.at)).map_err(WalkError::Io)?;
         let mut data = Vec::new();

@@ -197,7 +197,7 @@ fn threads_that_are_woken_and_never_sleep() {
         compact(cpu, &awake.iter().collect::<Vec<_>>())
     };
     let error = read(&trace(&bundles(&lines(&printed()), 50, make))).unwrap_err().to_string();
-    assert!(error.contains("why threads leave a CPU is not told"), "{error}");
+    assert!(error.contains("lacks the reasons of switches"), "{error}");
 }
 
 #[test]
