@@ -203,8 +203,8 @@ impl Recording {
                 _ => format!("; threads were woken {runs} times and not seen to run"),
             };
             let told = format!(
-                "{seen} of {online} CPUs have events; the others are not recorded{why}{ran}. Work on \
-                 them is missing."
+                "{seen} of {online} CPUs have events; the others are not recorded{why}{ran}. Work \
+                 on them is missing."
             );
             gaps.add(GapKind::Cpus, chosen.is_some() || runs > 0, told);
         } else if often {
@@ -306,8 +306,8 @@ impl Recording {
         }
         if defects.overwritten_events > 0 || defects.left_out_ns > 0 {
             let told = format!(
-                "The oldest events were overwritten. The first {} of the rest are left out, because \
-                 not every CPU has events there.",
+                "The oldest events were overwritten. The first {} of the rest are left out, \
+                 because not every CPU has events there.",
                 seconds(defects.left_out_ns)
             );
             gaps.add(GapKind::Overwritten, false, told);
@@ -326,8 +326,8 @@ impl Recording {
     /// host.
     fn add_wrong_charges(&self, gaps: &mut Gaps) {
         if !self.has_runtime {
-            let told = "The CPU time that the kernel charged (sched_stat_runtime) was not recorded: \
-                        interrupts and time taken by the host count as CPU time of threads.";
+            let told = "The CPU time that the kernel charged (sched_stat_runtime) was not \
+                        recorded: interrupts and time taken by the host count as the threads' own.";
             return gaps.add(GapKind::Charges, false, told.to_owned());
         }
         let wall_ns = sum(self.threads.iter().map(|thread| thread.wall_ns));

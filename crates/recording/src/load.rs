@@ -71,13 +71,13 @@ pub struct Demand {
 const WINDOWS_MAX: u64 = 20_000;
 /// Steps into which the recording is divided to find the window.
 const STEPS: u64 = 50;
-/// A step belongs to the load if it holds this percentage of the CPU time of a typical step: the
-/// one that contains the median of all CPU time.
+/// A step belongs to the load if it holds at least this percentage of the CPU time of a typical
+/// step: the one that contains the median of all CPU time.
 const LOAD_PERCENT: u64 = 5;
 /// Weight of a request where only the number of requests counts.
 const WEIGHT: u64 = 1_000_000;
-/// A burst belongs to the load if the pause before it is at most so many times the longest pause
-/// within the load.
+/// A burst beside the load belongs to it if the pause between them is at most so many times the
+/// longest pause within the load.
 const PAUSES: u64 = 3;
 
 impl Recording {

@@ -21,7 +21,7 @@ const READ_SIZE: usize = 1 << 18;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// CPU time that recording an event took, subtracted from the threads. `None`: estimated from
-    /// the times between events of a file; nothing of a pipe.
+    /// the times between events, or 0 for text from a pipe.
     pub event_cost: Option<EventCost>,
 }
 

@@ -466,7 +466,7 @@ impl Traffic {
         let client = self.ends.all[server as usize].peer?;
         let first = self.ends.first_transfer(recording, client)?;
         let answers = |end: EndpointIx| {
-            let mut moves = self.ends.all[end as usize].moves.iter();
+            let mut moves = self.ends.all[end as usize].transfers.iter();
             moves.any(|at| recording.ios[*at as usize].kind == IoKind::Write)
         };
         let asks = !self.ends.is_served(recording, client) && inside[first.thread as usize];
@@ -482,7 +482,7 @@ impl Traffic {
         // An eventfd moves eight bytes at a time, a pipe that wakes its own thread one.
         let counts = !one.place.is_socket()
             && matches!(first.result, 1 | 8)
-            && one.moves.iter().all(|at| recording.ios[*at as usize].result == first.result);
+            && one.transfers.iter().all(|at| recording.ios[*at as usize].result == first.result);
         inside[first.thread as usize] && serves && (one.peer.is_some() || !counts)
     }
 
@@ -497,7 +497,7 @@ impl Traffic {
         let mut requests: Vec<TracedRequest> = Vec::new();
         let mut open: Option<TracedRequest> = None;
         let mut written = self.sent_times(recording, end).into_iter().peekable();
-        for &at in &one.moves {
+        for &at in &one.transfers {
             let io = &recording.ios[at as usize];
             if io.kind == IoKind::Write {
                 if let Some(request) = &mut open {
@@ -532,7 +532,7 @@ impl Traffic {
             return one.ready_ns.clone();
         }
         let Some(peer) = one.peer else { return Vec::new() };
-        let moves = self.ends.all[peer as usize].moves.iter();
+        let moves = self.ends.all[peer as usize].transfers.iter();
         let ios = moves.map(|at| &recording.ios[*at as usize]);
         ios.filter(|io| io.kind == IoKind::Write).map(|io| io.entered_ns).collect()
     }
@@ -541,12 +541,12 @@ impl Traffic {
 /// Bounds of when a reading thread learned that there was something to read.
 struct PollTimes {
     /// Earliest and latest time, by index of the transfer, ns.
-    of: Vec<(u64, u64)>,
+    bounds: Vec<(u64, u64)>,
 }
 
 impl PollTimes {
     fn of(recording: &Recording) -> PollTimes {
-        let mut of = vec![(0, 0); recording.ios.len()];
+        let mut bounds = vec![(0, 0); recording.ios.len()];
         for thread in &recording.threads {
             let mut asked_ns = (0, 0);
             // A thread learned nothing before it was born.
@@ -570,18 +570,18 @@ impl PollTimes {
                             };
                             asked_ns = (before_ns, io.left_ns);
                         }
-                        of[at as usize] = asked_ns;
+                        bounds[at as usize] = asked_ns;
                     }
                     _ => {}
                 }
             }
         }
-        PollTimes { of }
+        PollTimes { bounds }
     }
 
     /// The middle of the bounds, or the beginning of the read if there are none.
     fn arrival_ns(&self, at: u32, io: &Io) -> u64 {
-        let (from_ns, to_ns) = self.of[at as usize];
+        let (from_ns, to_ns) = self.bounds[at as usize];
         if to_ns == 0 { io.entered_ns } else { (from_ns / 2 + to_ns / 2).min(io.left_ns) }
     }
 }

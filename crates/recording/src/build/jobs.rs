@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// Serving threads, by pool.
 pub(crate) struct Pools {
     /// By index of the thread; `None`: it does not serve.
-    pub of: Vec<Option<u32>>,
+    pub pool_of: Vec<Option<u32>>,
     pub count: u32,
     /// Whether the thread serves one connection only.
     pub alone: Vec<bool>,
@@ -36,7 +36,7 @@ impl Pools {
             let name = format!("requests of pool {}", pool + 1);
             workload.channels.push(ChannelSpec { name, capacity: u64::MAX, oldest_first: true });
         }
-        task_map.inboxes = self.of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
+        task_map.inboxes = self.pool_of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
         task_map.serves_one.clone_from(&self.alone);
         task_map.accepts.clone_from(&self.accepts);
     }
@@ -63,7 +63,7 @@ impl Pools {
             .flat_map(|(ends, line)| ends.iter().map(move |end| (line, *end)));
         for (line, end) in ends {
             let one = &traffic.ends.all[end as usize];
-            for at in &one.moves {
+            for at in &one.transfers {
                 let thread = recording.ios[*at as usize].thread as usize;
                 if !inside[thread] {
                     continue;
@@ -90,7 +90,7 @@ impl Pools {
             *accepts &= serves[thread].is_none();
             alone[thread] &= !*accepts;
         }
-        Pools { of, count: numbers.len() as u32, alone, accepts }
+        Pools { pool_of: of, count: numbers.len() as u32, alone, accepts }
     }
 }
 
@@ -121,7 +121,7 @@ impl Pools {
             alone[ix] = server.single;
             accepts[ix] = server.role == Role::Forks;
         }
-        Pools { of, count: numbers.len() as u32, alone, accepts }
+        Pools { pool_of: of, count: numbers.len() as u32, alone, accepts }
     }
 }
 
@@ -149,7 +149,7 @@ struct Assembly<'a> {
     open: bool,
     sections: Vec<Section>,
     /// Sections of each request, in order of time.
-    of: BTreeMap<Tag, Vec<usize>>,
+    sections_of: BTreeMap<Tag, Vec<usize>>,
     /// Tokens from outside by channel: time, ns, and job.
     arrivals: BTreeMap<ChannelIx, Vec<(u64, JobIx)>>,
 }
@@ -187,7 +187,8 @@ impl Recording {
             }
         }
         let (first_ns, arrivals) = (self.first_ns, BTreeMap::new());
-        let mut assembly = Assembly { first_ns, served, task_map, open, sections, of, arrivals };
+        let mut assembly =
+            Assembly { first_ns, served, task_map, open, sections, sections_of: of, arrivals };
         assembly.link_sections();
         assembly.add_to(workload);
     }
@@ -206,7 +207,7 @@ impl Assembly<'_> {
     /// Makes each section bring the next one.
     fn link_sections(&mut self) {
         let mut last: Option<(Tag, usize)> = None;
-        for (tag, sections) in std::mem::take(&mut self.of) {
+        for (tag, sections) in std::mem::take(&mut self.sections_of) {
             // The last section of each thread so far.
             let mut of_thread: BTreeMap<usize, usize> = BTreeMap::new();
             for pair in sections.windows(2) {

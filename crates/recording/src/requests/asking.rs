@@ -27,7 +27,7 @@ const NO_IDLE_RATE: f64 = 0.3;
 const AGES: [u64; 5] = [1, 2, 4, 8, 16];
 const STRATA: usize = AGES.len() + 1;
 /// A thread of the group serves, too, if it exchanges wakeups with a serving thread at least once
-/// in so many answers.
+/// in so many answers. Timers wake clients often from the same share on.
 const OFTEN_ONE_IN: usize = 16;
 /// Log-likelihood of closed clients where hardly anything but answers wakes them: they have no plan
 /// of their own.

@@ -52,8 +52,8 @@ impl Server {
 pub(super) fn split_answers(bursts: &mut [Burst]) -> ConnectionCount {
     let least = |by_work| ConnectionCount { clients: 2, or_more: true, by_work };
     let works: Vec<u64> = bursts.iter().flat_map(work_between_answers).collect();
-    let Some(unit_ns) = request_cost(&works) else { return least(false) };
-    let number = |work_ns: u64| (work_ns as f64 / unit_ns).round() as usize;
+    let Some(request_cost_ns) = request_cost(&works) else { return least(false) };
+    let number = |work_ns: u64| (work_ns as f64 / request_cost_ns).round() as usize;
     if works.iter().map(|work_ns| number(*work_ns)).sum::<usize>() > REQUESTS_MOST {
         return least(false);
     }
@@ -106,22 +106,23 @@ fn request_cost(works: &[u64]) -> Option<f64> {
     });
     let half_ns = *half? as f64;
     let step = works.len().div_ceil(LOOKED_AT);
-    let near = |unit_ns: f64| {
-        let cosines = works.iter().step_by(step).map(|ns| (*ns as f64 / unit_ns * TAU).cos());
+    let near = |request_cost_ns: f64| {
+        let cosines =
+            works.iter().step_by(step).map(|ns| (*ns as f64 / request_cost_ns * TAU).cos());
         cosines.sum::<f64>() / works.len().div_ceil(step) as f64
     };
-    let mut unit_ns = half_ns * FROM;
-    while near(unit_ns) < NEAR {
-        unit_ns *= FINER;
-        if unit_ns < half_ns * TO {
+    let mut request_cost_ns = half_ns * FROM;
+    while near(request_cost_ns) < NEAR {
+        request_cost_ns *= FINER;
+        if request_cost_ns < half_ns * TO {
             return None;
         }
     }
-    while near(unit_ns * FINER) > near(unit_ns) {
-        unit_ns *= FINER;
+    while near(request_cost_ns * FINER) > near(request_cost_ns) {
+        request_cost_ns *= FINER;
     }
-    let count: f64 = works.iter().map(|ns| (*ns as f64 / unit_ns).round()).sum();
-    Some(whole / count.max(1.0)).filter(|unit_ns| *unit_ns >= 1.0)
+    let count: f64 = works.iter().map(|ns| (*ns as f64 / request_cost_ns).round()).sum();
+    Some(whole / count.max(1.0)).filter(|request_cost_ns| *request_cost_ns >= 1.0)
 }
 
 #[cfg(test)]

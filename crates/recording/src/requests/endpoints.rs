@@ -25,7 +25,7 @@ pub(crate) struct Endpoint {
     /// Whether it was connected from here.
     pub connected: bool,
     /// Reads and writes that moved data (index into the transfers), in order.
-    pub moves: Vec<u32>,
+    pub transfers: Vec<u32>,
     /// Times at which data came in, where that was recorded, in order, ns.
     pub ready_ns: Vec<u64>,
     /// The other end.
@@ -37,7 +37,7 @@ pub(crate) struct Endpoint {
 pub(crate) struct Endpoints {
     pub all: Vec<Endpoint>,
     /// By index of the transfer; `None`: it moved nothing.
-    of: Vec<Option<EndpointIx>>,
+    endpoint_of: Vec<Option<EndpointIx>>,
     /// By the names of the threads at an end and at its other end: ends that look like a server's,
     /// minus those that look like a client's.
     kinds: BTreeMap<(String, String), i64>,
@@ -67,7 +67,8 @@ fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
 
 impl Endpoints {
     pub fn of(recording: &Recording) -> Endpoints {
-        let mut ends = Endpoints { of: vec![None; recording.ios.len()], ..Endpoints::default() };
+        let mut ends =
+            Endpoints { endpoint_of: vec![None; recording.ios.len()], ..Endpoints::default() };
         ends.collect_endpoints(recording);
         ends.pair_endpoints(recording);
         for end in 0..ends.all.len() as EndpointIx {
@@ -118,12 +119,12 @@ impl Endpoints {
 
     /// The end of a transfer.
     pub fn at(&self, io: u32) -> Option<EndpointIx> {
-        self.of[io as usize]
+        self.endpoint_of[io as usize]
     }
 
     /// The first transfer at an end.
     pub fn first_transfer<'a>(&self, recording: &'a Recording, end: EndpointIx) -> Option<&'a Io> {
-        let at = self.all[end as usize].moves.first()?;
+        let at = self.all[end as usize].transfers.first()?;
         Some(&recording.ios[*at as usize])
     }
 
@@ -181,8 +182,8 @@ impl Endpoints {
                     let end = open.get(&key).copied().or_else(inherited);
                     let end = end.unwrap_or_else(|| self.add_endpoint(key, None, false));
                     open.insert(key, end);
-                    self.all[end as usize].moves.push(at as u32);
-                    self.of[at] = Some(end);
+                    self.all[end as usize].transfers.push(at as u32);
+                    self.endpoint_of[at] = Some(end);
                 }
                 IoKind::Read | IoKind::Write | IoKind::Poll => {}
             }
@@ -193,7 +194,7 @@ impl Endpoints {
     /// before it is accepted.
     fn is_new(&self, end: EndpointIx) -> bool {
         let one = &self.all[end as usize];
-        one.place.is_socket() && one.moves.is_empty() && !one.connected
+        one.place.is_socket() && one.transfers.is_empty() && !one.connected
     }
 
     fn add_endpoint(
@@ -207,7 +208,7 @@ impl Endpoints {
             place,
             accepted,
             connected,
-            moves: Vec::new(),
+            transfers: Vec::new(),
             ready_ns: Vec::new(),
             peer: None,
         });

@@ -111,7 +111,7 @@ pub(crate) struct Server {
     pub asks: bool,
     pub bursts: Vec<Burst>,
     /// The cost of each request, if all cost the same, ns.
-    pub unit_ns: Option<u64>,
+    pub request_cost_ns: Option<u64>,
     /// Whether it serves one connection only.
     pub single: bool,
     /// Whether any idle thread of its name serves the next connection.
@@ -200,7 +200,7 @@ impl Guess {
                 add_unseen(&mut server.bursts, by);
             }
             let is_counted = server.connections.is_some();
-            server.unit_ns = request_cost(&server.bursts, most).filter(|_| !is_counted);
+            server.request_cost_ns = request_cost(&server.bursts, most).filter(|_| !is_counted);
         }
         let mut guess = Guess { servers, parts: most, sure: Vec::new(), distances_ns: Vec::new() };
         guess.mark_single(recording);
@@ -252,7 +252,7 @@ impl Guess {
             server.single = several && !server.shares && 2 * kin.once >= kin.direct;
             if server.single {
                 server.connections = None;
-                server.unit_ns = None;
+                server.request_cost_ns = None;
             }
         }
     }
@@ -267,9 +267,10 @@ impl Guess {
             _ => 1,
         };
         let by_answers = burst.marks.len().div_ceil(parts);
-        let count = match server.unit_ns {
-            Some(unit_ns) => {
-                let by_work = burst.work_ns.saturating_add(unit_ns / 2) / unit_ns.max(1);
+        let count = match server.request_cost_ns {
+            Some(request_cost_ns) => {
+                let by_work =
+                    burst.work_ns.saturating_add(request_cost_ns / 2) / request_cost_ns.max(1);
                 by_work.min(UNSEEN_MOST * (1 + by_answers as u64)) as usize
             }
             None => by_answers,
@@ -281,7 +282,7 @@ impl Guess {
             let mark = burst.marks.get(n * parts - 1).filter(|_| count == by_answers);
             let even_ns = share(burst.work_ns, n, count);
             let (until_work, answered_ns) = match mark {
-                Some(mark) if server.unit_ns.is_none() => *mark,
+                Some(mark) if server.request_cost_ns.is_none() => *mark,
                 Some((_, at_ns)) => (even_ns, *at_ns),
                 None => (even_ns, burst.start_ns + share(wall_ns, n, count)),
             };
@@ -309,7 +310,7 @@ impl Server {
             role,
             asks: false,
             bursts,
-            unit_ns: None,
+            request_cost_ns: None,
             single: false,
             shares: false,
             connections: None,
@@ -530,9 +531,10 @@ fn request_cost(bursts: &[Burst], parts: usize) -> Option<u64> {
     if works.len() < ANSWERS_MIN {
         return None;
     }
-    let unit_ns = median(&mut works);
-    let mut off: Vec<u64> = works.iter().map(|work_ns| work_ns.abs_diff(unit_ns)).collect();
-    (unit_ns > 0 && median(&mut off).saturating_mul(ALIKE_ONE_IN) < unit_ns).then_some(unit_ns)
+    let request_cost_ns = median(&mut works);
+    let mut off: Vec<u64> = works.iter().map(|work_ns| work_ns.abs_diff(request_cost_ns)).collect();
+    (request_cost_ns > 0 && median(&mut off).saturating_mul(ALIKE_ONE_IN) < request_cost_ns)
+        .then_some(request_cost_ns)
 }
 
 #[cfg(test)]
@@ -574,7 +576,8 @@ mod tests {
             sure: Vec::new(),
             distances_ns: Vec::new(),
         };
-        let server = Server { unit_ns: Some(100), ..Server::new(Role::Answers, Vec::new()) };
+        let server =
+            Server { request_cost_ns: Some(100), ..Server::new(Role::Answers, Vec::new()) };
         assert_eq!(guess.served(&server, &burst(310, &[(50, 1050)])).len(), 3);
         assert_eq!(guess.served(&server, &burst(20, &[])).len(), 0);
         assert_eq!(guess.served(&server, &burst(20, &[(10, 1010)])).len(), 1);

@@ -16,7 +16,7 @@ pub(crate) type Tag = (u32, u32);
 
 /// Requests and callers of the transfers, by index.
 pub(crate) struct Tags {
-    of: Vec<Option<Tag>>,
+    request_of: Vec<Option<Tag>>,
     /// Whether it is the last write of an answer.
     answers: Vec<bool>,
     /// The thread of the group that wrote what it reads.
@@ -27,12 +27,12 @@ impl Tags {
     pub fn of(recording: &Recording, traffic: &Traffic) -> Tags {
         let ios = recording.ios.len();
         let mut tags =
-            Tags { of: vec![None; ios], answers: vec![false; ios], inner: vec![None; ios] };
+            Tags { request_of: vec![None; ios], answers: vec![false; ios], inner: vec![None; ios] };
         for (connection, one) in traffic.connections.iter().enumerate() {
             tags.add(traffic, connection as u32, one);
         }
         for (accept, tag) in traffic.accepted_for(recording) {
-            tags.of[accept as usize] = Some(tag);
+            tags.request_of[accept as usize] = Some(tag);
         }
         if !traffic.inner.is_empty() {
             Tagger::of(recording, traffic).tag(&mut tags);
@@ -42,7 +42,7 @@ impl Tags {
 
     /// The request of a transfer.
     pub fn request(&self, io: u32) -> Option<Tag> {
-        self.of[io as usize]
+        self.request_of[io as usize]
     }
 
     /// Whether the transfer is the last write of an answer.
@@ -58,12 +58,12 @@ impl Tags {
     /// Tags the transfers on a connection with its requests.
     fn add(&mut self, traffic: &Traffic, line: u32, one: &Connection) {
         let mut next = 0;
-        for &at in one.ends.iter().flat_map(|end| &traffic.ends.all[*end as usize].moves) {
+        for &at in one.ends.iter().flat_map(|end| &traffic.ends.all[*end as usize].transfers) {
             if one.requests.get(next).is_some_and(|request| request.read == at) {
                 next += 1;
             }
             if next > 0 && at <= one.requests[next - 1].answer.max(one.requests[next - 1].read) {
-                self.of[at as usize] = Some((line, next as u32 - 1));
+                self.request_of[at as usize] = Some((line, next as u32 - 1));
             }
         }
         for request in &one.requests {
@@ -148,7 +148,7 @@ impl<'a> Tagger<'a> {
                 (true, false) => self.lines[line].answered = true,
             }
             let Some((tag, _)) = self.lines[line].asked else { continue };
-            tags.of[at as usize] = Some(tag);
+            tags.request_of[at as usize] = Some(tag);
             if reads {
                 tags.inner[at as usize] = Some(self.lines[line].wrote);
                 self.note_work(io.thread, tag);

@@ -70,7 +70,7 @@ pub(super) fn add(recording: &Recording, clients: &[bool], servers: &mut BTreeMa
     let several = |(_, server): &(&usize, &mut Server)| {
         let by_work = server.connections.is_some_and(|connections| connections.by_work);
         let answers = server.role == Role::Answers && !server.asks && !server.single;
-        answers && !by_work && server.unit_ns.is_none()
+        answers && !by_work && server.request_cost_ns.is_none()
     };
     let mut left = 0.0;
     for (ix, server) in servers.iter_mut().filter(several).take(SERVERS_MOST) {

@@ -59,8 +59,8 @@ impl Timeline {
         let missing = self.defects.mismatched_switches;
         if missing > FEW && missing > self.switches / SWITCHES_PER_MISSING {
             return Some(format!(
-                "{missing} thread switches are missing beside {} recorded ones: it holds one process \
-                 only, or a sample; {RECORD_WITH}",
+                "{missing} thread switches are missing beside {} recorded ones: it holds one \
+                 process only, or a sample; {RECORD_WITH}",
                 self.switches
             ));
         }

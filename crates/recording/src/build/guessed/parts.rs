@@ -30,7 +30,7 @@ pub(super) struct Pieces<'a> {
     sections: &'a [Section],
     known: &'a [Piece],
     /// Range of the sections of each thread.
-    of: BTreeMap<usize, Range<usize>>,
+    sections_of: BTreeMap<usize, Range<usize>>,
     /// Whether a section already belongs to a request.
     taken: Vec<bool>,
     /// For each front, the first section that may be an unanswered request.
@@ -47,7 +47,7 @@ impl<'a> Pieces<'a> {
             guess,
             sections,
             known: pieces,
-            of,
+            sections_of: of,
             taken: vec![false; sections.len()],
             next: BTreeMap::new(),
         }
@@ -122,7 +122,7 @@ impl<'a> Pieces<'a> {
 
     /// The section of a thread at a time.
     fn section_at(&self, thread: usize, at_ns: u64) -> Option<usize> {
-        let range = self.of.get(&thread)?.clone();
+        let range = self.sections_of.get(&thread)?.clone();
         let sections = &self.sections[range.clone()];
         let at = range.start + sections.partition_point(|section| section.end_ns < at_ns);
         (at < range.end && self.sections[at].start_ns <= at_ns).then_some(at)
@@ -133,7 +133,7 @@ impl<'a> Pieces<'a> {
     fn take_oldest(&mut self, part: usize, answer: usize) -> Option<usize> {
         let Role::Behind { .. } = self.server(part).role else { return None };
         let thread = self.sections[answer].thread;
-        let range = self.of.get(&thread)?.clone();
+        let range = self.sections_of.get(&thread)?.clone();
         let (from_ns, to_ns) = (self.known[part].burst_ns, self.sections[part].end_ns);
         let sections = &self.sections[range.clone()];
         let first = range.start + sections.partition_point(|section| section.end_ns < from_ns);
