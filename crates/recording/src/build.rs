@@ -168,13 +168,13 @@ impl Recording {
             .map(|ix| (*ix, self.plans(*ix, &names, selection, &task_map.tasks)))
             .collect();
         let told = selection.clients.or_else(|| self.told_clients(&names, selection, &inside));
-        let mut known = self.known(&inside);
+        let mut known = self.find_requests(&inside);
         let asking = known.as_ref().map(|_| SleepEvidence::of(self, &inside)).unwrap_or_default();
         if let Some(Requests::Recorded(traffic)) = &mut known {
             traffic.regroup(self, &asking, told);
         }
         if let Some(known) = &known {
-            known.pools(self, &inside).add(&mut task_map, &mut workload);
+            known.pools(self, &inside).add_channels(&mut task_map, &mut workload);
             task_map.silent.clone_from(&inside);
         }
         for (ix, plans) in &plans {
@@ -223,7 +223,7 @@ impl Recording {
             Requests::Recorded(traffic) => {
                 (self.recorded_sections(traffic, plans, task_map), traffic.served(self))
             }
-            Requests::Guessed(guess) => self.guessed(guess, task_map, closed),
+            Requests::Guessed(guess) => self.guessed_sections(guess, task_map, closed),
         };
         let costs_ns = sections::costs_ns(&sections, &served);
         let service = Service::of(&known, &served, asking, told);
@@ -258,7 +258,7 @@ impl Recording {
     }
 
     /// The requests of the group, recorded or guessed; `None` if there are none.
-    fn known(&self, inside: &[bool]) -> Option<Requests> {
+    fn find_requests(&self, inside: &[bool]) -> Option<Requests> {
         let traffic = Traffic::of(self, inside);
         // A few recorded requests may be health checks, beside clients whose transfers are unknown.
         let guess = || Guess::of(self, inside).map(Requests::Guessed);
@@ -283,6 +283,7 @@ impl Recording {
         (0..self.threads.len()).map(inside).collect()
     }
 
+    /// Whether the thread began later than this, ns since the recording began.
     fn begins_after(&self, ix: usize, ns: Option<u64>) -> bool {
         let (Birth::Present { at_ns } | Birth::Forked { at_ns, .. }) = self.threads[ix].birth;
         ns.is_some_and(|ns| at_ns > ns)
@@ -365,7 +366,7 @@ impl Recording {
     /// name.
     pub(crate) fn is_kernel(&self, thread: &Thread) -> bool {
         let called = self.has_syscalls && thread.starts_in_kernel.is_some();
-        thread.kthread || (!called && kernel_threads::is_name(&thread.comm))
+        thread.kthread || (!called && kernel_threads::is_kernel_name(&thread.comm))
     }
 
     /// The path of the thread's group, if the file tells.
@@ -440,7 +441,7 @@ impl Recording {
                 }
                 Birth::Forked { parent, .. } if (parent as usize) < ix => Some(parent as usize),
                 _ => {
-                    self.told_ancestors(thread, &mut pids);
+                    self.add_known_ancestors(thread, &mut pids);
                     None
                 }
             };
@@ -449,7 +450,7 @@ impl Recording {
     }
 
     /// Adds the ancestors of processes that existed before the recording, as perf tells.
-    fn told_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
+    fn add_known_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
         let told = |pid: i32| self.parent_pids.get(&pid).copied();
         // perf tells the parent only of the first thread of a process.
         let mut next = thread.parent_pid.or_else(|| told(thread.pid?));
@@ -571,7 +572,7 @@ impl Recording {
     }
 
     /// The channel to which a wakeup must send in the workload; `None` if it needs no message.
-    fn is_message(&self, edge: u32, plans_to: &TaskMap) -> Option<ChannelIx> {
+    fn message_channel(&self, edge: u32, plans_to: &TaskMap) -> Option<ChannelIx> {
         let edge = &self.edges[edge as usize];
         if !edge.is_used() {
             return None;

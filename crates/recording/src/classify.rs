@@ -68,7 +68,7 @@ pub(crate) fn plans(
         .map(|wait| match wait.cause {
             Cause::Thread { edge } if is_included(edge) => WaitGuess::Sure(Plan::Message),
             Cause::Thread { .. } | Cause::Unseen => WaitGuess::Sure(Plan::Arrival),
-            Cause::Interrupt(interrupt) => of_interrupt(wait, interrupt, kernel),
+            Cause::Interrupt(interrupt) => guess_by_interrupt(wait, interrupt, kernel),
         })
         .collect();
     let timers: Vec<&Wait> = thread
@@ -80,7 +80,8 @@ pub(crate) fn plans(
     let told = match clock {
         Some(Clock::Absolute) => Some(Plan::Arrival),
         Some(Clock::Relative) => Some(Plan::Sleep),
-        None => regularity(&timers).or_else(|| dependence(&timers, asks_between(&guesses))),
+        None => plan_by_regularity(&timers)
+            .or_else(|| plan_by_dependence(&timers, asks_between(&guesses))),
     };
     let plan = |guess: &WaitGuess| match *guess {
         WaitGuess::Sure(plan) => plan,
@@ -90,7 +91,7 @@ pub(crate) fn plans(
 }
 
 /// The plan of a wait that an interrupt ended.
-fn of_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> WaitGuess {
+fn guess_by_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> WaitGuess {
     if wait.left == PrevState::Blocked {
         return WaitGuess::Sure(Plan::Sleep);
     }
@@ -121,7 +122,7 @@ fn of_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> WaitGuess {
 }
 
 /// Whether the waits follow a clock or have a length; `None` if neither is clear.
-fn regularity(timers: &[&Wait]) -> Option<Plan> {
+fn plan_by_regularity(timers: &[&Wait]) -> Option<Plan> {
     if timers.len() < TIMER_WAITS_MIN {
         return None;
     }
@@ -169,7 +170,7 @@ fn asks_between(guesses: &[WaitGuess]) -> bool {
 
 /// Whether waits are the shorter the longer the thread was busy before, by rank correlation at a
 /// significance of one in a hundred. `None` if that cannot be decided.
-fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
+fn plan_by_dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     if timers.len() < TIMER_WAITS_MIN {
         return asks_between.then_some(Plan::Sleep);
     }

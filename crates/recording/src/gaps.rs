@@ -165,6 +165,7 @@ impl Recording {
         gaps.0
     }
 
+    /// The gaps that matter to the threads that are `inside`.
     fn gaps_among(&self, inside: &[bool], service: Option<&Service>) -> Vec<Gap> {
         let mut gaps = Gaps::default();
         self.add_missing_cpus(&mut gaps);

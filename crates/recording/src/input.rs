@@ -119,6 +119,7 @@ impl Packing {
         }
     }
 
+    /// Unpacks a file as it is read.
     fn unpacked<'a>(self, mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
         let buffered = |file: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
             Box::new(BufReader::with_capacity(READ_BYTES, file))
@@ -217,12 +218,12 @@ fn unread_kind(start: &[u8]) -> Option<&'static str> {
         [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] | [0xfd, b'7', b'z', b'X', b'Z', ..] => {
             "it is compressed twice; unpack it first"
         }
-        _ if has_json(start) => {
+        _ if looks_like_json(start) => {
             "it is JSON; feed the perf.data or trace that it was made of (Perfetto traces are read \
              in their own form)"
         }
         // Lines of the idle task begin with `<idle>-0`.
-        _ if has_html(start) => {
+        _ if looks_like_html(start) => {
             "it is a web page (HTML); feed the trace in it, or that it was made of"
         }
         _ => return None,
@@ -233,7 +234,7 @@ pub(crate) const CTF: &str = "it is a CTF trace (LTTng), which is not read; reco
     sched record -a --all-cgroups -- sleep 10` instead";
 
 /// Whether a text begins as JSON does.
-pub(crate) fn has_json(start: &[u8]) -> bool {
+pub(crate) fn looks_like_json(start: &[u8]) -> bool {
     let text = start.trim_ascii_start();
     let behind = text.get(1..).unwrap_or_default().trim_ascii_start().first();
     match text.first() {
@@ -243,7 +244,7 @@ pub(crate) fn has_json(start: &[u8]) -> bool {
     }
 }
 
-fn has_html(start: &[u8]) -> bool {
+fn looks_like_html(start: &[u8]) -> bool {
     let text = start.trim_ascii_start().get(..5).unwrap_or_default().to_ascii_lowercase();
     text.starts_with(b"<!") || text == b"<html" || text == b"<?xml"
 }

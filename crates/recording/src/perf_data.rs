@@ -84,13 +84,13 @@ fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Resul
             continue;
         };
         if record.record_type == RecordType::SAMPLE {
-            match sample::event(&record, &formats) {
+            match sample::read(&record, &formats) {
                 Some(sample) => {
                     sample.with_event(|event| sink.event(event)).map_err(|e| refused(name, e))?;
                 }
                 None => sink.defect(Defect::UnreadableRecord),
             }
-        } else if !note(&record, sink) {
+        } else if !pass_on_note(&record, sink) {
             sink.defect(Defect::UnreadableRecord);
         }
     }
@@ -195,7 +195,7 @@ fn tracepoint_id(attribute: &AttributeDescription) -> Option<u64> {
 }
 
 /// Passes on a record that is not a sample. False: it should be understood and is not.
-fn note(record: &RawEventRecord<'_>, sink: &mut impl Sink) -> bool {
+fn pass_on_note(record: &RawEventRecord<'_>, sink: &mut impl Sink) -> bool {
     let data = record.data.as_slice();
     let bytes = Bytes::new(&data, record.parse_info.endian);
     let note = match record.record_type {

@@ -167,7 +167,7 @@ impl Requests {
     pub fn pools(&self, recording: &Recording, inside: &[bool]) -> Pools {
         match self {
             Requests::Recorded(traffic) => Pools::of(recording, traffic, inside),
-            Requests::Guessed(guess) => Pools::guessed(recording, guess),
+            Requests::Guessed(guess) => Pools::of_guess(recording, guess),
         }
     }
 }
@@ -365,7 +365,7 @@ impl Traffic {
             let last = request(&requests[requests.len() - 1]);
             let times = (request(&requests[0]).arrived_ns, last.answered_ns);
             let new = kept.len() - first;
-            let (at, _) = lines.take(times, new as u32);
+            let (at, _) = lines.assign(times, new as u32);
             if at as usize == new {
                 kept.push(Connection::new());
             }

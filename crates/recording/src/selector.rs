@@ -31,6 +31,7 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Selector {
+    /// Whether it chooses the thread.
     pub(crate) fn matches(&self, subject: &Subject<'_>) -> bool {
         let comm =
             |pattern: &WildMatch| pattern.matches(subject.comm) || pattern.matches(subject.name);

@@ -231,6 +231,7 @@ impl Timeline {
         })
     }
 
+    /// The thread of this id; creates it if it is new.
     fn thread_of(&mut self, tid: i32) -> &mut Thread {
         let ix = self.live(tid).thread as usize;
         &mut self.threads[ix]

@@ -50,11 +50,11 @@ pub(crate) fn read<F: Read + Seek>(
     if head.options.lost > 0 {
         sink.note(&Note::Lost { events: head.options.lost, by_the_kernel: true });
     }
-    merge(name, &mut file, &head, sink)
+    pass_on_in_order(name, &mut file, &head, sink)
 }
 
 /// Passes on the events of all CPUs in order of time.
-fn merge<F: Read + Seek>(
+fn pass_on_in_order<F: Read + Seek>(
     name: &str,
     file: &mut F,
     head: &Head,

@@ -40,8 +40,8 @@ pub(crate) const SWITCH_RECORDS: &str = "it holds switches as records of perf (`
 
 impl Tracepoint {
     /// By system and name: a probe in another system may have the name of a tracepoint.
-    pub fn of(system: &str, name: &str) -> Self {
-        let tracepoint = Tracepoint::named(name);
+    pub fn from_system(system: &str, name: &str) -> Self {
+        let tracepoint = Tracepoint::from_name(name);
         if tracepoint.system() == system { tracepoint } else { Tracepoint::Other }
     }
 
@@ -69,7 +69,7 @@ impl Tracepoint {
     }
 
     /// By the name without its system.
-    pub fn named(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         match name {
             "sched_switch" => Tracepoint::Switch,
             "sched_waking" => Tracepoint::Waking,

@@ -19,6 +19,7 @@ pub fn here() -> BTreeMap<String, bool> {
     read_functions(BufReader::new(file.take(MOST)))
 }
 
+/// Reads which functions a list of symbols has; empty if it lists no scheduler function.
 fn read_functions(symbols: impl BufRead) -> BTreeMap<String, bool> {
     let mut found: BTreeMap<String, bool> =
         TOLD.iter().map(|name| ((*name).to_owned(), false)).collect();

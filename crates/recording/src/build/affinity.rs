@@ -46,7 +46,7 @@ impl Recording {
         cpus: u16,
         sets: &mut Vec<CpuSet>,
     ) -> Affinity {
-        let set = match self.allowed(thread, inside, allowed) {
+        let set = match self.allowed_cpus(thread, inside, allowed) {
             Some(CpuSet(numbers)) => numbers.into_iter().filter(|cpu| *cpu < cpus).collect(),
             None => Vec::new(),
         };
@@ -62,21 +62,21 @@ impl Recording {
     }
 
     /// CPUs of the workload; `None`: all.
-    fn allowed(&self, thread: &Thread, inside: bool, allowed: &Allowed<'_>) -> Option<CpuSet> {
+    fn allowed_cpus(&self, thread: &Thread, inside: bool, allowed: &Allowed<'_>) -> Option<CpuSet> {
         if self.is_kernel(thread) {
-            return self.numbered(kernel_threads::cpu(&thread.comm));
+            return self.cpu_set(kernel_threads::bound_cpu(&thread.comm));
         }
         if let Some(told) = allowed.told.filter(|_| inside) {
             return Some(told.clone());
         }
         if let Some(set) = self.cpuset(thread) {
-            return self.numbered(set.0);
+            return self.cpu_set(set.0);
         }
         // A thread that never waited gets the CPUs of one that did, if it stayed on them.
         let stayed = thread.is_often_seen().then_some(thread.cpus)?;
         let kept = allowed.kept.iter().filter(|_| inside).find(|cpus| stayed & !**cpus == 0)?;
         let kept = if thread.is_pinned() { stayed } else { *kept };
-        self.numbered((0..64).filter(|cpu| kept >> cpu & 1 == 1))
+        self.cpu_set((0..64).filter(|cpu| kept >> cpu & 1 == 1))
     }
 
     /// The cpuset of its group, or of the nearest one above that has the file.
@@ -89,7 +89,7 @@ impl Recording {
     }
 
     /// These CPUs of the machine, as the workload numbers them.
-    fn numbered(&self, numbers: impl IntoIterator<Item = u16>) -> Option<CpuSet> {
+    fn cpu_set(&self, numbers: impl IntoIterator<Item = u16>) -> Option<CpuSet> {
         let set: Vec<u16> = numbers.into_iter().filter_map(|cpu| self.cpu_ix(cpu)).collect();
         (!set.is_empty()).then_some(CpuSet(set))
     }

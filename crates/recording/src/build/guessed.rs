@@ -37,7 +37,7 @@ struct UnassignedRequest {
 impl Recording {
     /// The sections of all answering threads, and the requests by connection. `closed`: the number
     /// of closed clients, if known, and whether the caller gave it.
-    pub(super) fn guessed(
+    pub(super) fn guessed_sections(
         &self,
         guess: &mut Guess,
         task_map: &TaskMap,
@@ -127,7 +127,7 @@ impl Recording {
                 ClientConnections::new(known, sure)
             });
             let times = (request.arrived_ns, request.answered_ns);
-            let (connection, free_ns) = lines.take(times, served.len() as u32);
+            let (connection, free_ns) = lines.assign(times, served.len() as u32);
             if connection as usize == served.len() {
                 served.push(Vec::new());
             }
@@ -182,8 +182,9 @@ impl Cutter<'_> {
     /// Looks up the requests of the burst that begins.
     fn begin_burst(&mut self) {
         let burst = self.server.bursts.get(self.burst);
-        self.left =
-            burst.map(|burst| self.guess.served(self.server, burst).into()).unwrap_or_default();
+        self.left = burst
+            .map(|burst| self.guess.served_requests(self.server, burst).into())
+            .unwrap_or_default();
         self.worked_ns = 0;
         self.begins = true;
     }
@@ -194,7 +195,7 @@ impl Cutter<'_> {
             Step::SysEnter => self.builder.enter_kernel(),
             Step::SysExit => self.builder.exit_kernel(),
             Step::Wake(edge) => {
-                if let Some(channel) = self.recording.is_message(edge, self.task_map) {
+                if let Some(channel) = self.recording.message_channel(edge, self.task_map) {
                     self.builder.push_op(Op::Send { channel, n: 1 });
                 }
             }

@@ -30,7 +30,7 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// Adds a channel for each pool, and notes it for the pool's threads.
-    pub(super) fn add(&self, task_map: &mut TaskMap, workload: &mut Parts) {
+    pub(super) fn add_channels(&self, task_map: &mut TaskMap, workload: &mut Parts) {
         let first = workload.channels.len() as ChannelIx;
         for pool in 0..self.count {
             let name = format!("requests of pool {}", pool + 1);
@@ -98,7 +98,7 @@ impl Pools {
     /// Pools of guessed requests. Threads that clients wake directly have a pool each, unless they
     /// share connections. Other threads that clients ask share the pool of their process, threads
     /// behind a front that of their name, and forked processes that of their parent.
-    pub fn guessed(recording: &Recording, guess: &Guess) -> Pools {
+    pub fn of_guess(recording: &Recording, guess: &Guess) -> Pools {
         let mut of = vec![None; recording.threads.len()];
         let mut alone = vec![false; recording.threads.len()];
         let mut accepts = vec![false; recording.threads.len()];

@@ -38,13 +38,13 @@ const PER_CPU: [&str; 7] =
     ["migration/", "cpuhp/", "ksoftirqd/", "ktimers/", "rcuc/", "idle_inject/", "watchdog/"];
 
 /// Whether threads of this name are the kernel's.
-pub(super) fn is_name(comm: &str) -> bool {
+pub(super) fn is_kernel_name(comm: &str) -> bool {
     NAMES.iter().any(|name| comm.starts_with(name))
 }
 
 /// The CPU to which a kernel thread belongs. Bound workers have its number (`kworker/2:1`);
 /// `kworker/u…` are not bound.
-pub(super) fn cpu(comm: &str) -> Option<u16> {
+pub(super) fn bound_cpu(comm: &str) -> Option<u16> {
     if let Some(worker) = comm.strip_prefix("kworker/") {
         return worker.split_once(':')?.0.parse().ok();
     }
@@ -54,7 +54,7 @@ pub(super) fn cpu(comm: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cpu, is_name};
+    use super::{bound_cpu, is_kernel_name};
 
     #[test]
     fn knows_the_kernels_own() {
@@ -66,7 +66,7 @@ mod tests {
             ("rcu_preempt", true, None),
             ("nginx", false, None),
         ] {
-            assert_eq!((is_name(comm), cpu(comm)), (kernel, on), "{comm}");
+            assert_eq!((is_kernel_name(comm), bound_cpu(comm)), (kernel, on), "{comm}");
         }
     }
 }

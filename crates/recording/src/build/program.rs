@@ -70,7 +70,7 @@ impl Recording {
                 Step::SysEnter => builder.enter_kernel(),
                 Step::SysExit => builder.exit_kernel(),
                 Step::Wake(edge) => {
-                    if let Some(channel) = self.is_message(edge, task_map) {
+                    if let Some(channel) = self.message_channel(edge, task_map) {
                         builder.push_op(Op::Send { channel, n: 1 });
                     }
                 }

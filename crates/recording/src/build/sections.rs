@@ -136,7 +136,7 @@ impl Cutter<'_> {
                 self.end_transfer();
             }
             Step::Wake(edge) => {
-                if let Some(channel) = self.recording.is_message(edge, self.task_map) {
+                if let Some(channel) = self.recording.message_channel(edge, self.task_map) {
                     self.builder.push_op(Op::Send { channel, n: 1 });
                 }
             }

@@ -104,14 +104,14 @@ pub(super) fn check<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, 
     let len = file.seek(SeekFrom::End(0)).map_err(io)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
     let mut guard = Guard { name, file, len, endian: Endianness::LittleEndian };
-    let (data, sections_bytes) = guard.head()?;
+    let (data, sections_bytes) = guard.check_head()?;
     // Sections are held as bytes, and again parsed.
-    guard.records(data, 2 * sections_bytes)
+    guard.check_records(data, 2 * sections_bytes)
 }
 
 impl<F: BufRead + Seek> Guard<'_, F> {
     /// Checks the head; returns the section of the data, and the size of all further sections.
-    fn head(&mut self) -> Result<(Section, u64), Error> {
+    fn check_head(&mut self) -> Result<(Section, u64), Error> {
         let head =
             self.read_at(0, HEADER_SIZE.min(usize::try_from(self.len).unwrap_or(HEADER_SIZE)))?;
         if head.starts_with(MAGIC_BIG) {
@@ -156,18 +156,18 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 }
             }
         }
-        Ok((data, self.features(data, number(72))?))
+        Ok((data, self.check_features(data, number(72))?))
     }
 
     /// Checks the table of further sections, which follows the data; returns their size in all.
-    fn features(&mut self, data: Section, first_word: u64) -> Result<u64, Error> {
+    fn check_features(&mut self, data: Section, first_word: u64) -> Result<u64, Error> {
         let words = self.read_at(72, 32)?;
         let bits: u32 = words.iter().map(|b| b.count_ones()).sum();
         for (bit, what) in [
             (FEATURE_TRACING_DATA, "descriptions of tracepoints"),
             (FEATURE_EVENT_DESC, "names of events"),
         ] {
-            if first_word & bit == 0 && bit == FEATURE_TRACING_DATA && self.tells_switches()? {
+            if first_word & bit == 0 && bit == FEATURE_TRACING_DATA && self.has_switch_records()? {
                 let what = format!("{SWITCH_RECORDS}; {RECORD_WITH}");
                 return Err(Error::Unsupported { name: self.name.to_owned(), what });
             }
@@ -206,10 +206,10 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             let is_of =
                 |bit: u64| first_word & bit != 0 && index == ((bit - 1) & first_word).count_ones();
             if is_of(FEATURE_CMDLINE) {
-                self.command_line(section)?;
+                self.check_command_line(section)?;
             }
             if is_of(FEATURE_EVENT_DESC) {
-                self.event_desc(section)?;
+                self.check_event_desc(section)?;
             }
             at += 16;
         }
@@ -217,7 +217,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     /// Whether an event asks for records of thread switches (`context_switch`).
-    fn tells_switches(&mut self) -> Result<bool, Error> {
+    fn has_switch_records(&mut self) -> Result<bool, Error> {
         const FLAGS_AT: u64 = 40;
         const CONTEXT_SWITCH: u64 = 1 << 26;
         let head = self.read_at(16, 24)?;
@@ -234,7 +234,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     /// Checks the command line: each word takes at least four bytes, for its length.
-    fn command_line(&mut self, section: Section) -> Result<(), Error> {
+    fn check_command_line(&mut self, section: Section) -> Result<(), Error> {
         if section.size < 4 {
             return Ok(());
         }
@@ -251,7 +251,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     /// Checks that the counts in the section fit its size.
-    fn event_desc(&mut self, section: Section) -> Result<(), Error> {
+    fn check_event_desc(&mut self, section: Section) -> Result<(), Error> {
         let place = section.offset;
         if section.size > EVENT_DESC_MAX_BYTES {
             let what = format!("names of events of more than {EVENT_DESC_MAX_BYTES} bytes");
@@ -283,7 +283,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
 
     /// Checks that every record lies within the data and can be read safely. Returns the most bytes
     /// held at a time, with `always_bytes`.
-    fn records(&mut self, data: Section, always_bytes: u64) -> Result<u64, Error> {
+    fn check_records(&mut self, data: Section, always_bytes: u64) -> Result<u64, Error> {
         self.seek(data.offset)?;
         let end = data.end().unwrap_or(self.len);
         let mut at = data.offset;
@@ -312,10 +312,13 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 RECORD_COMPRESSED | RECORD_COMPRESSED2 => {
                     let mut body = vec![0; size as usize - 8];
                     self.read_exact(&mut body)?;
-                    let body =
-                        if kind == RECORD_COMPRESSED { &body[..] } else { self.padded(&body, at)? };
+                    let body = if kind == RECORD_COMPRESSED {
+                        &body[..]
+                    } else {
+                        self.without_padding(&body, at)?
+                    };
                     let context = zstd.get_or_insert_with(DCtx::create);
-                    held = self.expand(context, body, at, &mut inner)?;
+                    held = self.expanded_bytes(context, body, at, &mut inner)?;
                 }
                 RECORD_FINISHED_ROUND => {
                     (before_bytes, round_bytes) = (round_bytes, 0);
@@ -339,7 +342,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     /// The data of the newer kind of compressed record, without its padding.
-    fn padded<'b>(&self, body: &'b [u8], at: u64) -> Result<&'b [u8], Error> {
+    fn without_padding<'b>(&self, body: &'b [u8], at: u64) -> Result<&'b [u8], Error> {
         let len = Bytes::new(body, self.endian).u64(0);
         let len = len.and_then(|len| usize::try_from(len).ok());
         let data = len.and_then(|len| body.get(8..)?.get(..len));
@@ -347,7 +350,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     /// Memory that a compressed record takes: its content, and the records in it.
-    fn expand(
+    fn expanded_bytes(
         &self,
         context: &mut DCtx<'_>,
         body: &[u8],

@@ -26,10 +26,10 @@ struct Head {
 }
 
 /// Reads the head of a sample; `None` if it does not fit its description.
-pub(super) fn event<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Option<Sample<'a>> {
+pub(super) fn read<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Option<Sample<'a>> {
     let data = record.data.as_slice();
     let bytes = Bytes::new(&data, record.parse_info.endian);
-    let (head, raw_at, raw_len) = head(bytes, record.parse_info.sample_format, |at| {
+    let (head, raw_at, raw_len) = read_head(bytes, record.parse_info.sample_format, |at| {
         counts_len(bytes, at, record.parse_info.read_format, formats.counts_lost)
     })?;
     let raw = bytes.part(raw_at, raw_len)?;
@@ -46,7 +46,7 @@ pub(super) fn event<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Op
 }
 
 /// The fields before the raw data, and offset and length of that.
-fn head(
+fn read_head(
     bytes: Bytes<'_>,
     layout: SampleFormat,
     counts_len: impl Fn(usize) -> Option<usize>,

@@ -1,15 +1,15 @@
 //! Why a line is no event: the column it lacks, or the kind of text it is.
 
-use super::line::time;
-use crate::input::has_json;
+use super::line::parse_time;
+use crate::input::looks_like_json;
 
 /// The fault of a line that cannot be read, for a message.
 pub(super) fn fault(line: &str) -> String {
     let text = line.trim_end();
-    if let Some(form) = form(text) {
+    if let Some(form) = known_text(text) {
         return form.to_owned();
     }
-    if has_json(text.as_bytes()) {
+    if looks_like_json(text.as_bytes()) {
         return "is JSON, which is not read".to_owned();
     }
     let missing = missing(text);
@@ -20,7 +20,7 @@ pub(super) fn fault(line: &str) -> String {
 }
 
 /// Recognizes texts of other tools, or of the same tools in another format.
-fn form(text: &str) -> Option<&'static str> {
+fn known_text(text: &str) -> Option<&'static str> {
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
     if words.len() >= 4 && words[words.len() - 2] == "type:" {
         return Some(
@@ -66,7 +66,7 @@ fn missing(text: &str) -> Vec<&'static str> {
     if name_at.is_none() && !has_content {
         return Vec::new();
     }
-    let time_at = words.iter().position(|word| time(word).is_some());
+    let time_at = words.iter().position(|word| parse_time(word).is_some());
     let head = &words[..time_at.or(name_at).unwrap_or(0)];
     let is_id = |word: &&str| {
         let id = word.rsplit(['-', '/']).next().unwrap_or_default();

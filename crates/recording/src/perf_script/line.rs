@@ -47,7 +47,7 @@ impl Lines {
         let logged = latency::logged(text.trim_end());
         let trimmed = logged.unwrap_or(text.trim_end());
         if let Some(header) = trimmed.strip_prefix('#') {
-            if let Some(ring) = ring(header) {
+            if let Some(ring) = parse_ring(header) {
                 return ring;
             }
             return match header.split_once(" : ") {
@@ -61,13 +61,13 @@ impl Lines {
         if let Some(cpus) = trimmed.strip_prefix("cpus=") {
             return Line::Header("nrcpus online", cpus);
         }
-        if let Some(note) = lost_on(trimmed) {
+        if let Some(note) = parse_lost_on(trimmed) {
             return Line::Note(note);
         }
         let record = trimmed.find("PERF_RECORD_").map(|at| &trimmed[at + "PERF_RECORD_".len()..]);
         if let Some(record) = record {
             self.has_switch_records |= record.starts_with("SWITCH");
-            return content::note(record).map_or(Line::Empty, Line::Note);
+            return content::parse_note(record).map_or(Line::Empty, Line::Note);
         }
         match self.event(trimmed) {
             Some(event) => Line::Event(event),
@@ -78,14 +78,14 @@ impl Lines {
     }
 
     fn event<'a>(&mut self, text: &'a str) -> Option<Event<'a>> {
-        let (head, rest) = head(text).or_else(|| latency::head(text))?;
-        let (period, name, content) = name_and_content(rest)?;
+        let (head, rest) = parse_head(text).or_else(|| latency::parse_head(text))?;
+        let (period, name, content) = parse_name_and_content(rest)?;
         let mut tracepoint = match name {
             None => Tracepoint::Other,
-            Some((Some(system), name)) => Tracepoint::of(system, name),
-            Some((None, name)) => Tracepoint::named(name),
+            Some((Some(system), name)) => Tracepoint::from_system(system, name),
+            Some((None, name)) => Tracepoint::from_name(name),
         };
-        let kind = match content::kind(tracepoint, content.trim()) {
+        let kind = match content::parse_kind(tracepoint, content.trim()) {
             Some(_) if tracepoint == Tracepoint::Wakeup && self.has_waking => Kind::Other,
             Some(kind) => kind,
             // A probe with the name of the tracepoint: its content begins with its place.
@@ -114,7 +114,7 @@ impl Lines {
 
 /// ` entries-in-buffer/entries-written: 197/402   #P:2`, or `#### CPU 1 buffer started ####`, which
 /// the kernel prints only where something was overwritten.
-fn ring(header: &str) -> Option<Line<'static>> {
+fn parse_ring(header: &str) -> Option<Line<'static>> {
     if header.ends_with(" buffer started ####") {
         return Some(Line::Ring { overwritten: 0, cpus: None });
     }
@@ -128,7 +128,7 @@ fn ring(header: &str) -> Option<Line<'static>> {
 }
 
 /// `CPU:1 [LOST 141 EVENTS]`, or `CPU:1 [141 EVENTS DROPPED]`, with or without the number.
-fn lost_on(text: &str) -> Option<Note<'static>> {
+fn parse_lost_on(text: &str) -> Option<Note<'static>> {
     let (cpu, what) = text.strip_prefix("CPU:")?.split_once(" [")?;
     let what = what.strip_suffix(']')?;
     if !what.contains("EVENTS") {
@@ -152,17 +152,17 @@ fn is_frame(text: &str) -> bool {
         return false;
     }
     let address = text.split_whitespace().next().unwrap_or_default();
-    address.bytes().all(|b| b.is_ascii_hexdigit()) && head(text).is_none()
+    address.bytes().all(|b| b.is_ascii_hexdigit()) && parse_head(text).is_none()
 }
 
 /// `comm pid/tid [cpu] time:` and the rest. A name may hold spaces and brackets, so the first
 /// `[cpu]` counts that has a thread before it and a time behind it.
-fn head(text: &str) -> Option<(Head<'_>, &str)> {
+fn parse_head(text: &str) -> Option<(Head<'_>, &str)> {
     text.match_indices('[').find_map(|(at, _)| {
         let (cpu, behind) = text[at + 1..].split_once(']')?;
         let cpu = cpu.parse().ok()?;
-        let (comm, pid, tid) = thread(text[..at].trim_end())?;
-        let (context, time_ns, rest) = flags_and_time(behind)?;
+        let (comm, pid, tid) = parse_thread(text[..at].trim_end())?;
+        let (context, time_ns, rest) = parse_flags_and_time(behind)?;
         let head = Head { comm, pid, tid, cpu, context, time_ns };
         Some((head, rest))
     })
@@ -170,18 +170,18 @@ fn head(text: &str) -> Option<(Head<'_>, &str)> {
 
 /// `comm tid`, `comm pid/tid`, or the kernel's `comm-tid`, with or without its column of processes:
 /// `comm-tid (  pid)`.
-pub(super) fn thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
+pub(super) fn parse_thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
     if let Some((thread, pid)) = text.strip_suffix(')').and_then(|text| text.rsplit_once('('))
         && (pid.trim().bytes().all(|b| b.is_ascii_digit()) || pid.bytes().all(|b| b == b'-'))
         && thread.ends_with(' ')
     {
-        let (comm, _, tid) = thread_only(thread.trim_end())?;
+        let (comm, _, tid) = parse_thread_only(thread.trim_end())?;
         return Some((comm, pid.trim().parse().ok().filter(|pid| *pid > 0), tid));
     }
-    thread_only(text)
+    parse_thread_only(text)
 }
 
-fn thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
+fn parse_thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     let (comm, last) = text.rsplit_once([' ', '\t']).unwrap_or(("", text));
     if let Ok(tid) = last.parse() {
         return Some((comm.trim(), None, tid));
@@ -200,28 +200,28 @@ fn thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
 
 /// `d.h2. 12.345678:`, or only the time. In the place of the flags perf may print its column
 /// `misc`, whose capital letters tell user from kernel code.
-fn flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
+fn parse_flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
     let text = text.trim_start();
     let (first, rest) = text.split_once([' ', '\t'])?;
-    if let Some(time_ns) = time(first) {
+    if let Some(time_ns) = parse_time(first) {
         return Some((None, time_ns, rest));
     }
     if first.len() > 8 || first.ends_with(':') {
         return None;
     }
     let (second, rest) = rest.trim_start().split_once([' ', '\t'])?;
-    let context = context(first).filter(|_| !first.bytes().all(|b| b.is_ascii_uppercase()));
-    Some((context, time(second)?, rest))
+    let context = parse_context(first).filter(|_| !first.bytes().all(|b| b.is_ascii_uppercase()));
+    Some((context, parse_time(second)?, rest))
 }
 
 /// The third letter tells of interrupts: h hard, s soft, H hard within soft, z and Z non-maskable.
-pub(super) fn context(flags: &str) -> Option<Context> {
+pub(super) fn parse_context(flags: &str) -> Option<Context> {
     let letter = flags.chars().nth(2)?;
     Some(Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) })
 }
 
 /// Seconds with up to nine decimals, and a colon; returns ns.
-pub(super) fn time(text: &str) -> Option<u64> {
+pub(super) fn parse_time(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.strip_suffix(':')?.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -234,7 +234,7 @@ pub(super) fn time(text: &str) -> Option<u64> {
 
 /// `sched:sched_switch: content`. A number before it is the period, `(+12)` the time since the
 /// event before. No name: an event that is not a tracepoint.
-fn name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
+fn parse_name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
     let mut rest = text.trim_start();
     if let Some((_, behind)) = rest.strip_prefix("(+").and_then(|rest| rest.split_once(')')) {
         rest = behind.trim_start();
@@ -260,17 +260,17 @@ type Name<'a> = (Option<&'a str>, &'a str);
 
 #[cfg(test)]
 mod tests {
-    use super::{Line, Lines, head, time};
+    use super::{Line, Lines, parse_head, parse_time};
     use crate::event::{Kind, PrevState};
 
     #[test]
     fn reads_times() {
-        assert_eq!(time("837.425788:"), Some(837_425_788_000));
-        assert_eq!(time("1.000000001:"), Some(1_000_000_001));
-        assert_eq!(time("1.5:"), Some(1_500_000_000));
+        assert_eq!(parse_time("837.425788:"), Some(837_425_788_000));
+        assert_eq!(parse_time("1.000000001:"), Some(1_000_000_001));
+        assert_eq!(parse_time("1.5:"), Some(1_500_000_000));
         for bad in ["1.5", "1:", ".5:", "1.:", "1.1234567890:", "99999999999999999999.0:", "1.+5:"]
         {
-            assert_eq!(time(bad), None, "{bad}");
+            assert_eq!(parse_time(bad), None, "{bad}");
         }
     }
 
@@ -288,13 +288,13 @@ mod tests {
             ("  perf 13 [001] K      8.5: x", "perf", None, 13),
             ("  perf 13 [001] UKS    8.5: x", "perf", None, 13),
         ] {
-            let (head, rest) = head(text).unwrap_or_else(|| panic!("{text}"));
+            let (head, rest) = parse_head(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!((head.comm, head.pid, head.tid), (comm, pid, tid));
             assert_eq!((head.cpu, head.time_ns, rest), (1, 8_500_000_000, "x"));
         }
-        let (flags, _) = head("  my-prog-77  [001] d.h2.  8.5: x").unwrap();
+        let (flags, _) = parse_head("  my-prog-77  [001] d.h2.  8.5: x").unwrap();
         assert!(flags.context.is_some_and(|c| c.hardirq && !c.softirq));
-        let (misc, _) = head("  perf 13 [001] KSH    8.5: x").unwrap();
+        let (misc, _) = parse_head("  perf 13 [001] KSH    8.5: x").unwrap();
         assert!(misc.context.is_none());
     }
 

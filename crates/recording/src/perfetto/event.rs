@@ -44,7 +44,7 @@ impl Described {
         let mut named = Vec::new();
         for (number, value) in fields(message) {
             match number {
-                1 => tracepoint = Tracepoint::named(value.text()),
+                1 => tracepoint = Tracepoint::from_name(value.text()),
                 2 if named.len() < WANTED.len() => named.extend(described_field(value.bytes())),
                 _ => {}
             }
@@ -222,7 +222,7 @@ fn read_generic(data: &[u8]) -> Content<'_> {
         Content { tracepoint: Tracepoint::Other, values: [Value::Number(0); WANTED.len()] };
     for (number, value) in fields(data) {
         match number {
-            1 => content.tracepoint = Tracepoint::named(value.text()),
+            1 => content.tracepoint = Tracepoint::from_name(value.text()),
             2 => {
                 let (mut name, mut inner) = ("", Value::Number(0));
                 for (number, value) in fields(value.bytes()) {

@@ -97,6 +97,7 @@ fn number(name: &str, file: &mut impl BufRead, at: &mut u64) -> Result<Option<u6
     Err(malformed(name, *at, "a number of more than 64 bits"))
 }
 
+/// Unpacks compressed packets, up to [`PACKET_MAX_BYTES`].
 fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     let mut unpacked = Vec::new();
     let read = ZlibDecoder::new(packed).take(PACKET_MAX_BYTES + 1).read_to_end(&mut unpacked);

@@ -64,7 +64,7 @@ impl Formats {
         let Some((id, name)) = id_and_name(text) else {
             return Err("a description without name or ID".to_owned());
         };
-        let tracepoint = Tracepoint::of(system, name);
+        let tracepoint = Tracepoint::from_system(system, name);
         if wanted(id, tracepoint) {
             let ix = usize::from(id);
             self.by_id.resize(self.by_id.len().max(ix + 1), None);

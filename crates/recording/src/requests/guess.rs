@@ -150,7 +150,7 @@ impl Guess {
     /// Finds the answering threads of the group (`inside`); `None` if there are too few answers.
     pub fn of(recording: &Recording, inside: &[bool]) -> Option<Guess> {
         let clients = clients(recording, inside);
-        let mut servers = relay::forked(recording, inside, &clients);
+        let mut servers = relay::forking_servers(recording, inside, &clients);
         let threads = (0..recording.threads.len()).filter(|ix| inside[*ix]);
         for ix in threads.filter(|ix| !servers.contains_key(ix)).collect::<Vec<_>>() {
             let woken = |waker: usize| WokenBy::by(inside[waker]);
@@ -191,7 +191,7 @@ impl Guess {
         if answers < ANSWERS_MIN || most > PARTS_MAX {
             return None;
         }
-        relay::behind(recording, inside, &mut servers);
+        relay::add_tiers_behind(recording, inside, &mut servers);
         for server in servers.values_mut() {
             if server.role != Role::Answers || server.asks {
                 continue;
@@ -204,7 +204,7 @@ impl Guess {
         }
         let mut guess = Guess { servers, parts: most, sure: Vec::new(), distances_ns: Vec::new() };
         guess.mark_single(recording);
-        unseen::add(recording, &clients, &mut guess.servers);
+        unseen::add_unseen_answers(recording, &clients, &mut guess.servers);
         Some(guess)
     }
 
@@ -258,7 +258,7 @@ impl Guess {
     }
 
     /// The requests of a burst, in order; none if it answered nobody.
-    pub fn served(&self, server: &Server, burst: &Burst) -> Vec<ServedRequest> {
+    pub fn served_requests(&self, server: &Server, burst: &Burst) -> Vec<ServedRequest> {
         if burst.cut {
             return Vec::new();
         }
@@ -562,7 +562,8 @@ mod tests {
             distances_ns: Vec::new(),
         };
         let server = Server::new(Role::Answers, Vec::new());
-        let served = guess.served(&server, &burst(600, &[(100, 1100), (250, 1250), (590, 1590)]));
+        let served =
+            guess.served_requests(&server, &burst(600, &[(100, 1100), (250, 1250), (590, 1590)]));
         let times: Vec<(u64, u64)> =
             served.iter().map(|served| (served.arrived_ns, served.answered_ns)).collect();
         assert_eq!(times, [(1000, 1100), (1050, 1250), (1125, 1590)]);
@@ -578,8 +579,8 @@ mod tests {
         };
         let server =
             Server { request_cost_ns: Some(100), ..Server::new(Role::Answers, Vec::new()) };
-        assert_eq!(guess.served(&server, &burst(310, &[(50, 1050)])).len(), 3);
-        assert_eq!(guess.served(&server, &burst(20, &[])).len(), 0);
-        assert_eq!(guess.served(&server, &burst(20, &[(10, 1010)])).len(), 1);
+        assert_eq!(guess.served_requests(&server, &burst(310, &[(50, 1050)])).len(), 3);
+        assert_eq!(guess.served_requests(&server, &burst(20, &[])).len(), 0);
+        assert_eq!(guess.served_requests(&server, &burst(20, &[(10, 1010)])).len(), 1);
     }
 }

@@ -23,7 +23,7 @@ impl ClientConnections {
 
     /// The connection of a request, and since when it was idle, ns. `new` is the number that a new
     /// connection gets.
-    pub fn take(&mut self, (arrived_ns, answered_ns): (u64, u64), new: u32) -> (u32, u64) {
+    pub fn assign(&mut self, (arrived_ns, answered_ns): (u64, u64), new: u32) -> (u32, u64) {
         let all_taken = |lines: &ClientConnections| lines.sure && lines.made >= lines.known;
         while let Some(&(free_ns, number)) = self.busy.first()
             && (free_ns <= arrived_ns || self.free.is_empty() && all_taken(self))
@@ -54,7 +54,7 @@ mod tests {
     fn numbers(mut lines: ClientConnections) -> Vec<u32> {
         let mut made = 0;
         let mut number = |at_ns| {
-            let (number, _) = lines.take((at_ns, at_ns + 5), made);
+            let (number, _) = lines.assign((at_ns, at_ns + 5), made);
             made = made.max(number + 1);
             number
         };

@@ -22,7 +22,7 @@ const OTHERS_ONE_IN: usize = 4;
 const TIERS_MAX: u32 = 8;
 
 /// Parents that fork for each connection, and their children.
-pub(super) fn forked(
+pub(super) fn forking_servers(
     recording: &Recording,
     inside: &[bool],
     clients: &[bool],
@@ -38,7 +38,7 @@ pub(super) fn forked(
     }
     let mut servers = BTreeMap::new();
     for (parent, children) in families {
-        let life = |ix: &usize| (*ix, life(recording, *ix, clients));
+        let life = |ix: &usize| (*ix, whole_life(recording, *ix, clients));
         let mut lives: Vec<(usize, Burst)> = children.iter().map(life).collect();
         let some = lives.iter().filter(|(_, life)| !life.marks.is_empty()).count();
         let once = lives.iter().filter(|(_, life)| life.marks.len() == 1).count();
@@ -62,7 +62,7 @@ pub(super) fn forked(
 }
 
 /// The life of a forked process as one burst.
-fn life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
+fn whole_life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
     let thread = &recording.threads[ix];
     let parent = match thread.birth {
         Birth::Forked { parent, .. } => Some(parent as usize),
@@ -106,7 +106,7 @@ fn add_unseen(recording: &Recording, lives: &mut [(usize, Burst)]) {
 }
 
 /// Finds fronts among the answering threads, and adds the threads behind them.
-pub(super) fn behind(
+pub(super) fn add_tiers_behind(
     recording: &Recording,
     inside: &[bool],
     servers: &mut BTreeMap<usize, Server>,

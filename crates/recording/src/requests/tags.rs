@@ -116,6 +116,7 @@ impl<'a> Tagger<'a> {
         Tagger { recording, traffic, ends, lines, deals, answered, waits }
     }
 
+    /// Tags the transfers of the group among each other.
     fn tag(mut self, tags: &mut Tags) {
         let mut order: Vec<(u64, u32)> = Vec::new();
         for (at, io) in self.recording.ios.iter().enumerate() {

@@ -61,7 +61,11 @@ struct Awake {
 
 /// Adds unseen answers to the bursts of threads that serve several clients. `clients` tells which
 /// threads are clients.
-pub(super) fn add(recording: &Recording, clients: &[bool], servers: &mut BTreeMap<usize, Server>) {
+pub(super) fn add_unseen_answers(
+    recording: &Recording,
+    clients: &[bool],
+    servers: &mut BTreeMap<usize, Server>,
+) {
     let mut woken: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
     for edge in recording.edges.iter().filter(|edge| clients[edge.wakee() as usize]) {
         let times = woken.entry(edge.waker as usize).or_default();
@@ -87,11 +91,12 @@ pub(super) fn add(recording: &Recording, clients: &[bool], servers: &mut BTreeMa
         if told.is_some_and(|told| !answers_when(&server.bursts)[told as usize]) {
             continue;
         }
-        left = place_answers(&mut server.bursts, told, &queued(recording, *ix), &clients, left);
+        left =
+            place_answers(&mut server.bursts, told, &queued_times(recording, *ix), &clients, left);
     }
 }
 
-fn queued(recording: &Recording, thread: usize) -> Vec<(u64, u64)> {
+fn queued_times(recording: &Recording, thread: usize) -> Vec<(u64, u64)> {
     recording.threads[thread].queued.iter().map(|one| (one.from_ns, one.to_ns)).collect()
 }
 

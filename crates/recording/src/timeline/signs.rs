@@ -76,7 +76,7 @@ impl Watched {
     }
 
     /// The thread by which events seem to be filtered, and at least two others that switch with it.
-    fn only(&self) -> Option<(i32, &[i32])> {
+    fn filtered_thread(&self) -> Option<(i32, &[i32])> {
         let &[(tid, slept)] = &self.always[..] else { return None };
         let told = self.count >= SWITCHES_LEAST && slept * 5 >= self.count * 2;
         (tid > 0 && told && self.others.len() >= 2).then_some((tid, &self.others))
@@ -167,7 +167,7 @@ impl Timeline {
         let never = woken.filter(|ns| end_ns.saturating_sub(*ns) > NEVER_RAN_NS);
         self.signs.never_ran = never.count() as u64;
         let only = self.cpus.iter().find_map(|cpu| {
-            let (tid, others) = cpu.watched.only()?;
+            let (tid, others) = cpu.watched.filtered_thread()?;
             // A thread that is seen to be woken has events of its own.
             let unseen = |other: &i32| {
                 let thread = self.live.get(other).map(|live| &self.threads[live.thread as usize]);

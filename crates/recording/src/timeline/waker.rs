@@ -79,7 +79,7 @@ impl Cpu {
         self.last_ns = Some(event.time_ns);
         self.has_lost = false;
         match event.kind {
-            Kind::IrqEnter(irq) => self.push(Inside::Hard(irq)),
+            Kind::IrqEnter(irq) => self.enter_interrupt(Inside::Hard(irq)),
             Kind::IrqExit(irq) => {
                 if let Some(at) = self.inside.iter().rposition(|x| *x == Inside::Hard(irq)) {
                     self.inside.truncate(at);
@@ -91,7 +91,7 @@ impl Cpu {
                     .irq_ended_ns
                     .is_some_and(|ns| event.time_ns.saturating_sub(ns) < AFTER_IRQ_NS);
                 let of_thread = NET.contains(&vector) && !after_irq;
-                self.push(Inside::Soft { vector, of_thread });
+                self.enter_interrupt(Inside::Soft { vector, of_thread });
             }
             Kind::SoftirqExit => {
                 let soft = |x: &Inside| matches!(x, Inside::Soft { .. });
@@ -108,7 +108,7 @@ impl Cpu {
         }
     }
 
-    fn push(&mut self, inside: Inside) {
+    fn enter_interrupt(&mut self, inside: Inside) {
         if self.inside.len() < NESTING_MAX {
             self.inside.push(inside);
         }

@@ -57,15 +57,15 @@ impl Head {
         };
         match version.as_str() {
             "6" => {
-                head.version_6(&mut walk)?;
-                head.instances_6(file)?;
+                head.read_version_6(&mut walk)?;
+                head.read_instances_6(file)?;
             }
             "7" => {
                 let (compression, first) = (walk.string()?, {
                     walk.string()?; // its version
                     walk.u64()?
                 });
-                head.version_7(file, &compression, first)?;
+                head.read_version_7(file, &compression, first)?;
             }
             other => {
                 let what = format!(
@@ -87,8 +87,8 @@ impl Head {
     }
 
     /// Version 6: all parts, one after the other.
-    fn version_6(&mut self, walk: &mut Walk<impl std::io::BufRead>) -> Result<(), WalkError> {
-        self.page_header(&walk.headers()?)?;
+    fn read_version_6(&mut self, walk: &mut Walk<impl std::io::BufRead>) -> Result<(), WalkError> {
+        self.set_data_offset(&walk.headers()?)?;
         walk.own_formats()?;
         walk.each_format(|system, text| add(&mut self.formats, system, text))?;
         for _ in ["symbols", "formats of printk"] {
@@ -109,7 +109,7 @@ impl Head {
                     break;
                 }
                 let len = walk.u32()?;
-                let data = options::data(walk, len)?;
+                let data = options::read_data(walk, len)?;
                 self.options.add(id, &data, self.endian);
             }
             tag = walk.take(10)?;
@@ -123,7 +123,7 @@ impl Head {
     }
 
     /// If the buffers of the top instance are empty, takes those of the first one with events.
-    fn instances_6<F: Read + Seek>(&mut self, file: &mut F) -> Result<(), WalkError> {
+    fn read_instances_6<F: Read + Seek>(&mut self, file: &mut F) -> Result<(), WalkError> {
         for offset in std::mem::take(&mut self.options.instances) {
             if self.buffers.iter().any(|buffer| buffer.len > 0) {
                 return Ok(());
@@ -139,7 +139,7 @@ impl Head {
     }
 
     /// Reads the offset from `\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;`.
-    pub(super) fn page_header(&mut self, text: &str) -> Result<(), WalkError> {
+    pub(super) fn set_data_offset(&mut self, text: &str) -> Result<(), WalkError> {
         let data = text.lines().find(|line| line.contains(" data;"));
         let offset = data.and_then(|line| {
             let (_, offset) = line.split_once("offset:")?;

@@ -21,7 +21,7 @@ const BUFFER_TEXT: u16 = 22;
 
 impl Head {
     /// `first`: offset of the first section of options.
-    pub(super) fn version_7<F: Read + Seek>(
+    pub(super) fn read_version_7<F: Read + Seek>(
         &mut self,
         file: &mut F,
         compression: &str,
@@ -42,7 +42,7 @@ impl Head {
             next = loop {
                 let id = walk.u16()?;
                 let len = walk.u32()?;
-                let data = options::data(&mut walk, len)?;
+                let data = options::read_data(&mut walk, len)?;
                 let mut inner = Walk::new(&data[..], self.endian);
                 match id {
                     DONE => break inner.u64()?,
@@ -54,7 +54,7 @@ impl Head {
                     HEADER_INFO => {
                         let section = self.read_section(file, inner.u64()?, algorithm)?;
                         let page = Walk::new(&section[..], self.endian).headers()?;
-                        self.page_header(&page)?;
+                        self.set_data_offset(&page)?;
                     }
                     EVENT_FORMATS => {
                         let section = self.read_section(file, inner.u64()?, algorithm)?;

@@ -44,7 +44,7 @@ impl Options {
         let text = String::from_utf8_lossy(data);
         let text = text.trim_end_matches('\0');
         match id {
-            CPU_STAT => self.lost = self.lost.saturating_add(lost(text)),
+            CPU_STAT => self.lost = self.lost.saturating_add(parse_lost(text)),
             BUFFER if self.instances.len() < INSTANCES_MAX => self.instances.extend(bytes.u64(0)),
             // All clocks, with the one in use in brackets.
             TRACE_CLOCK if self.clock.is_empty() => {
@@ -89,7 +89,7 @@ impl Options {
 }
 
 /// Reads the data of an option.
-pub(super) fn data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, WalkError> {
+pub(super) fn read_data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, WalkError> {
     if len > OPTION_MAX_BYTES {
         return Err(WalkError::Wrong(format!(
             "an option of {len} bytes; at most {OPTION_MAX_BYTES} are read"
@@ -99,7 +99,7 @@ pub(super) fn data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, W
 }
 
 /// Sums the kernel's counts of lost events, lines like `overrun: 12`.
-fn lost(stat: &str) -> u64 {
+fn parse_lost(stat: &str) -> u64 {
     const KEYS: [&str; 3] = ["overrun", "commit overrun", "dropped events"];
     let counts = stat.lines().filter_map(|line| line.split_once(':'));
     counts
@@ -110,14 +110,14 @@ fn lost(stat: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, TRACE_CLOCK, TSC2NSEC, UNAME, lost};
+    use super::{Options, TRACE_CLOCK, TSC2NSEC, UNAME, parse_lost};
     use linux_perf_event_reader::Endianness::LittleEndian;
 
     #[test]
     fn reads_what_the_kernel_counted() {
         let stat = "CPU: 0\nentries: 34\noverrun: 3\ncommit overrun: 1\nbytes: 1652\n\
                     dropped events: 2\nread events: 9\n";
-        assert_eq!(lost(stat), 6);
+        assert_eq!(parse_lost(stat), 6);
     }
 
     #[test]

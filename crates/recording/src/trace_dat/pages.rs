@@ -103,7 +103,7 @@ impl CpuBuffer {
     /// Reads the next event; false if it only tells the time, or fills the page.
     fn read_event(&mut self) -> Result<bool, WalkError> {
         let bytes = Bytes::new(&self.piece[..self.page_end], self.endian);
-        let word = |at: usize| bytes.u32(at).ok_or_else(|| self.wrong("an event that is cut"));
+        let word = |at: usize| bytes.u32(at).ok_or_else(|| self.malformed("an event that is cut"));
         let head = word(self.next)?;
         let (kind, delta) = match self.endian {
             Endianness::LittleEndian => (head & 0x1f, head >> 5),
@@ -132,7 +132,7 @@ impl CpuBuffer {
             }
         };
         if record.is_some_and(|record| record.at + record.len > self.page_end) {
-            return Err(self.wrong("an event that goes beyond its page"));
+            return Err(self.malformed("an event that goes beyond its page"));
         }
         // Events begin at whole words.
         (self.time, self.next) = (time, next.next_multiple_of(4));
@@ -156,11 +156,11 @@ impl CpuBuffer {
         let high_first = self.endian == Endianness::BigEndian && self.data_at == 16;
         let size = page.u32(if high_first { 12 } else { 8 });
         let (Some(time), Some(size)) = (time, size) else {
-            return Err(self.wrong("a page that is cut"));
+            return Err(self.malformed("a page that is cut"));
         };
         let used = (size & COMMIT_MASK) as usize;
         if used > self.page_bytes - self.data_at {
-            return Err(self.wrong("a page that holds more than its size"));
+            return Err(self.malformed("a page that holds more than its size"));
         }
         if size & MISSED != 0 {
             let behind = self.data_at + used;
@@ -182,7 +182,9 @@ impl CpuBuffer {
         let Some(algorithm) = self.packed else {
             let page_bytes = self.page_bytes as u64;
             if page_bytes > self.piece_max_bytes {
-                return Err(self.wrong(&format!("pages of {page_bytes} bytes for so many CPUs")));
+                return Err(
+                    self.malformed(&format!("pages of {page_bytes} bytes for so many CPUs"))
+                );
             }
             let pages = PIECE_BYTES.min(self.piece_max_bytes) / page_bytes * page_bytes;
             let pages = pages.max(page_bytes);
@@ -204,7 +206,7 @@ impl CpuBuffer {
         self.chunks = Some(left);
         let (packed, unpacked) = (self.read_u32(file)?, self.read_u32(file)?);
         if u64::from(packed.max(unpacked)) > self.piece_max_bytes {
-            return Err(self.wrong(&format!("a chunk of {unpacked} bytes")));
+            return Err(self.malformed(&format!("a chunk of {unpacked} bytes")));
         }
         let data = self.read_bytes(file, u64::from(packed))?;
         self.piece = unpack(algorithm, &data, unpacked)?;
@@ -219,7 +221,7 @@ impl CpuBuffer {
     /// Reads the next bytes of the buffer.
     fn read_bytes<F: Read + Seek>(&mut self, file: &mut F, len: u64) -> Result<Vec<u8>, WalkError> {
         if len > self.end - self.at {
-            return Err(self.wrong("less data than its length tells"));
+            return Err(self.malformed("less data than its length tells"));
         }
         file.seek(SeekFrom::Start(self.at)).map_err(WalkError::Io)?;
         let mut data = Vec::new();
@@ -235,7 +237,7 @@ impl CpuBuffer {
         Ok(data)
     }
 
-    fn wrong(&self, what: &str) -> WalkError {
+    fn malformed(&self, what: &str) -> WalkError {
         WalkError::Wrong(format!("{what}, before byte {}", self.at))
     }
 }

@@ -57,7 +57,8 @@ impl<'a> Pieces<'a> {
     pub fn requests(mut self) -> Vec<UnassignedRequest> {
         let mut answers: Vec<(u64, usize)> = Vec::new();
         for (at, piece) in self.known.iter().enumerate() {
-            if let Some(answered_ns) = piece.answered_ns.filter(|_| self.server(at).role.answers())
+            if let Some(answered_ns) =
+                piece.answered_ns.filter(|_| self.server_of(at).role.answers())
             {
                 answers.push((answered_ns, at));
                 self.taken[at] = true;
@@ -87,7 +88,7 @@ impl<'a> Pieces<'a> {
         all.into_iter().zip(answers).filter_map(loose).collect()
     }
 
-    fn server(&self, at: usize) -> &Server {
+    fn server_of(&self, at: usize) -> &Server {
         &self.guess.servers[&self.sections[at].thread]
     }
 
@@ -107,7 +108,7 @@ impl<'a> Pieces<'a> {
 
     /// The section that led to this one.
     fn part_before(&self, at: usize) -> Option<usize> {
-        let (server, piece) = (self.server(at), &self.known[at]);
+        let (server, piece) = (self.server_of(at), &self.known[at]);
         let by = piece.by?;
         let follows = match (server.role, self.guess.servers.get(&by)?.role) {
             (Role::Forked { .. }, Role::Forks) => true,
@@ -131,7 +132,7 @@ impl<'a> Pieces<'a> {
     /// A thread behind a front that was busy when the front asked was not woken by it. It then
     /// serves the oldest unanswered request that came since its burst began.
     fn take_oldest(&mut self, part: usize, answer: usize) -> Option<usize> {
-        let Role::Behind { .. } = self.server(part).role else { return None };
+        let Role::Behind { .. } = self.server_of(part).role else { return None };
         let thread = self.sections[answer].thread;
         let range = self.sections_of.get(&thread)?.clone();
         let (from_ns, to_ns) = (self.known[part].burst_ns, self.sections[part].end_ns);
