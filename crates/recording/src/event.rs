@@ -74,6 +74,13 @@ pub(crate) enum PrevState {
     Dead,
 }
 
+impl PrevState {
+    /// Whether the thread waits for something.
+    pub fn is_sleep(self) -> bool {
+        !matches!(self, PrevState::Runnable | PrevState::Dead)
+    }
+}
+
 /// Flag of a receiving call that leaves the data in the socket.
 pub(crate) const MSG_PEEK: i64 = 2;
 

@@ -65,9 +65,6 @@ pub(crate) struct Timeline {
     pub has_syscalls: bool,
     pub has_runtime: bool,
     pub has_context: bool,
-    /// Whether any wakeup was recorded.
-    pub has_wakeups: bool,
-    wakeups: u64,
     /// Switches of threads that go to sleep.
     sleeps: u64,
     /// Parent process of each process, where perf tells.
@@ -80,8 +77,6 @@ pub(crate) struct Timeline {
     cost: EventCost,
     /// Most cost of recording that a thread may owe, ns.
     owed_most_ns: u64,
-    backwards_ns: u64,
-    switches: u64,
     /// Bytes that the reader holds to put events in order.
     reader_bytes: u64,
     /// Bytes of the file that are in memory.
@@ -364,10 +359,8 @@ impl Timeline {
     ) {
         let cpu = event.cpu as usize;
         let now_ns = event.time_ns;
-        self.switches += 1;
         self.other_ids += u64::from(event.tid >= 0 && event.tid != prev.tid);
-        let sleeps = prev.tid > 0 && !matches!(left, PrevState::Runnable | PrevState::Dead);
-        self.sleeps += u64::from(sleeps);
+        self.sleeps += u64::from(prev.tid > 0 && left.is_sleep());
         self.add_switch_sign(cpu, prev.tid, left, next.tid);
         self.set_current(cpu, prev.tid, now_ns);
         self.set_name_and_prio(prev, now_ns);
@@ -387,8 +380,7 @@ impl Timeline {
     }
 
     fn apply_wakeup(&mut self, event: &Event<'_>, wakee: &ThreadRef<'_>) {
-        self.has_wakeups = true;
-        self.wakeups += 1;
+        self.signs.wakeups += 1;
         if wakee.tid <= 0 {
             return;
         }
@@ -480,13 +472,13 @@ impl Timeline {
         let late_ns = self.last_ns.saturating_sub(time_ns);
         if late_ns > 0 {
             self.defects.backwards_events += 1;
-            self.backwards_ns = self.backwards_ns.max(late_ns);
-            self.defects.backwards_most_ns = self.backwards_ns;
+            let most_ns = self.defects.backwards_most_ns.max(late_ns);
+            self.defects.backwards_most_ns = most_ns;
             if self.defects.backwards_events > BACKWARDS_FREE.max(self.events / BACKWARDS_ONE_IN) {
                 return Err(Stop::Misordered {
                     backwards: self.defects.backwards_events,
                     events: self.events,
-                    by_at_most_ns: self.backwards_ns,
+                    by_at_most_ns: most_ns,
                 });
             }
         }

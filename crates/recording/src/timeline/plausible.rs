@@ -32,7 +32,7 @@ impl Timeline {
 
     /// Switches that name another thread than the one in whose context they happened.
     fn other_ids(&self) -> Option<String> {
-        let (other, all) = (self.other_ids, self.switches);
+        let (other, all) = (self.other_ids, self.signs.switches);
         (other > FEW && other > all / 2).then(|| {
             format!(
                 "in {other} of {all} thread switches perf and the event name different threads: it \
@@ -45,23 +45,23 @@ impl Timeline {
 
     /// Threads are woken that never sleep: why they left their CPUs is not told.
     fn no_sleep(&self) -> Option<String> {
-        let (sleeps, wakeups) = (self.sleeps, self.wakeups);
-        (sleeps == 0 && wakeups > FEW && self.switches > FEW).then(|| {
+        let (sleeps, wakeups) = (self.sleeps, self.signs.wakeups);
+        (sleeps == 0 && wakeups > FEW && self.signs.switches > FEW).then(|| {
             format!(
                 "threads are woken {wakeups} times, but none of {} switches puts one to sleep: it \
                  lacks the reasons of switches (as traces of systing do); {RECORD_WITH}",
-                self.switches
+                self.signs.switches
             )
         })
     }
 
     fn missing_records(&self) -> Option<String> {
         let missing = self.defects.mismatched_switches;
-        if missing > FEW && missing > self.switches / SWITCHES_PER_MISSING {
+        if missing > FEW && missing > self.signs.switches / SWITCHES_PER_MISSING {
             return Some(format!(
                 "{missing} thread switches are missing beside {} recorded ones: it holds one \
                  process only, or a sample; {RECORD_WITH}",
-                self.switches
+                self.signs.switches
             ));
         }
         let unreadable = self.defects.unreadable_records;

@@ -27,7 +27,7 @@ pub(crate) struct Signs {
     pub unseen_runs: u64,
     /// Threads that were woken and not seen to run until the end.
     pub never_ran: u64,
-    /// Wakeups of threads that sleep.
+    /// Recorded wakeups, without the first one of each new thread.
     pub wakeups: u64,
     /// Switches between threads.
     pub switches: u64,
@@ -64,8 +64,7 @@ impl Watched {
         }
         self.always.retain(|(tid, _)| *tid == prev || *tid == next);
         for (tid, slept) in &mut self.always {
-            let sleeps = !matches!(left, PrevState::Runnable | PrevState::Dead);
-            *slept += u64::from(*tid == prev && sleeps);
+            *slept += u64::from(*tid == prev && left.is_sleep());
         }
         for tid in [prev, next] {
             let is_always = self.always.iter().any(|(always, _)| *always == tid);
@@ -178,6 +177,5 @@ impl Timeline {
             others.iter().all(unseen).then(|| self.live.get(&tid).map(|live| live.thread))?
         });
         self.signs.only = only;
-        self.signs.wakeups = self.wakeups;
     }
 }

@@ -127,7 +127,7 @@ impl Timeline {
             if doubtful.is_empty() {
                 continue;
             }
-            if self.has_wakeups {
+            if self.signs.wakeups > 0 {
                 // A thread that was not seen before slept since the recording began.
                 let after_first =
                     |wait: &&u32| thread.waits[**wait as usize].start_ns > self.first_ns;
