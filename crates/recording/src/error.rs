@@ -1,6 +1,7 @@
 //! Faults that make a recording unreadable as a whole. Lesser faults are repaired and counted: see
 //! [`Defects`](crate::Defects).
 
+use crate::tracepoint::RECORD_WITH;
 use std::io;
 
 /// A recording that cannot be read, with the place and what would be accepted.
@@ -93,4 +94,32 @@ pub enum Error {
         /// The fault in it.
         what: String,
     },
+}
+
+impl Error {
+    pub(crate) fn io(name: &str, source: io::Error) -> Error {
+        Error::Io { name: name.to_owned(), source }
+    }
+
+    pub(crate) fn not_a_recording(name: &str, what: impl Into<String>) -> Error {
+        Error::NotARecording { name: name.to_owned(), what: what.into() }
+    }
+
+    /// `place`: a byte offset, record, section or line.
+    pub(crate) fn malformed(
+        name: &str,
+        place: impl Into<String>,
+        what: impl Into<String>,
+    ) -> Error {
+        Error::Malformed { name: name.to_owned(), place: place.into(), what: what.into() }
+    }
+
+    pub(crate) fn unsupported(name: &str, what: impl Into<String>) -> Error {
+        Error::Unsupported { name: name.to_owned(), what: what.into() }
+    }
+
+    /// For a recording without thread switches.
+    pub(crate) fn no_switches(name: &str) -> Error {
+        Error::unsupported(name, format!("it holds no sched_switch events; {RECORD_WITH}"))
+    }
 }

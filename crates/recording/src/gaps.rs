@@ -5,7 +5,7 @@
 use crate::build::Selection;
 use crate::recording::Recording;
 use crate::requests::Service;
-use crate::summary::Waits;
+use crate::summary::{Waits, sum};
 use crate::thread::Thread;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -131,10 +131,6 @@ fn percent(part: u64, all: u64) -> u64 {
 
 fn seconds(ns: u64) -> String {
     format!("{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10)
-}
-
-fn sum(values: impl Iterator<Item = u64>) -> u64 {
-    values.fold(0, u64::saturating_add)
 }
 
 /// Collects gaps.

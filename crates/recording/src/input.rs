@@ -76,12 +76,12 @@ impl<F: Read + Seek> Source<F> {
 
     pub fn form(&mut self, name: &str) -> Result<Form, Error> {
         let start = self.open().and_then(|mut file| start_of(&mut file));
-        Form::of(name, &start.map_err(|e| io_error(name, e))?)
+        Form::of(name, &start.map_err(|e| Error::io(name, e))?)
     }
 
     /// The whole file, unpacked.
     pub fn read_into_memory(&mut self, name: &str) -> Result<Vec<u8>, Error> {
-        let file = self.open().map_err(|e| io_error(name, e))?;
+        let file = self.open().map_err(|e| Error::io(name, e))?;
         read_into_memory(name, file)
     }
 }
@@ -97,16 +97,16 @@ pub(crate) fn from_pipe<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn B
 pub(crate) fn read_into_memory(name: &str, file: impl Read) -> Result<Vec<u8>, Error> {
     let mut held = Vec::new();
     let read = file.take(HELD_MAX_BYTES + 1).read_to_end(&mut held);
-    if read.map_err(|e| io_error(name, e))? as u64 <= HELD_MAX_BYTES {
+    if read.map_err(|e| Error::io(name, e))? as u64 <= HELD_MAX_BYTES {
         return Ok(held);
     }
-    Err(Error::Unsupported {
-        name: name.to_owned(),
-        what: format!(
+    Err(Error::unsupported(
+        name,
+        format!(
             "more than {} MiB of this form must lie in a file that is not compressed",
             HELD_MAX_BYTES >> 20
         ),
-    })
+    ))
 }
 
 impl Packing {
@@ -166,13 +166,13 @@ impl Form {
             return Ok(Form::Wprof);
         }
         if let Some(what) = unread_kind(start) {
-            return Err(not_a_recording(name, what));
+            return Err(Error::not_a_recording(name, what));
         }
         if is_perfetto(start) {
             return Ok(Form::Perfetto);
         }
         if start.contains(&0) {
-            return Err(not_a_recording(name, "it is of no form that is known"));
+            return Err(Error::not_a_recording(name, "it is of no form that is known"));
         }
         Ok(Form::Text)
     }
@@ -253,12 +253,4 @@ fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     file.take(START_BYTES).read_to_end(&mut start)?;
     Ok(start)
-}
-
-pub(crate) fn not_a_recording(name: &str, what: &str) -> Error {
-    Error::NotARecording { name: name.to_owned(), what: what.to_owned() }
-}
-
-pub(crate) fn io_error(name: &str, source: io::Error) -> Error {
-    Error::Io { name: name.to_owned(), source }
 }

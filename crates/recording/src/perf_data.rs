@@ -33,10 +33,7 @@ pub(crate) fn read<F: Read + Seek>(
 ) -> Result<(), Error> {
     let mut start = Vec::new();
     rewind(name, &mut file)?;
-    (&mut file)
-        .take(16)
-        .read_to_end(&mut start)
-        .map_err(|source| Error::Io { name: name.to_owned(), source })?;
+    (&mut file).take(16).read_to_end(&mut start).map_err(|source| Error::io(name, source))?;
     rewind(name, &mut file)?;
     if !spliced::is_pipe(&start) {
         return read_file(name, file, sink);
@@ -97,12 +94,12 @@ fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Resul
 }
 
 fn rewind(name: &str, file: &mut impl Seek) -> Result<(), Error> {
-    file.seek(SeekFrom::Start(0)).map_err(|source| Error::Io { name: name.to_owned(), source })?;
+    file.seek(SeekFrom::Start(0)).map_err(|source| Error::io(name, source))?;
     Ok(())
 }
 
 fn malformed(name: &str, place: &str, error: &linux_perf_data::Error) -> Error {
-    Error::Malformed { name: name.to_owned(), place: place.to_owned(), what: error.to_string() }
+    Error::malformed(name, place, error.to_string())
 }
 
 fn machine(perf_file: &PerfFile) -> Machine {
@@ -128,10 +125,7 @@ fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
     let recorded: Vec<u64> =
         perf_file.event_attributes().iter().filter(is_recorded).filter_map(tracepoint_id).collect();
     let Some(section) = perf_file.feature_section_data(Feature::TRACING_DATA) else {
-        return Err(Error::Unsupported {
-            name: name.to_owned(),
-            what: format!("it holds no tracepoints; {RECORD_WITH}"),
-        });
+        return Err(Error::unsupported(name, format!("it holds no tracepoints; {RECORD_WITH}")));
     };
     let mut formats = Formats::new();
     let mut walk = Walk::new(section, perf_file.endian());
@@ -144,22 +138,15 @@ fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
         })
     };
     read().map_err(|error| match error {
-        WalkError::Io(source) => Error::Io { name: name.to_owned(), source },
-        WalkError::Wrong(what) => Error::Malformed {
-            name: name.to_owned(),
-            place: "descriptions of the tracepoints".to_owned(),
-            what,
-        },
+        WalkError::Io(source) => Error::io(name, source),
+        WalkError::Wrong(what) => Error::malformed(name, "descriptions of the tracepoints", what),
     })?;
     formats.has_waking = formats.has(Tracepoint::Waking);
     formats.counts_lost = counts_lost(perf_file);
     if formats.has(Tracepoint::Switch) {
         return Ok(formats);
     }
-    Err(Error::Unsupported {
-        name: name.to_owned(),
-        what: format!("it holds no sched_switch events; {RECORD_WITH}"),
-    })
+    Err(Error::no_switches(name))
 }
 
 /// Whether read counters include lost events, which perf asks for all events or for none.
@@ -184,7 +171,7 @@ fn check_periods(name: &str, perf_file: &PerfFile, formats: &Formats) -> Result<
     if perf_file.event_attributes().iter().find_map(sampled).is_none() {
         return Ok(());
     }
-    Err(Error::Unsupported { name: name.to_owned(), what: SWITCHES_SAMPLED.to_owned() })
+    Err(Error::unsupported(name, SWITCHES_SAMPLED))
 }
 
 fn tracepoint_id(attribute: &AttributeDescription) -> Option<u64> {

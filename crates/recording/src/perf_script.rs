@@ -37,8 +37,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     let (mut number, mut read, mut events, mut bad) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut first_bad = None;
     loop {
-        let end = next_line(&mut file, &mut buffer)
-            .map_err(|source| Error::Io { name: name.to_owned(), source })?;
+        let end = next_line(&mut file, &mut buffer).map_err(|source| Error::io(name, source))?;
         number += 1;
         match end {
             End::Nothing => break,
@@ -61,7 +60,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
                 sink.event(&event).map_err(|e| refused(name, e))?;
                 if lines.is_sampled {
                     let what = format!("line {number}: {SWITCHES_SAMPLED}");
-                    return Err(Error::Unsupported { name: name.to_owned(), what });
+                    return Err(Error::unsupported(name, what));
                 }
             }
             Line::Note(note) => {
@@ -98,21 +97,15 @@ fn check_unreadable(name: &str, bad: u64, all: u64, first_bad: Option<First>) ->
 
 fn no_switches(name: &str, lines: &Lines, events: u64, first_bad: Option<First>) -> Error {
     match (events, first_bad) {
-        _ if lines.has_switch_records => Error::Unsupported {
-            name: name.to_owned(),
-            what: format!("{SWITCH_RECORDS}; {RECORD_WITH}"),
-        },
+        _ if lines.has_switch_records => {
+            Error::unsupported(name, format!("{SWITCH_RECORDS}; {RECORD_WITH}"))
+        }
         (_, Some(first)) => {
             let needed = if first.is_event() { format!("; {NEEDED}") } else { String::new() };
-            Error::NotARecording { name: name.to_owned(), what: format!("{first}{needed}") }
+            Error::not_a_recording(name, format!("{first}{needed}"))
         }
-        (0, None) => {
-            Error::NotARecording { name: name.to_owned(), what: "it holds no events".to_owned() }
-        }
-        _ => Error::Unsupported {
-            name: name.to_owned(),
-            what: format!("it holds no sched_switch events; {RECORD_WITH}"),
-        },
+        (0, None) => Error::not_a_recording(name, "it holds no events"),
+        _ => Error::no_switches(name),
     }
 }
 

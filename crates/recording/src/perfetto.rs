@@ -10,7 +10,7 @@
 
 use crate::error::Error;
 use crate::event::{Event, Kind, Machine, Note, Sink, ThreadRef};
-use crate::input::{Source, io_error};
+use crate::input::Source;
 use crate::tracepoint::Tracepoint;
 use crate::{Defect, refused};
 use std::collections::{BTreeSet, BinaryHeap, HashMap, binary_heap::PeekMut};
@@ -64,7 +64,7 @@ pub(crate) fn read<F: Read + Seek>(
     sink: &mut impl Sink,
 ) -> Result<(), Error> {
     let mut look = FirstPass::default();
-    let file = source.open().map_err(|e| io_error(name, e))?;
+    let file = source.open().map_err(|e| Error::io(name, e))?;
     let end = packets::each(name, file, |packet| {
         look.read_packet(packet, sink);
         Ok(())
@@ -74,12 +74,12 @@ pub(crate) fn read<F: Read + Seek>(
     }
     if !look.has_switch {
         let what = format!("it holds no thread switches; {RECORD_WITH}");
-        return Err(Error::Unsupported { name: name.to_owned(), what });
+        return Err(Error::unsupported(name, what));
     }
     sink.machine(std::mem::take(&mut look.machine));
     look.pass_on_losses(sink);
     let mut order = SecondPass::new(name, look, sink);
-    let file = source.open().map_err(|e| io_error(name, e))?;
+    let file = source.open().map_err(|e| Error::io(name, e))?;
     packets::each(name, file, |packet| order.read_packet(packet))?;
     order.emit_before(u64::MAX)
 }
@@ -292,7 +292,7 @@ impl<'a, S: Sink> SecondPass<'a, S> {
                  drain_period_ms",
                 HELD_MAX_BYTES >> 20
             );
-            return Err(Error::Unsupported { name: self.name.to_owned(), what });
+            return Err(Error::unsupported(self.name, what));
         }
         self.sink.reader_holds(self.pending_bytes);
         Ok(())

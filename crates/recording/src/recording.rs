@@ -4,7 +4,7 @@ use crate::cost::{EventCost, Probe};
 use crate::defects::Defects;
 use crate::error::Error;
 use crate::event::{Machine, Sink};
-use crate::input::{self, CTF, Form, Source, io_error, not_a_recording};
+use crate::input::{self, CTF, Form, Source};
 use crate::thread::{Edge, Io, Ready, Thread};
 use crate::timeline::{Signs, Timeline};
 use crate::{perf_data, perf_script, perfetto, trace_dat, wprof};
@@ -64,11 +64,11 @@ impl Recording {
     /// needed.
     pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
         let name = cpumax_limit::shown(path);
-        let metadata = fs::metadata(path).map_err(|e| io_error(&name, e))?;
+        let metadata = fs::metadata(path).map_err(|e| Error::io(&name, e))?;
         if metadata.is_dir() {
             return Recording::read_directory(&name, path, options);
         }
-        let file = File::open(path).map_err(|e| io_error(&name, e))?;
+        let file = File::open(path).map_err(|e| Error::io(&name, e))?;
         if metadata.is_file() {
             return Recording::read_seekable(&name, file, options);
         }
@@ -81,7 +81,7 @@ impl Recording {
         let Ok(first) = open("data") else {
             let is_ctf = path.join("metadata").is_file();
             let what = if is_ctf { CTF } else { "it is a directory" };
-            return Err(not_a_recording(name, what));
+            return Err(Error::not_a_recording(name, what));
         };
         let mut files = vec![first];
         while let Ok(next) = open(&format!("data.{}", files.len() - 1)) {
@@ -112,7 +112,7 @@ impl Recording {
         file: impl Read + Seek,
         options: Options,
     ) -> Result<Recording, Error> {
-        let mut source = Source::new(file).map_err(|e| io_error(name, e))?;
+        let mut source = Source::new(file).map_err(|e| Error::io(name, e))?;
         let form = source.form(name)?;
         if source.is_packed() && form.needs_seeking() {
             return read_held(name, form, source.read_into_memory(name)?, options);
@@ -127,8 +127,8 @@ impl Recording {
     ///
     /// As [`Recording::read`].
     pub fn read_pipe(name: &str, file: impl BufRead, options: Options) -> Result<Recording, Error> {
-        let mut file = input::from_pipe(file).map_err(|e| io_error(name, e))?;
-        let start = file.fill_buf().map_err(|e| io_error(name, e))?;
+        let mut file = input::from_pipe(file).map_err(|e| Error::io(name, e))?;
+        let start = file.fill_buf().map_err(|e| Error::io(name, e))?;
         let form = Form::of(name, &start[..start.len().min(START_SIZE)])?;
         if form != Form::Text {
             return read_held(name, form, input::read_into_memory(name, file)?, options);
@@ -193,11 +193,11 @@ impl<F: Read + Seek> Readable for OpenFile<F> {
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error> {
         match self.form {
             Form::Text => {
-                let file = self.source.open().map_err(|e| io_error(name, e))?;
+                let file = self.source.open().map_err(|e| Error::io(name, e))?;
                 perf_script::read(name, file, sink)
             }
             Form::Wprof => {
-                let file = self.source.open().map_err(|e| io_error(name, e))?;
+                let file = self.source.open().map_err(|e| Error::io(name, e))?;
                 wprof::read(name, file, sink)
             }
             Form::Perfetto => perfetto::read(name, &mut self.source, sink),
@@ -223,7 +223,7 @@ impl Readable for ThreadFiles {
 /// Reads a file that is in memory only for being read: its bytes count as held.
 fn read_held(name: &str, form: Form, held: Vec<u8>, options: Options) -> Result<Recording, Error> {
     let held_bytes = held.len() as u64;
-    let source = Source::new(Cursor::new(held)).map_err(|e| io_error(name, e))?;
+    let source = Source::new(Cursor::new(held)).map_err(|e| Error::io(name, e))?;
     read_source(name, &mut OpenFile { form, source, held_bytes }, options)
 }
 

@@ -182,6 +182,6 @@ impl Recording {
 }
 
 /// Sums saturate: damaged files may hold any number.
-fn sum(values: impl Iterator<Item = u64>) -> u64 {
+pub(crate) fn sum(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(0, u64::saturating_add)
 }

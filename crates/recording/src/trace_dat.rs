@@ -7,10 +7,9 @@
 
 use crate::error::Error;
 use crate::event::{Event, Note, Sink};
-use crate::input::io_error;
 use crate::raw::{Bytes, Formats, PID_AT, TYPE_AT, WalkError, context};
 use crate::refused;
-use crate::tracepoint::{RECORD_WITH, Tracepoint};
+use crate::tracepoint::Tracepoint;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{Read, Seek};
@@ -39,12 +38,9 @@ pub(crate) fn read<F: Read + Seek>(
     sink: &mut impl Sink,
 ) -> Result<(), Error> {
     let mut head = Head::read(&mut file).map_err(|e| to_error(name, "head", e))?;
-    head.options
-        .check_clock()
-        .map_err(|what| Error::Unsupported { name: name.to_owned(), what })?;
+    head.options.check_clock().map_err(|what| Error::unsupported(name, what))?;
     if !head.formats.has(Tracepoint::Switch) {
-        let what = format!("it holds no sched_switch events; {RECORD_WITH}");
-        return Err(Error::Unsupported { name: name.to_owned(), what });
+        return Err(Error::no_switches(name));
     }
     sink.machine(std::mem::take(&mut head.options.machine));
     if head.options.lost > 0 {
@@ -64,7 +60,8 @@ fn pass_on_in_order<F: Read + Seek>(
     let mut cpu_buffers = Vec::new();
     for buffer in &head.buffers {
         cpu_buffers.push(
-            CpuBuffer::new(buffer, head, share).map_err(|what| malformed(name, "head", what))?,
+            CpuBuffer::new(buffer, head, share)
+                .map_err(|what| Error::malformed(name, "head", what))?,
         );
     }
     let place = |buffer_of_cpu: &CpuBuffer| format!("buffer of CPU {}", buffer_of_cpu.cpu);
@@ -94,8 +91,7 @@ fn pass_on_in_order<F: Read + Seek>(
     if seen.has_switch {
         return Ok(());
     }
-    let what = format!("it holds no sched_switch events; {RECORD_WITH}");
-    Err(Error::Unsupported { name: name.to_owned(), what })
+    Err(Error::no_switches(name))
 }
 
 /// The descriptions, and which events have come so far.
@@ -143,11 +139,7 @@ impl EventsSeen<'_> {
 
 fn to_error(name: &str, place: &str, error: WalkError) -> Error {
     match error {
-        WalkError::Io(source) => io_error(name, source),
-        WalkError::Wrong(what) => malformed(name, place, what),
+        WalkError::Io(source) => Error::io(name, source),
+        WalkError::Wrong(what) => Error::malformed(name, place, what),
     }
-}
-
-fn malformed(name: &str, place: &str, what: String) -> Error {
-    Error::Malformed { name: name.to_owned(), place: place.to_owned(), what }
 }

@@ -6,7 +6,6 @@
 
 use crate::error::Error;
 use crate::event::{Context, Event, Kind, Machine, Note, PrevState, Sink, ThreadRef};
-use crate::input::io_error;
 use crate::lines::{End, next_line};
 use crate::{Defect, refused};
 use serde::Deserialize;
@@ -80,20 +79,18 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     let mut buffer = Vec::new();
     let mut next = |buffer: &mut Vec<u8>| {
         let end = next_line(&mut file, buffer);
-        end.map_err(|e| io_error(name, e))
+        end.map_err(|e| Error::io(name, e))
     };
     next(&mut buffer)?;
-    let session: Session<'_> = serde_json::from_slice(&buffer).map_err(|e| Error::Malformed {
-        name: name.to_owned(),
-        place: "line 1".to_owned(),
-        what: format!("it is not wprof's line about a session: {e}"),
+    let session: Session<'_> = serde_json::from_slice(&buffer).map_err(|e| {
+        Error::malformed(name, "line 1", format!("it is not wprof's line about a session: {e}"))
     })?;
     if session.version.split('.').next() != Some("3") {
         let what = format!(
             "it is of version {} of wprof's JSON; versions 3 are read",
             cpumax_limit::one_line(&session.version)
         );
-        return Err(Error::Unsupported { name: name.to_owned(), what });
+        return Err(Error::unsupported(name, what));
     }
     let stacks = session.stack_cnt;
     sink.machine(Machine::default());

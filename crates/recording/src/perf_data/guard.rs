@@ -100,7 +100,7 @@ impl Section {
 /// Checks the head, the sections and the chain of records. Returns the bytes that the reader will
 /// hold of them.
 pub(super) fn check<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, Error> {
-    let io = |source| Error::Io { name: name.to_owned(), source };
+    let io = |source| Error::io(name, source);
     let len = file.seek(SeekFrom::End(0)).map_err(io)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
     let mut guard = Guard { name, file, len, endian: Endianness::LittleEndian };
@@ -169,13 +169,13 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         ] {
             if first_word & bit == 0 && bit == FEATURE_TRACING_DATA && self.has_switch_records()? {
                 let what = format!("{SWITCH_RECORDS}; {RECORD_WITH}");
-                return Err(Error::Unsupported { name: self.name.to_owned(), what });
+                return Err(Error::unsupported(self.name, what));
             }
             if first_word & bit == 0 {
-                return Err(Error::Unsupported {
-                    name: self.name.to_owned(),
-                    what: format!("it holds no {what}; {RECORD_WITH}"),
-                });
+                return Err(Error::unsupported(
+                    self.name,
+                    format!("it holds no {what}; {RECORD_WITH}"),
+                ));
             }
         }
         let mut at = data.end().unwrap_or(self.len);
@@ -412,7 +412,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     fn io(&self, source: io::Error) -> Error {
-        Error::Io { name: self.name.to_owned(), source }
+        Error::io(self.name, source)
     }
 
     fn cut(&self, what: String) -> Error {
@@ -420,7 +420,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     fn malformed(&self, at: u64, what: String) -> Error {
-        Error::Malformed { name: self.name.to_owned(), place: format!("byte {at}"), what }
+        Error::malformed(self.name, format!("byte {at}"), what)
     }
 }
 

@@ -146,7 +146,7 @@ pub(super) fn from_pipe<F: Read + Seek>(
     name: &str,
     mut file: F,
 ) -> Result<(Spliced<F>, bool), Error> {
-    let io = |source| Error::Io { name: name.to_owned(), source };
+    let io = |source| Error::io(name, source);
     let mut walk = io::BufReader::with_capacity(1 << 16, &mut file);
     let mut start = [0; PIPE_HEADER_SIZE as usize];
     walk.read_exact(&mut start).map_err(io)?;
@@ -156,11 +156,7 @@ pub(super) fn from_pipe<F: Read + Seek>(
     let (mut at, mut held) = (PIPE_HEADER_SIZE, 0_u64);
     let len = walk.seek(SeekFrom::End(0)).map_err(io)?;
     walk.seek(SeekFrom::Start(at)).map_err(io)?;
-    let malformed = |at: u64, what: String| Error::Malformed {
-        name: name.to_owned(),
-        place: format!("byte {at}"),
-        what,
-    };
+    let malformed = |at: u64, what: String| Error::malformed(name, format!("byte {at}"), what);
     let mut is_cut = false;
     while at < len {
         let mut head = [0; 16];
@@ -253,7 +249,7 @@ pub(super) fn from_threads<F: Read + Seek>(
     name: &str,
     mut files: Vec<F>,
 ) -> Result<Spliced<F>, Error> {
-    let io = |source| Error::Io { name: name.to_owned(), source };
+    let io = |source| Error::io(name, source);
     let cut = |what: String| Error::Cut { name: name.to_owned(), what };
     let mut head = vec![0; HEADER_SIZE];
     let lens: Vec<u64> = files

@@ -2,7 +2,6 @@
 
 use super::wire::{Value, field, fields, varint};
 use crate::error::Error;
-use crate::input::io_error;
 use flate2::read::ZlibDecoder;
 use std::io::{BufRead, Read};
 
@@ -62,7 +61,7 @@ pub(super) fn each(
         }
         packet.clear();
         let read = (&mut file).take(len).read_to_end(&mut packet);
-        if (read.map_err(|e| io_error(name, e))? as u64) < len {
+        if (read.map_err(|e| Error::io(name, e))? as u64) < len {
             return Ok(End::Cut);
         }
         at += len;
@@ -86,7 +85,7 @@ fn number(name: &str, file: &mut impl BufRead, at: &mut u64) -> Result<Option<u6
     let mut bytes = [0; 10];
     for len in 1..=bytes.len() {
         let byte = &mut bytes[len - 1..len];
-        if file.read(byte).map_err(|e| io_error(name, e))? == 0 {
+        if file.read(byte).map_err(|e| Error::io(name, e))? == 0 {
             return Ok(None);
         }
         *at += 1;
@@ -109,5 +108,5 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 fn malformed(name: &str, at: u64, what: &str) -> Error {
-    Error::Malformed { name: name.to_owned(), place: format!("byte {at}"), what: what.to_owned() }
+    Error::malformed(name, format!("byte {at}"), what)
 }
