@@ -65,9 +65,9 @@ pub struct Selection {
     pub clients: Option<Clients>,
     /// CPUs that the chosen threads may use; `None`: as the recording shows.
     pub pin: Option<CpuSet>,
-    /// Ticks a second of the machine, 100, 250, 300 or 1000; `None`: as the recording tells.
+    /// Ticks a second of the machine, 100, 250, 300 or 1000; `None`: as recorded.
     pub hz: Option<u32>,
-    /// CPUs of the machine; `None`: as the recording tells.
+    /// CPUs of the machine; `None`: as recorded.
     pub cpus: Option<u16>,
 }
 
@@ -369,7 +369,7 @@ impl Recording {
         thread.kthread || (!called && kernel_threads::is_kernel_name(&thread.comm))
     }
 
-    /// The path of the thread's group, if the file tells.
+    /// The path of the thread's group, if it was recorded.
     pub(crate) fn group_path(&self, thread: &Thread) -> Option<&str> {
         self.groups.get(&thread.group()?).map(String::as_str)
     }
@@ -449,10 +449,10 @@ impl Recording {
         pids
     }
 
-    /// Adds the ancestors of processes that existed before the recording, as perf tells.
+    /// Adds the ancestors of processes that existed before the recording, as perf recorded them.
     fn add_known_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
         let told = |pid: i32| self.parent_pids.get(&pid).copied();
-        // perf tells the parent only of the first thread of a process.
+        // perf records the parent only of the first thread of a process.
         let mut next = thread.parent_pid.or_else(|| told(thread.pid?));
         let further = |pid: &i32, pids: &[i32]| pids.len() < ANCESTORS_MOST && !pids.contains(pid);
         while let Some(pid) = next.filter(|pid| further(pid, pids)) {

@@ -2,7 +2,7 @@
 //! time, or a sleep of a fixed length. A thread slows down with others (closed loop) or does not
 //! (open loop) by this decision.
 //!
-//! A wait that another thread ended is certain. For timers the system call tells, where it was
+//! A wait that another thread ended is certain. For timers the system call decides, where it was
 //! recorded. Programs, however, compute relative sleeps from an absolute plan, and libraries do the
 //! reverse. A thread with enough timer waits is therefore judged by regularity: if the lengths of
 //! the waits vary less than the times between wakeups, it sleeps for a length of time; in the
@@ -42,7 +42,7 @@ enum WaitGuess {
 const TIMER_SOFTIRQ: u32 = 1;
 const BLOCK_SOFTIRQ: u32 = 4;
 const HRTIMER_SOFTIRQ: u32 = 8;
-/// Fewer waits tell nothing of their regularity.
+/// Least number of waits whose regularity is judged.
 const TIMER_WAITS_MIN: usize = 8;
 /// Factor by which one variation must exceed the other.
 const CLEARLY: u64 = 2;

@@ -24,7 +24,7 @@ pub struct EventCost {
 
 /// Number of events that are examined.
 const EVENTS: u64 = 200_000;
-/// Fewer pairs of a kind tell nothing.
+/// Least number of pairs of a kind for an estimate.
 const LEAST: usize = 100;
 /// Percentage of the shortest times left out as outliers.
 const LEFT_OUT_PERCENT: usize = 2;
@@ -55,7 +55,8 @@ pub(crate) struct Probe {
     gaps_ns: [[Vec<u64>; 3]; 3],
     /// Whether all times so far are whole microseconds.
     coarse: bool,
-    /// Values in the recording: `measured` before it began, or `told` by the recorder at its end.
+    /// Values in the recording: `measured` before it began, or noted by the recorder at its end
+    /// (`told`).
     measured: Option<EventCost>,
     told: Option<EventCost>,
 }
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_taken_at_its_word() {
+    fn measured_costs_are_kept() {
         let mut probe = Probe::new();
         let mut about = crate::about::About::default();
         (about.call_cost_ns, about.event_cost_ns) = (150, u64::MAX);

@@ -14,13 +14,13 @@ pub(crate) struct Event<'a> {
     pub cpu: u32,
     /// The running thread; 0 is the idle task, -1 is unknown or a thread that has just been reaped.
     pub tid: i32,
-    /// Process of the running thread, where the file tells.
+    /// Process of the running thread, if recorded.
     pub pid: Option<i32>,
     /// Name of the running thread, where the file has it beside the event.
     pub comm: Option<&'a str>,
-    /// Control group of the running thread, where the file tells.
+    /// Control group of the running thread, if recorded.
     pub cgroup: Option<u64>,
-    /// Interrupt context, where the file tells.
+    /// Interrupt context, if recorded.
     pub context: Option<Context>,
     pub kind: Kind<'a>,
 }
@@ -121,8 +121,8 @@ pub(crate) enum Kind<'a> {
         vector: u32,
     },
     SoftirqExit,
-    /// The kernel has sent `result` bytes for the thread; negative: it failed to. Sockets are told
-    /// apart by their addresses.
+    /// The kernel has sent `result` bytes for the thread; negative: it failed to. Sockets are
+    /// distinguished by their addresses.
     SocketSent {
         socket: u64,
         result: i64,

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_load_all_of_the_recording_counts() {
+    fn without_load_the_window_is_the_whole_recording() {
         assert_eq!(window([], 1_000), (0, 1_000));
         assert_eq!(window([(3, 0, 0)], 1_000), (0, 1_000));
         assert_eq!(load([], 0).window().length_ns(), 1);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_across_an_edge_counts_in_part() {
+    fn a_burst_across_an_edge_counts_in_part() {
         let mut load = load([(0, 10, 10), (20, 10, 5), (40, 10, 10)], 100);
         load.cost_ns = 5 * MS;
         let used = load.within(Window { from_ns: 5 * MS, until_ns: 45 * MS });

@@ -2,7 +2,7 @@
 //!
 //! Columns that other choices of `-F` add or leave out do not matter, as long as thread, CPU, time,
 //! event and its content are there. The text of `trace-cmd report` and of the kernel's `trace` file
-//! is similar and is read as well; its column of flags tells the context.
+//! is similar and is read as well; its column of flags shows the context.
 
 use crate::error::Error;
 use crate::event::Note;

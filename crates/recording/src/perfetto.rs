@@ -193,7 +193,7 @@ impl FirstPass {
         first_ns
     }
 
-    /// Passes on the losses that the trace tells.
+    /// Passes on the losses that the trace records.
     fn pass_on_losses(&self, sink: &mut impl Sink) {
         if self.is_overwritten {
             sink.note(&Note::Overwritten { events: 0 });
@@ -208,7 +208,7 @@ impl FirstPass {
     }
 }
 
-/// The current thread of a CPU, as far as the trace tells.
+/// The current thread of a CPU, as far as it is known.
 #[derive(Debug, Clone)]
 struct Current {
     tid: i32,

@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Cursor, Read, Seek};
 use std::path::Path;
 
-/// The start of a file, in bytes, that tells its form.
+/// The start of a file, in bytes, from which its form is recognized.
 const START_SIZE: usize = 4096;
 const READ_SIZE: usize = 1 << 18;
 
@@ -32,7 +32,7 @@ pub struct Recording {
     pub(crate) form: Form,
     pub(crate) threads: Vec<Thread>,
     pub(crate) edges: Vec<Edge>,
-    /// Parent process of each process, where perf tells.
+    /// Parent process of each process, if perf recorded it.
     pub(crate) parent_pids: BTreeMap<i32, i32>,
     pub(crate) ios: Vec<Io>,
     /// In order of time.

@@ -336,7 +336,7 @@ impl Traffic {
 
     /// Regroups the requests of closed clients that connect anew for each one. Each request goes to
     /// the client that has been idle longest, of the given (`told`) or the likeliest number.
-    /// Descriptors do not tell clients apart, because the kernel gives out the lowest free one.
+    /// Descriptors do not distinguish clients, because the kernel gives out the lowest free one.
     /// `asking`: evidence from the clients' sleep.
     pub fn regroup(
         &mut self,

@@ -8,7 +8,7 @@ use wildmatch::WildMatch;
 /// Chooses threads by process, name or control group.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selector {
-    /// `pid:N`: threads of this process and of its descendants. Where the file does not tell
+    /// `pid:N`: threads of this process and of its descendants. Where the file does not record
     /// processes, the thread with this id and its descendants.
     Pid(i32),
     /// `comm:PATTERN`: threads with a matching name.
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_chooses_nothing() {
+    fn refuses_patterns_that_choose_nothing() {
         for pattern in ["", "pid:", "pid:x", "pid:-1", "comm:", "cgroup:"] {
             assert!(pattern.parse::<Selector>().is_err(), "{pattern}");
         }

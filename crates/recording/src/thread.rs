@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 /// A shorter wait for a CPU does not count as queueing, ns.
 const QUEUED_MIN_NS: u64 = 5_000;
-/// Least number of observations that tell which CPUs a thread may use; fewer may be chance.
+/// Least number of observations from which a thread's CPUs are inferred; fewer may be chance.
 const OBSERVATIONS_MIN: u32 = 10;
 /// The load balancer moves a queued thread to an idle CPU within a tick, at most 10 ms (kernel:
 /// `sched_balance_trigger()`). A thread that waits longer may not use the idle CPU, ns.
@@ -24,7 +24,7 @@ const GROUPS_MAX: usize = 64;
 pub(crate) struct Thread {
     pub tid: i32,
     pub pid: Option<i32>,
-    /// Process that started the thread's process, where perf tells.
+    /// Process that started the thread's process, if perf recorded it.
     pub parent_pid: Option<i32>,
     pub comm: String,
     /// Last known priority, as the kernel counts: below 100 real-time, 120 is nice 0.
@@ -116,7 +116,7 @@ pub(crate) struct Wait {
     pub end_ns: u64,
     pub left: PrevState,
     pub cause: Cause,
-    /// What its system call tells of the wait.
+    /// The wait that its system call asks for, if it was recorded.
     pub hint: Option<Hint>,
 }
 
@@ -148,7 +148,7 @@ pub(crate) enum Cause {
     Unseen,
 }
 
-/// Kind of an interrupt, as far as the file tells.
+/// Kind of an interrupt, as far as it was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupt {
     /// A high-resolution timer.
@@ -176,7 +176,7 @@ impl From<Irq> for Interrupt {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edge {
     pub waker: u32,
-    /// The woken thread; the highest bit tells whether it was waiting.
+    /// The woken thread; the highest bit is set if it was waiting.
     wakee_used: u32,
     pub at_ns: u64,
 }
@@ -381,14 +381,14 @@ impl Thread {
             && 2 * u64::from(self.long_queued_beside_idle) > self.long_queued.into()
     }
 
-    /// Whether the CPUs that it was seen on tell which it may use.
+    /// Whether it was seen often enough to infer the CPUs that it may use.
     pub fn is_often_seen(&self) -> bool {
         self.stays >= OBSERVATIONS_MIN.into()
     }
 
     pub fn add_cpu(&mut self, cpu: usize) {
         self.stays += 1;
-        // A thread seen on a CPU beyond 63 may use any: the mask cannot tell.
+        // A thread seen on a CPU beyond 63 may use any: the mask does not hold it.
         self.cpus |= if cpu < 64 { 1 << cpu } else { u64::MAX };
     }
 

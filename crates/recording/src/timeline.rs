@@ -67,7 +67,7 @@ pub(crate) struct Timeline {
     pub has_context: bool,
     /// Switches of threads that go to sleep.
     sleeps: u64,
-    /// Parent process of each process, where perf tells.
+    /// Parent process of each process, if perf recorded it.
     pub parent_pids: BTreeMap<i32, i32>,
     /// Threads that perf announced and that have not done anything yet.
     announced: HashMap<i32, Announced>,
@@ -108,7 +108,7 @@ pub(crate) struct Live {
     transfer: Option<Io>,
     /// The unfinished write of that call (index into `ios`).
     sending: Option<u32>,
-    /// Its control group, as its last event told.
+    /// Its control group, as of its last event.
     group: Option<u64>,
 }
 

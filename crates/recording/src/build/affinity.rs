@@ -1,7 +1,7 @@
 //! The CPUs that a thread may use.
 //!
-//! The name of a per-CPU kernel thread tells its CPU. Other threads have the
-//! `cpuset.cpus.effective` of their control group. Without that file their waits tell: the load
+//! The name of a per-CPU kernel thread contains its CPU. Other threads have the
+//! `cpuset.cpus.effective` of their control group. Without that file their waits show it: the load
 //! balancer moves a thread that waits for one CPU while another is idle, unless it may not run
 //! there.
 

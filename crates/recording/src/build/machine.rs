@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kernel_has_is_not_believed() {
+    fn impossible_settings_get_defaults() {
         let usual = MachineSpec { cpus: 2, ..MachineSpec::default() };
         let slices =
             [("base_slice_ns", "1"), ("sched_cfs_bandwidth_slice_us", "99999999999999999")];

@@ -110,7 +110,7 @@ struct PipeRecord {
     kind: u32,
     /// Size of the record itself.
     size: u64,
-    /// Size of the data behind the record: descriptions of tracepoints, whose length it tells.
+    /// Size of the data behind the record: descriptions of tracepoints, whose length it contains.
     behind: u64,
     /// The section that it holds, if it is a description.
     feature: Option<u64>,

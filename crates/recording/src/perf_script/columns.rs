@@ -96,7 +96,7 @@ mod tests {
     use super::fault;
 
     #[test]
-    fn names_what_is_missing_or_what_it_is() {
+    fn names_missing_columns_or_the_kind_of_text() {
         let switch = "prev_comm=a prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=b \
                       next_pid=8 next_prio=120";
         for (line, says) in [

@@ -23,7 +23,7 @@ pub(super) fn parse_kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>>
         }
         Tracepoint::SoftirqExit => Kind::SoftirqExit,
         Tracepoint::SocketSent | Tracepoint::SocketReceived => parse_socket(tracepoint, text)?,
-        // Only raw fields tell the socket.
+        // Only raw fields have the socket.
         Tracepoint::DataReady => match parse_raw_field(text, "skaddr") {
             Some(socket) => Kind::DataReady { socket: socket as u64 },
             None => Kind::Other,

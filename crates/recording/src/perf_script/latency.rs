@@ -61,7 +61,7 @@ mod tests {
     use super::{logged, parse_head};
 
     #[test]
-    fn reads_what_the_kernel_dumps() {
+    fn reads_lines_of_ftrace_dump() {
         let of = |text| {
             let (head, rest) = parse_head(text)?;
             Some((head.comm, head.tid, head.cpu, head.time_ns, rest.trim()))
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_off_what_the_log_puts_before() {
+    fn strips_the_stamp_of_the_kernel_log() {
         for text in [
             "[   12.000010]  a-7",
             "<4>[   12.000010]  a-7",

@@ -26,7 +26,7 @@ fn pass_on_process(process: &[u8], sink: &mut impl Sink) {
         }
     }
     sink.note(&Note::Task { pid, tid: pid, parent_pid });
-    // The command may be a path; events tell the kernel's name.
+    // The command may be a path; events have the kernel's name.
     let comm = command.rsplit('/').next().unwrap_or_default();
     if !comm.is_empty() {
         sink.note(&Note::Comm { pid, tid: pid, comm });
@@ -43,7 +43,7 @@ fn pass_on_thread(thread: &[u8], sink: &mut impl Sink) {
             _ => {}
         }
     }
-    // The process itself tells its parent.
+    // The record of the process itself has its parent.
     if pid != tid {
         sink.note(&Note::Task { pid, tid, parent_pid: pid });
     }

@@ -40,11 +40,12 @@ const ASKED_MIN: usize = 50;
 /// Evidence from the sleep of a group's clients.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SleepEvidence {
-    /// Logarithm of how much likelier closed clients are than open ones; 0 if nothing tells.
+    /// Logarithm of how much likelier closed clients are than open ones; 0 if there is no evidence.
     pub closed: f64,
-    /// The likeliest number of closed clients; 0 if nothing tells.
+    /// The likeliest number of closed clients; 0 if there is no evidence.
     pub clients: u32,
-    /// `closed` for one, two and so on clients in each process that asks; empty if nothing tells.
+    /// `closed` for one, two and so on clients in each process that asks; empty if there is no
+    /// evidence.
     by_clients: Vec<f64>,
     processes: usize,
 }
@@ -138,8 +139,8 @@ pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[boo
     answers >= ASKED_MIN && timers * OFTEN_ONE_IN < answers
 }
 
-/// What the end of a wait tells a client: an answer, or that it is to ask. A thread of another
-/// program outside the group makes it ask like a timer does: that is how a proxy is asked.
+/// The meaning of the end of a wait to a client: an answer, or that it is to ask. A thread of
+/// another program outside the group makes it ask like a timer does: that is how a proxy is asked.
 fn wakeup_meaning(
     recording: &Recording,
     inside: &[bool],
@@ -250,7 +251,7 @@ struct SleepCounts {
 }
 
 impl SleepCounts {
-    /// `None` if the events, in order of time, are too few or too regular to tell.
+    /// `None` if the events, in order of time, are too few or too regular for an inference.
     fn of(events: &[(u64, Event)]) -> Option<SleepCounts> {
         let count = |kind| events.iter().filter(|(_, event)| *event == kind).count();
         let (timers, answers) = (count(Event::Timer), count(Event::Answer));

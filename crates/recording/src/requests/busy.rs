@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn where_requests_differ_each_answer_is_one() {
+    fn requests_of_different_costs_are_one_for_each_answer() {
         let works = (0..200_u64).map(|n| 500 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 2500);
         let mut bursts = [burst(works)];
         assert_eq!(

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn who_thinks_after_the_answer_is_closed() {
+    fn clients_that_think_after_the_answer_are_closed() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
         let evidence =
             Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_a_plan_is_open() {
+    fn clients_with_a_plan_are_open() {
         let requests = connection(|_, i| (i + 1) * 20_000_000 + noise(2 * i + 1));
         let evidence =
             Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_as_soon_as_a_busy_server_answers_has_no_plan() {
+    fn clients_of_a_busy_server_have_no_plan() {
         assert!(in_turn(20_000).irregularity > REGULAR);
         assert_eq!(in_turn(20_000).says().0, Loop::Closed);
         assert_eq!(in_turn(500_000).says(), (Loop::Open, true));
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn who_connects_anew_is_another_client_unless_something_tells() {
+    fn clients_that_connect_anew_are_open_unless_something_tells() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
         let nothing =
             Evidence::of(&[(&requests[..], false)], Vec::new(), &SleepEvidence::default());
@@ -486,13 +486,13 @@ mod tests {
     }
 
     #[test]
-    fn how_many_closed_clients_there_are_is_told_by_how_much_less_they_ask() {
+    fn the_likeliest_number_of_closed_clients_is_found() {
         let clients = likeliest(crowd(true).iter().flatten());
         assert!((6..=10).contains(&clients), "{clients}");
     }
 
     #[test]
-    fn who_always_asks_at_the_same_rate_is_open_unless_the_slope_tells() {
+    fn a_constant_rate_is_open_unless_the_slope_tells() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
         let evidence =
             Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());

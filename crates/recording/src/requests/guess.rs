@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn where_requests_cost_the_same_their_number_is_that_of_the_work() {
+    fn equal_costs_tell_the_number_of_requests() {
         let guess = Guess {
             servers: BTreeMap::new(),
             parts: 2,

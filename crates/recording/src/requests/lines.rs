@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_idle_for_longest_asks_next() {
+    fn the_connection_idle_longest_asks_next() {
         assert_eq!(numbers(ClientConnections::new(0, false)), [0, 1, 0, 1, 0, 1]);
         assert_eq!(numbers(ClientConnections::new(4, false)), [0, 1, 2, 3, 0, 1]);
         assert_eq!(numbers(ClientConnections::new(1, true)), [0; 6]);

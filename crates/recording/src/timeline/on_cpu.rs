@@ -16,11 +16,11 @@ pub(crate) struct OnCpu {
     charged_until_ns: u64,
     /// Whether `sched_stat_runtime` charged any part of it; charges then cover all of it.
     charged: bool,
-    /// Earliest beginning of a stay that was noticed late. The first charge tells more.
+    /// Earliest beginning of a stay that was noticed late. The first charge shows when it began.
     earliest_ns: Option<u64>,
     /// Cost of recording that is still to be subtracted, ns.
     debt_ns: u32,
-    /// The wait that ended when the stay began, if only the first charge tells when that was.
+    /// The wait that ended when the stay began, if only the first charge shows when that was.
     unseen_wait: Option<Settled>,
     /// Priority, and CPU time in all, of the thread when the stay began.
     prio: i32,
@@ -123,7 +123,7 @@ impl OnCpu {
 
     /// Settles the steps since the last charge: `ns` of CPU time were charged for that time. A step
     /// lies at the same share of the CPU time as of the wall time. Returns the beginning of the
-    /// stay if the charge tells it.
+    /// stay if the charge shows it.
     pub fn charge(&mut self, ns: u64, now_ns: u64, thread: &mut Thread) -> Option<Began> {
         let partial = self.earliest_ns.take();
         if let Some(earliest_ns) = partial {

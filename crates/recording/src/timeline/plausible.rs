@@ -43,7 +43,7 @@ impl Timeline {
         })
     }
 
-    /// Threads are woken that never sleep: why they left their CPUs is not told.
+    /// Threads are woken that never sleep: the reasons of their switches are missing.
     fn no_sleep(&self) -> Option<String> {
         let (sleeps, wakeups) = (self.sleeps, self.signs.wakeups);
         (sleeps == 0 && wakeups > FEW && self.signs.switches > FEW).then(|| {

@@ -1,5 +1,5 @@
-//! Signs that something is missing from a recording, gathered while it is read, because the file
-//! does not tell. `gaps` interprets them.
+//! Signs that something is missing from a recording, gathered while it is read, because no
+//! record says so. `gaps` interprets them.
 
 use super::{State, Timeline};
 use crate::event::{Event, Kind, PrevState, ThreadRef};
@@ -11,13 +11,13 @@ pub(super) const TWICE_NS: u64 = 100_000;
 /// events of one switch lie within it, too, ns.
 const AT_ONCE_NS: u64 = 2_000;
 /// A silence: at least so long, ns, room for so many events at the usual rate, and after so many
-/// events that tell the rate.
+/// events that establish the rate.
 const SILENCE_LEAST_NS: u64 = 1_000_000_000;
 const SILENCE_EVENTS: u64 = 200;
 const SILENCE_AFTER: u64 = 50;
 /// A thread that was woken so long before the end and did not run ran elsewhere, ns.
 const NEVER_RAN_NS: u64 = 500_000_000;
-/// Least number of switches of a CPU that tell whether one thread is part of them all.
+/// Least number of switches of a CPU from which a filter by thread is inferred.
 const SWITCHES_LEAST: u64 = 20;
 
 /// Signs of all CPUs together.

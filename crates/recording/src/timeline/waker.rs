@@ -1,9 +1,9 @@
 //! Tells the thread or interrupt that woke a thread.
 //!
-//! The flags of a tracepoint tell (perf.data has them, text has not), and so do the entry and exit
-//! events of interrupts. Data sent over the loopback device is a special case: it is received in a
-//! soft interrupt within the sender's own system call. The wakeup counts as the sender's, unless
-//! the soft interrupt followed a hard one.
+//! The flags of a tracepoint show it (perf.data has them, text has not), and so do the entry and
+//! exit events of interrupts. Data sent over the loopback device is a special case: it is received
+//! in a soft interrupt within the sender's own system call. The wakeup counts as the sender's,
+//! unless the soft interrupt followed a hard one.
 
 use super::Timeline;
 use super::on_cpu::Began;
@@ -63,7 +63,7 @@ impl Cpu {
         self.has_lost = true;
     }
 
-    /// Notes when the stay of its thread began, as a charge tells. Returns whether it was idle
+    /// Notes when the stay of its thread began, as a charge shows. Returns whether it was idle
     /// before.
     pub fn note_began(&mut self, began: &Began) -> bool {
         let gap = began.at_ns - began.earliest_ns > GAP_MAX_NS;

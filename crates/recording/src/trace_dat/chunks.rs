@@ -49,7 +49,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn unpacks_what_comes_to_what_it_says() {
+    fn unpacks_data_of_the_stated_length() {
         let data = vec![7_u8; 10_000];
         let mut zlib = ZlibEncoder::new(Vec::new(), Compression::default());
         zlib.write_all(&data).unwrap();

@@ -114,7 +114,7 @@ mod tests {
     use linux_perf_event_reader::Endianness::LittleEndian;
 
     #[test]
-    fn reads_what_the_kernel_counted() {
+    fn reads_the_kernels_counts_of_lost_events() {
         let stat = "CPU: 0\nentries: 34\noverrun: 3\ncommit overrun: 1\nbytes: 1652\n\
                     dropped events: 2\nread events: 9\n";
         assert_eq!(parse_lost(stat), 6);

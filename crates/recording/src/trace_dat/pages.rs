@@ -100,7 +100,7 @@ impl CpuBuffer {
         }
     }
 
-    /// Reads the next event; false if it only tells the time, or fills the page.
+    /// Reads the next event; false if it only sets the time, or fills the page.
     fn read_event(&mut self) -> Result<bool, WalkError> {
         let bytes = Bytes::new(&self.piece[..self.page_end], self.endian);
         let word = |at: usize| bytes.u32(at).ok_or_else(|| self.malformed("an event that is cut"));
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_its_page_is_refused() {
+    fn events_beyond_their_page_are_refused() {
         let mut used = Page::new(false, 5, 113);
         assert!(read(&[used.finish()], false).unwrap_err().contains("more than its size"));
         let mut event = Page::new(false, 5, 8);

@@ -132,7 +132,7 @@ fn anew(servers: &[&str]) -> String {
 }
 
 #[test]
-fn who_connects_anew_as_soon_as_it_is_answered_waits_for_the_answer() {
+fn a_client_that_connects_anew_at_once_is_closed() {
     let (workload, service) = import(&anew(&[SERVER]), None);
     assert!(service.evidence.anew, "{:?}", service.evidence);
     // One client, as far as that can be estimated.
@@ -174,14 +174,14 @@ fn served(workload: &Workload) -> Vec<&Op> {
 }
 
 #[test]
-fn who_accepts_for_itself_shares_connections_with_others_of_its_name() {
+fn threads_that_accept_for_themselves_share_a_queue() {
     let (workload, _) = import(&anew(&[SERVER, "srv/11"]), Some(Loop::Closed));
     let served = served(&workload);
     assert!(served.len() == 2 && served[0] == served[1], "{served:?}");
 }
 
 #[test]
-fn who_is_woken_in_vain_waits_for_the_same_connections() {
+fn threads_woken_in_vain_share_connections() {
     for both in [true, false] {
         // Open clients with one plan send a late request to any idle thread, whatever the threads
         // are.

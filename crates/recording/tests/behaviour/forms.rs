@@ -87,7 +87,7 @@ fn threads_that_compress_are_read_each_by_itself() {
 }
 
 #[test]
-fn of_a_group_only_the_first_is_recorded() {
+fn only_the_first_event_of_a_group_is_recorded() {
     let summary = read("group.perf.data.xz").summary();
     assert_eq!(ping_and_pong(&summary).len(), 2);
     assert_eq!(summary.defects.unreadable_records, 0);
@@ -175,7 +175,7 @@ fn a_pipe_may_carry_any_form() {
 }
 
 #[test]
-fn what_a_pipe_left_behind_may_end_anywhere() {
+fn a_file_from_a_pipe_may_end_anywhere() {
     let mut pipe = Vec::new();
     let packed = std::fs::File::open(path("pipe.perf.data.xz")).unwrap();
     liblzma::read::XzDecoder::new(packed).read_to_end(&mut pipe).unwrap();

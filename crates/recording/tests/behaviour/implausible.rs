@@ -312,7 +312,7 @@ fn nobody_wakes_before_sleeping() {
 }
 
 #[test]
-fn where_no_head_tells_them_cpus_are_those_that_have_events() {
+fn without_a_head_the_cpus_are_those_with_events() {
     let text = switch(0, 4095, IDLE, "R", "ksoftirqd/4095/30")
         + &switch(1_000, 2, IDLE, "R", "a/11")
         + &switch(2_000, 2, "a/11", "S", IDLE)

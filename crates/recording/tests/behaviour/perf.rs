@@ -38,7 +38,7 @@ fn a_recording_of_this_machine_tells_who_ran_and_who_slept() {
 }
 
 #[test]
-fn so_does_one_that_each_thread_of_perf_compressed_by_itself() {
+fn a_recording_compressed_by_each_thread_of_perf_tells_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let recording = record(&folder.path().join("perf.data"), &["--threads", "-z"]);
     let Some(recording) = found(Need::Perf, recording) else { return };

@@ -139,7 +139,7 @@ fn summary_with(packet: &Message) -> Summary {
 }
 
 #[test]
-fn what_was_lost_is_told() {
+fn losses_are_counted() {
     let stats = |phase: u64, overrun: u64| {
         let cpu = message().number(1, 1).number(3, overrun).number(8, 2);
         message().message(34, &message().number(1, phase).message(2, &cpu))

@@ -68,7 +68,7 @@ fn read(data: &[u8]) -> Recording {
 }
 
 #[test]
-fn what_atrace_packs() {
+fn output_of_atrace_is_unpacked() {
     is_alpha(&read(ftrace().as_bytes()));
     is_alpha(&read(&atrace()));
     // Through a pipe that gives little at a time.
@@ -82,7 +82,7 @@ fn what_atrace_packs() {
 }
 
 #[test]
-fn what_the_kernel_dumps() {
+fn dumps_of_the_kernel_are_read() {
     is_alpha(&read(dump().as_bytes()));
     let late = dump().replace("us : sched_waking", "us+: sched_waking");
     is_alpha(&read(late.as_bytes()));

@@ -30,7 +30,7 @@ const TIMEHIST: &str = concat!(
 );
 
 #[test]
-fn what_is_no_recording_is_named() {
+fn other_files_are_named() {
     for (data, says) in [
         (&b""[..], "empty"),
         (&[0; 4096][..], "of no form that is known"),

@@ -142,7 +142,7 @@ fn an_open_client_asks_at_its_times() {
 }
 
 #[test]
-fn who_knows_how_a_client_asks_names_its_threads() {
+fn a_clock_given_for_threads_tells_how_they_ask() {
     let recording =
         Recording::read_pipe("test", recording().as_bytes(), Options::default()).unwrap();
     for (clock, clients) in [(Clock::Absolute, Loop::Open), (Clock::Relative, Loop::Closed)] {
@@ -171,7 +171,7 @@ fn the_work_of_all_jobs_is_that_of_the_server() {
 }
 
 #[test]
-fn without_system_calls_requests_are_told_by_who_is_woken() {
+fn without_system_calls_wakeups_tell_requests() {
     let (_, service) = import(&without_calls(&recording()), None);
     assert!(!service.recorded);
     // The recording begins before the server is first seen to be woken.
@@ -247,7 +247,7 @@ fn messages_of_sockets_tell_requests_as_system_calls_do() {
 }
 
 #[test]
-fn what_is_not_known_of_waits_and_clients_is_told() {
+fn unknown_waits_and_clients_are_gaps() {
     let text = without_calls(&recording());
     let selection =
         Selection { limited: vec!["comm:srv".parse().unwrap()], ..Selection::default() };

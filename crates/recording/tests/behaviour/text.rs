@@ -370,7 +370,7 @@ fn the_recorder_is_left_out_and_counted() {
 
 /// Wakeups by perf are not those of the program that it becomes, but they did wake their threads.
 #[test]
-fn what_perf_wakes_before_it_is_another_program_waits_for_nobody() {
+fn threads_woken_by_perf_before_its_exec_wait_for_no_task() {
     let mut script = Script::default();
     script.switch(0, 0, "job/1", "S", "perf/5");
     script.wake(5, 0, "perf/5", "job/1");

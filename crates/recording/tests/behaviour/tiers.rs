@@ -154,7 +154,7 @@ fn tiers(backs: &[&str]) -> String {
 }
 
 #[test]
-fn who_is_asked_within_the_group_works_for_the_request() {
+fn a_thread_asked_within_the_group_works_for_the_request() {
     let (workload, service) =
         import(&tiers(&["back/30"]), &["comm:front", "comm:back"], Some(Loop::Open));
     assert_eq!((service.connections, service.requests.len() as u64), (1, ROUNDS));
@@ -189,7 +189,7 @@ fn hop(round: &mut Round, us: u64, (from, writes): (&str, u32), (to, reads): (&s
 }
 
 #[test]
-fn who_is_asked_may_ask_another_for_the_same_request() {
+fn a_tier_may_ask_another_for_the_same_request() {
     let (client, front, middle, back) = ("cli/20", "front/10", "mid/30", "back/40");
     let text = rounds(|round, _| {
         round.wake(0, 0, IDLE, client);
@@ -257,7 +257,7 @@ fn two_at_once(round: &mut Round) {
 }
 
 #[test]
-fn who_asks_two_at_once_has_both_begin() {
+fn two_calls_at_once_both_begin() {
     let text = rounds(|round, _| two_at_once(round));
     let limited = ["comm:front", "comm:a", "comm:b"];
     let (workload, service) = import(&text, &limited, Some(Loop::Open));
@@ -336,13 +336,13 @@ fn forks(late_us: u64) -> String {
 }
 
 #[test]
-fn who_accepts_and_forks_works_for_the_request_first() {
+fn a_forking_parent_does_the_first_part_of_a_request() {
     forked(0);
 }
 
 /// A connection with a single request is accepted for that request.
 #[test]
-fn who_accepts_works_for_the_only_request_however_late_that_comes() {
+fn an_accept_belongs_to_a_late_single_request() {
     forked(1500);
 }
 
@@ -371,7 +371,7 @@ pub fn without_calls(text: &str) -> String {
 }
 
 #[test]
-fn wakeups_tell_who_is_behind_a_front() {
+fn wakeups_tell_the_threads_behind_a_front() {
     let text = without_calls(&tiers(&["back/30"]));
     let (workload, service) = import(&text, &["comm:front", "comm:back"], Some(Loop::Open));
     assert_eq!((service.recorded, service.requests.len() as u64), (false, ROUNDS));
@@ -421,7 +421,7 @@ fn busy_tiers() -> String {
 }
 
 #[test]
-fn who_is_behind_takes_what_came_while_it_was_at_work() {
+fn a_thread_behind_a_front_takes_the_oldest_waiting_request() {
     let (workload, service) = import(&busy_tiers(), &["comm:front", "comm:back"], Some(Loop::Open));
     let mut requests = service.requests.clone();
     requests.sort_by_key(|request| request.arrived_ns);
@@ -435,7 +435,7 @@ fn who_is_behind_takes_what_came_while_it_was_at_work() {
 }
 
 #[test]
-fn wakeups_tell_who_was_forked_for_a_request() {
+fn wakeups_tell_the_process_forked_for_a_request() {
     for clients in [Loop::Open, Loop::Closed] {
         let (workload, service) = import(&without_calls(&forks(0)), &["comm:srv"], Some(clients));
         assert!(!service.recorded && service.evidence.anew);

@@ -123,7 +123,7 @@ fn the_same_load() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn faults_are_named() {
     let whole = whole();
     let other = whole.replacen("3.1", "4.0", 1);
     assert!(read(&other).unwrap_err().to_string().contains("version 4.0"));

@@ -92,7 +92,7 @@ impl<'a> Pieces<'a> {
         &self.guess.servers[&self.sections[at].thread]
     }
 
-    /// The parts of a request that wakeups and forks tell, the last one first.
+    /// The parts of a request that wakeups and forks show, the last one first.
     fn linked_parts(&mut self, answer: usize) -> Vec<usize> {
         let mut parts = vec![answer];
         let mut now = answer;
