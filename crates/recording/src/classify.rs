@@ -4,8 +4,8 @@
 //!
 //! A wait that another thread ended is certain. For timers the system call decides, where it was
 //! recorded. Programs, however, compute relative sleeps from an absolute plan, and libraries do the
-//! reverse. A thread with enough timer waits is therefore judged by regularity: if the lengths of
-//! the waits vary less than the times between wakeups, it sleeps for a length of time; in the
+//! reverse. A thread with enough timer waits is therefore judged by regularity. If the lengths of
+//! the waits vary less than the times between wakeups, it sleeps for a length of time. In the
 //! opposite case it follows a clock.
 //!
 //! Random times need another test. A client that sends at random times sleeps the shorter the

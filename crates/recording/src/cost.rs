@@ -2,10 +2,10 @@
 //! itself.
 //!
 //! Some events follow each other with almost nothing between them: the return from a system call
-//! and the entry into the next, a charge of CPU time and the switch that it precedes. The time
-//! between them is the cost of recording the first, plus the little that the kernel or the program
-//! did. The shortest times of each pair of kinds therefore bound the cost, and the least of them is
-//! taken. A recording that has measured values keeps those.
+//! and the entry into the next, or a charge and the switch after it. The time between them is the
+//! cost of recording the first, plus the little that the kernel or the program did. The shortest
+//! times of each pair of kinds therefore bound the cost, and the least of them is taken. A
+//! recording that has measured values keeps those.
 
 use crate::defects::Defect;
 use crate::event::{Event, Kind, Machine, Note, Sink, Stop};

@@ -21,15 +21,14 @@ pub struct Defects {
     /// A CPU went on with another thread than the one that had got on it: the change is taken to be
     /// at its event before.
     pub mismatched_switches: u64,
-    /// A CPU that was idle went on with a thread that had not got on it: it is taken to have got on
-    /// it as long before its first charge of CPU time as that says. (Some kernels record nothing in
-    /// the idle task's context.)
+    /// An idle CPU went on with a thread without a switch to it: the first charge of CPU time tells
+    /// when the thread got on. (Some kernels record nothing in the idle task's context.)
     pub missing_idle_switches: u64,
-    /// A thread that slept ran again without a wakeup: taken to be woken when its CPU ended its
-    /// idle time, if that was not recorded either, else when it ran.
+    /// A thread that slept ran again without a wakeup: woken when its CPU ended its idle time, if
+    /// that switch was not recorded either, else when it ran.
     pub unseen_wakeups: u64,
-    /// A thread that was about to sleep ran again without a wakeup, though no CPU was idle in
-    /// between: taken to have run on, as one does that has a signal pending.
+    /// A thread about to sleep ran again without a wakeup, though no CPU was idle in between: taken
+    /// to have run on, as with a pending signal.
     pub merged_waits: u64,
     /// Two entries into or two exits from a system call in a row: the missing one is put in or the
     /// second left out.

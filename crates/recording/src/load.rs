@@ -72,7 +72,7 @@ const WINDOWS_MAX: u64 = 20_000;
 /// Steps into which the recording is divided to find the window.
 const STEPS: u64 = 50;
 /// A step belongs to the load if it holds at least this percentage of the CPU time of a typical
-/// step: the one that contains the median of all CPU time.
+/// step. The typical step contains the median of all CPU time.
 const LOAD_PERCENT: u64 = 5;
 /// Weight of a request where only the number of requests counts.
 const WEIGHT: u64 = 1_000_000;

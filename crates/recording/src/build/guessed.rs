@@ -1,9 +1,9 @@
 //! Sections of threads whose requests were guessed from the scheduler's events.
 //!
 //! Such a recording has no connections. A thread that serves one request at a time has one. Others
-//! have as many as the clients' sleep tells; else the larger of two numbers: the clients that came
-//! before the first answer, and the requests under way at once. The connection that was idle
-//! longest asks next.
+//! have as many as the clients' sleep shows. Without that evidence they have the larger of two
+//! numbers: the clients that came before the first answer, and the requests under way at once. The
+//! connection that was idle longest asks next.
 //!
 //! Several threads may work for a request. Each section but the first then begins because another
 //! thread forked or woke this one, and that thread's section at that time is the part before.

@@ -1,5 +1,5 @@
-//! Checks a perf.data file before it is read, so that no size in it makes the reader allocate more
-//! memory than the file justifies, and so that a cut file is recognized.
+//! Checks a perf.data file before it is read. No size in it may make the reader allocate more
+//! memory than the file justifies, and a cut file is recognized as cut.
 
 use crate::error::Error;
 use crate::raw::Bytes;

@@ -1,6 +1,6 @@
-//! The head of a trace.dat file, which is also a section of perf.data: magic, version, byte order,
-//! sizes, header page, header event, the tracer's own events, then for each system (`sched`, `irq`,
-//! …) the `format` files of its events.
+//! The head of a trace.dat file, which is also a section of perf.data. It has magic, version, byte
+//! order, sizes, header page, header event, and the tracer's own events. Then follow the `format`
+//! files of the events of each system (`sched`, `irq`, …).
 
 use super::bytes::Bytes;
 use linux_perf_event_reader::Endianness;

@@ -1,13 +1,13 @@
 //! Servers that hardly ever wait, because clients ask again at once.
 //!
-//! No wakeup tells where a request begins there. If requests cost the same, however, the work
+//! No wakeup shows where a request begins there. If requests cost the same, however, the work
 //! between two answers is a whole multiple of that cost, or almost nothing where the second belongs
-//! to the same answer. The mean cosine of the phase tells whether the work lies near multiples of a
-//! cost. The largest such cost is taken, because its fractions fit as well.
+//! to the same answer. The mean cosine of the phase measures how near the work lies to multiples of
+//! a cost. The largest such cost is taken, because its fractions fit as well.
 //!
 //! A server that always has work has at least two connections. One that answers several requests
-//! together shows how many there are: answered clients ask again while the rest is served, so the
-//! requests of two successive answers are all that there are.
+//! together shows their number: answered clients ask again while the rest is served. The requests
+//! of two successive answers are then all connections.
 
 use super::guess::{ANSWERS_MIN, Burst, PARTS_MAX, Server, share};
 use std::collections::BTreeMap;

@@ -20,8 +20,8 @@ pub(super) const ANSWERS_MIN: usize = 20;
 pub(super) const THREAD_ANSWERS_MIN: usize = 3;
 /// Requests cost the same if half of them differ from the median by less than one part in so many.
 const ALIKE_ONE_IN: u64 = 10;
-/// An answer after less work is the rest of the one before: one part in so many of the cost of an
-/// answer, and at most a system call or two.
+/// An answer after less work is the rest of the one before: less than one part in so many of the
+/// cost of an answer, and less than a system call or two.
 const PART_ONE_IN: u64 = 8;
 const PART_MAX_NS: u64 = 40_000;
 /// Threads share connections if, relative to their successful wakeups, more than one in so many is

@@ -1,4 +1,4 @@
-//! Requests of clients on other machines, where only the scheduler's events were recorded: each is
+//! Requests of clients on other machines, where only the scheduler's events were recorded. Each is
 //! a burst that data from the network began, of a thread that mostly waits for the network.
 
 use super::guess::{Role, Server, THREAD_ANSWERS_MIN, WokenBy, bursts};
