@@ -101,7 +101,7 @@ impl Waits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ThreadSummary {
-    /// As its task is called in the workload: name and id.
+    /// Name of its task in the workload: name and id.
     pub name: String,
     /// Its name, as the kernel has it.
     pub comm: String,

@@ -1,6 +1,6 @@
 //! Sections of threads whose requests were guessed from the scheduler's events.
 //!
-//! Such a recording has no connections. A thread that serves one request at a time has one. Others
+//! Scheduler events show no connections. A thread that serves one request at a time has one. Others
 //! have as many as the clients' sleep shows. Without that evidence they have the larger of two
 //! numbers: the clients that came before the first answer, and the requests under way at once. The
 //! connection that was idle longest asks next.

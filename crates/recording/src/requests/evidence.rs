@@ -158,7 +158,7 @@ impl Evidence {
         let mut times: Vec<u64> = all().map(|request| request.arrived_ns).collect();
         times.sort_unstable();
         // A single closed client whose requests always take equally long is as regular as a plan.
-        // So are clients that ask as soon as a busy server answers.
+        // Clients that ask as soon as a busy server answers are regular, too.
         let at_once = asleep >= LIKELY || follow_answers(connections, &distances_ns);
         let planned = connections.len() >= 3 && !at_once;
         let irregularity = if planned { irregularity(distances_ns) } else { 1.0 };

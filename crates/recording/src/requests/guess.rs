@@ -85,7 +85,7 @@ pub(crate) enum Role {
     Answers,
     /// Forks a process for each connection.
     Forks,
-    /// Such a process, with that parent (index).
+    /// A process forked for a connection, by this parent (index).
     Forked { parent: u32 },
     /// Answers other threads of the group: fronts, or threads so many tiers behind.
     Behind { tier: u32 },

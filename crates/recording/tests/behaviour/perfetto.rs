@@ -19,7 +19,7 @@ pub(super) fn printed() -> String {
     text
 }
 
-/// As traced writes it with `compression_type: COMPRESSION_TYPE_DEFLATE`.
+/// A trace that traced writes with `compression_type: COMPRESSION_TYPE_DEFLATE`.
 fn compressed(packets: &[Message]) -> Vec<u8> {
     let some = packets.chunks(3).map(|packets| {
         let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
