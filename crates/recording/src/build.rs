@@ -34,10 +34,8 @@ use sections::Section;
 /// Bytes kept of a thread's name, so that its id and number fit beside it.
 const MOST_COMM_BYTES: usize = 200;
 
-/// Most ancestors of a thread that are looked up.
 const ANCESTORS_MOST: usize = 256;
 
-/// Whether a group is this one or below it.
 fn is_in(path: &str, group: &str) -> bool {
     path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -93,7 +91,6 @@ struct TaskMap {
     parents: Vec<Option<u32>>,
     /// Channel filled by requests, for threads that serve them.
     inboxes: Vec<Option<ChannelIx>>,
-    /// Whether the thread serves one connection only.
     serves_one: Vec<bool>,
     /// Whether the thread accepts connections for others to serve.
     accepts: Vec<bool>,

@@ -192,7 +192,6 @@ fn plan_by_dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     }
 }
 
-/// The rank of each value.
 fn ranks(values: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by_key(|at| values[*at]);

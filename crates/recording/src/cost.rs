@@ -22,8 +22,7 @@ pub struct EventCost {
     pub other_ns: u32,
 }
 
-/// Number of events that are examined.
-const EVENTS: u64 = 200_000;
+const EVENTS_EXAMINED: u64 = 200_000;
 /// Least number of pairs of a kind for an estimate.
 const LEAST: usize = 100;
 /// Percentage of the shortest times left out as outliers.
@@ -121,7 +120,7 @@ impl Sink for Probe {
     /// Refuses events once enough are examined.
     fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
         self.events += 1;
-        if self.events > EVENTS || self.measured.is_some() {
+        if self.events > EVENTS_EXAMINED || self.measured.is_some() {
             return Err(Stop::SeenEnough);
         }
         self.coarse &= event.time_ns.is_multiple_of(1000);

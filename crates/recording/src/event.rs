@@ -62,7 +62,6 @@ pub(crate) struct ThreadRef<'a> {
 pub(crate) enum PrevState {
     /// Preempted, yielding or throttled: it can run on.
     Runnable,
-    /// Interruptible sleep.
     Sleeping,
     /// Uninterruptible sleep.
     Blocked,
@@ -70,7 +69,6 @@ pub(crate) enum PrevState {
     Idle,
     /// Stopped by a signal or a debugger.
     Stopped,
-    /// Exited.
     Dead,
 }
 
@@ -93,9 +91,7 @@ pub(crate) enum Kind<'a> {
     },
     /// `sched_waking`, or `sched_wakeup` in files that have no other.
     Waking(ThreadRef<'a>),
-    /// The first wakeup of a new thread.
     WakeupNew(ThreadRef<'a>),
-    /// `sched_process_fork`.
     Fork {
         child: i32,
         child_comm: &'a str,
@@ -111,7 +107,6 @@ pub(crate) enum Kind<'a> {
         args: [u64; 6],
     },
     SysExit {
-        /// Return value of the call.
         result: i64,
     },
     /// The handler of a device, or an expired high-resolution timer, begins.
@@ -132,11 +127,9 @@ pub(crate) enum Kind<'a> {
         socket: u64,
         result: i64,
     },
-    /// Data has come in at the socket.
     DataReady {
         socket: u64,
     },
-    /// A TCP socket goes from one state to another.
     SocketState {
         socket: u64,
         from: u32,
@@ -181,7 +174,6 @@ pub(crate) struct Machine {
     pub cpus: Option<u32>,
     /// CPUs that there can be: their numbers are below this.
     pub cpus_possible: Option<u32>,
-    /// The command that made the recording.
     pub command: Option<String>,
     /// The description that `cpumax record` puts into its recordings, at the beginning and at the
     /// end.

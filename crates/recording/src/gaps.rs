@@ -119,7 +119,6 @@ const NETWORK_PERCENT: u64 = 20;
 /// Most threads named in a sentence.
 const NAMED_MOST: usize = 3;
 
-/// Whether `part` is more than `percent` of `all`.
 fn exceeds(part: u64, percent: u64, all: u64) -> bool {
     u128::from(part) * 100 > u128::from(all) * u128::from(percent)
 }
@@ -133,7 +132,6 @@ fn seconds(ns: u64) -> String {
     format!("{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10)
 }
 
-/// Collects gaps.
 #[derive(Default)]
 struct Gaps(Vec<Gap>);
 

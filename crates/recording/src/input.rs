@@ -119,7 +119,6 @@ impl Packing {
         }
     }
 
-    /// Unpacks a file as it is read.
     fn unpacked<'a>(self, mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
         let buffered = |file: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
             Box::new(BufReader::with_capacity(READ_BYTES, file))

@@ -10,7 +10,6 @@ pub(crate) enum End {
     Newline,
     /// The last line, without a newline.
     OfFile,
-    /// There is no further line.
     Nothing,
     /// The line is longer than the bound; the buffer has a part of it.
     TooLong,

@@ -95,7 +95,6 @@ impl Recording {
         Load { bursts, span_ns: self.span_ns(), cost_ns }
     }
 
-    /// Adds the bursts of a thread.
     fn bursts_of(&self, thread: &Thread, bursts: &mut Vec<Burst>) {
         let since = |ns: u64| ns.saturating_sub(self.first_ns);
         let (Birth::Present { at_ns } | Birth::Forked { at_ns, .. }) = thread.birth;

@@ -20,7 +20,6 @@ mod spliced;
 
 pub(crate) use guard::is_perf_data;
 
-/// Read buffer.
 const BUFFER_SIZE: usize = 1 << 18;
 /// Flag in `misc` of a `LOST_SAMPLES` record: dropped by a filter.
 const MISC_LOST_BY_FILTER: u16 = 1 << 15;

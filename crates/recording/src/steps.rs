@@ -2,7 +2,6 @@
 
 use crate::thread::Step;
 
-/// Steps in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     packed: Vec<Packed>,

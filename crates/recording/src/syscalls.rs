@@ -14,9 +14,7 @@ pub(crate) enum Abi {
 /// How long a call means to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// For a length of time.
     Relative,
-    /// Until a point of time.
     Absolute,
     /// For an event, or at most so many ms.
     TimeoutMs(i32),
@@ -24,7 +22,6 @@ pub(crate) enum Hint {
     TimeoutUnknown,
     /// For an event, without a timeout.
     Event,
-    /// Unknown.
     Other,
 }
 

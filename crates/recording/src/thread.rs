@@ -89,7 +89,6 @@ pub(crate) enum Birth {
     Forked { parent: u32, at_ns: u64 },
 }
 
-/// A step of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Executes for so many ns.
@@ -107,7 +106,6 @@ pub(crate) enum Step {
     Io(u32),
 }
 
-/// A sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wait {
     /// When it left the CPU, on the clock of the recording.
@@ -153,13 +151,13 @@ pub(crate) enum Cause {
 pub(crate) enum Interrupt {
     /// A high-resolution timer.
     Timer,
-    /// The handler of a device.
     Device,
     /// A soft interrupt, by its number.
-    Soft { vector: u32 },
+    Soft {
+        vector: u32,
+    },
     /// A soft interrupt of unknown number.
     SoftUnknown,
-    /// An unknown interrupt.
     Unknown,
 }
 
@@ -276,7 +274,6 @@ pub fn unnumbered(name: &str) -> &str {
 }
 
 impl Thread {
-    /// See [`unnumbered`].
     pub fn unnumbered(&self) -> &str {
         unnumbered(&self.comm)
     }
@@ -392,7 +389,6 @@ impl Thread {
         self.cpus |= if cpu < 64 { 1 << cpu } else { u64::MAX };
     }
 
-    /// Counts a switch in this group.
     pub fn add_group(&mut self, group: u64) {
         if let Some((_, times)) = self.groups.iter_mut().find(|(id, _)| *id == group) {
             *times += 1;
@@ -401,7 +397,6 @@ impl Thread {
         }
     }
 
-    /// Adds CPU time used at this priority.
     pub fn add_runtime_at(&mut self, prio: i32, ns: u64) {
         if let Some((_, sum_ns)) = self.prios_ns.iter_mut().find(|(at, _)| *at == prio) {
             *sum_ns = sum_ns.saturating_add(ns);

@@ -42,7 +42,6 @@ const OWED_MOST_NS: u64 = 10_000;
 const BACKWARDS_FREE: u64 = 100;
 const BACKWARDS_ONE_IN: u64 = 100;
 
-/// The assembly under way.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub threads: Vec<Thread>,
@@ -95,7 +94,6 @@ pub(crate) struct Timeline {
 /// The present state of a thread; what is settled stands in its [`Thread`].
 #[derive(Debug)]
 pub(crate) struct Live {
-    /// Index into `threads`.
     thread: u32,
     state: State,
     /// A wakeup that came while it was running.
@@ -152,7 +150,6 @@ impl Entry {
 struct Asleep {
     since_ns: u64,
     left: PrevState,
-    /// The CPU it left.
     cpu: u32,
     wake: Option<Wake>,
 }
@@ -258,7 +255,6 @@ impl Timeline {
         self.enter_cpu(cpu, tid, now_ns, entry);
     }
 
-    /// A thread gets on a CPU.
     fn enter_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, entry: Entry) {
         let (mut since_ns, mut earliest_ns) = match entry {
             Entry::Seen { .. } => (now_ns, None),
@@ -411,7 +407,6 @@ impl Timeline {
         }
     }
 
-    /// Adds a wakeup of `wakee` by `waker`.
     fn add_edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
         let wakee = self.live(wakee).thread;
         let waker_ix = self.live(waker).thread;

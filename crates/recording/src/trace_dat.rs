@@ -23,7 +23,6 @@ mod pages;
 use head::Head;
 use pages::CpuBuffer;
 
-/// Whether the file begins as a trace.dat file does.
 pub(crate) fn is_trace_dat(start: &[u8]) -> bool {
     start.starts_with(b"\x17\x08\x44")
 }

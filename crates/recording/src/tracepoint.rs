@@ -2,7 +2,6 @@
 
 use crate::event::PrevState;
 
-/// The tracepoints that are understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tracepoint {
     Switch,
@@ -45,7 +44,6 @@ impl Tracepoint {
         if tracepoint.system() == system { tracepoint } else { Tracepoint::Other }
     }
 
-    /// The subsystem of the tracepoint.
     fn system(self) -> &'static str {
         match self {
             Tracepoint::Switch

@@ -9,14 +9,13 @@ use std::io::{BufRead, BufReader, Read};
 const TOLD: [&str; 2] = ["throttle_cfs_rq_work", "__cfsb_csd_unthrottle"];
 /// Every kernel with limits has this function.
 const PERIOD_TIMER: &str = "sched_cfs_period_timer";
-/// Bound on the list of symbols, bytes.
-const MOST: u64 = 1 << 26;
+const SYMBOLS_MAX_BYTES: u64 = 1 << 26;
 
 /// Reads which of these functions the running kernel has, from `/proc/kallsyms`. Empty if that file
 /// cannot be read or lists no scheduler function.
 pub fn here() -> BTreeMap<String, bool> {
     let Ok(file) = File::open("/proc/kallsyms") else { return BTreeMap::new() };
-    read_functions(BufReader::new(file.take(MOST)))
+    read_functions(BufReader::new(file.take(SYMBOLS_MAX_BYTES)))
 }
 
 /// Reads which functions a list of symbols has; empty if it lists no scheduler function.

@@ -143,7 +143,6 @@ fn find_root(root: &mut [usize], mut at: usize) -> usize {
 /// Builds the jobs of one group.
 struct Assembly<'a> {
     first_ns: u64,
-    /// The requests of each connection.
     served: &'a [Vec<Request>],
     task_map: &'a TaskMap,
     open: bool,

@@ -1,6 +1,5 @@
 //! Recognizes kernel threads by their names, for files that do not mark them.
 
-/// Names, or their beginnings.
 const NAMES: [&str; 29] = [
     "kthreadd",
     "rcu_",

@@ -20,18 +20,14 @@ pub(super) struct Builder {
     entered: bool,
     /// Time run since the last instruction, ns.
     run_ns: u64,
-    /// Time run in all, ns.
     work_ns: u64,
-    /// Whether requests are marked.
     marks: bool,
-    /// Whether a request has begun.
     in_request: bool,
 }
 
 /// Properties of a thread that its program depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProgramOptions {
-    /// Whether it is a kernel thread.
     pub kernel: bool,
     /// Whether it is in another group than the thread that forks it.
     pub moved: bool,
@@ -42,7 +38,6 @@ pub(super) struct ProgramOptions {
 }
 
 impl Recording {
-    /// The program of a thread.
     pub(super) fn program(
         &self,
         ix: usize,
@@ -200,7 +195,6 @@ impl Builder {
     }
 }
 
-/// The instruction for a wait.
 fn wait_op(ix: usize, wait: &Wait, plan: Plan, task_map: &TaskMap) -> Op {
     let channel = match plan {
         Plan::Sleep => None,

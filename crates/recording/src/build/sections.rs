@@ -18,7 +18,6 @@ use cpumax_workload::{Op, Span};
 /// A piece of a thread's work.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// Index of the thread.
     pub thread: usize,
     /// `None`: it belongs to no request.
     pub request: Option<Tag>,
@@ -42,7 +41,6 @@ enum AtExit {
     /// A request was read: its tag, the time, and the thread of the group that wrote it, if one
     /// did.
     Begin(Tag, u64, Option<u32>),
-    /// An answer was sent.
     Answer,
 }
 

@@ -10,7 +10,6 @@ use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 const MAGIC_LITTLE: &[u8] = b"PERFILE2";
 const MAGIC_BIG: &[u8] = b"2ELIFREP";
-/// Size of the head of a file.
 pub(super) const HEADER_SIZE: usize = 104;
 /// Size of the description of an event: the smallest, and the largest that is accepted.
 const ATTR_SIZE: std::ops::RangeInclusive<u64> = 64..=4096;
@@ -35,7 +34,6 @@ const EVENT_DESC_MAX_BYTES: u64 = 8 << 20;
 /// Bound on an unpacked record. perf compresses at most its buffer at once, by default 512 KiB.
 const EXPANDED_MAX_BYTES: u64 = 64 << 20;
 
-/// Whether the file begins as a perf.data file does.
 pub(crate) fn is_perf_data(start: &[u8]) -> bool {
     start.starts_with(MAGIC_LITTLE) || start.starts_with(MAGIC_BIG)
 }

@@ -12,7 +12,6 @@ use linux_perf_event_reader::Endianness;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// Size of the head in a pipe.
 const PIPE_HEADER_SIZE: u64 = 16;
 const RECORD_HEADER_FEATURE: u32 = 80;
 const FEATURE_TRACING_DATA: u64 = 1;
@@ -105,7 +104,6 @@ fn endian(start: &[u8]) -> Endianness {
     if start.first() == Some(&b'2') { Endianness::BigEndian } else { Endianness::LittleEndian }
 }
 
-/// A record in a pipe.
 struct PipeRecord {
     kind: u32,
     /// Size of the record itself.

@@ -4,7 +4,6 @@ use super::{content, latency};
 use crate::event::{Context, Event, Kind, Note};
 use crate::tracepoint::Tracepoint;
 
-/// The kinds of lines.
 pub(super) enum Line<'a> {
     /// `# key : value` before the events.
     Header(&'a str, &'a str),

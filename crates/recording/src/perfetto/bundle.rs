@@ -62,7 +62,6 @@ struct Row {
     name: Part,
 }
 
-/// A range of the bundle's bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Part {
     pub begin: usize,
@@ -75,7 +74,6 @@ struct Compact {
     names: Vec<Part>,
     switch_ns: u64,
     waking_ns: u64,
-    /// By the numbers of their fields.
     columns: [Part; 13],
 }
 
@@ -155,7 +153,6 @@ impl Bundle {
         [running, waking, plain, at_socket, switch].into_iter().flatten().min()
     }
 
-    /// The next event.
     pub fn item<'a>(&'a self, described: &Described) -> Option<Item<'a>> {
         let now_ns = self.next_ns()?;
         if let Some(running) = self.running.filter(|running| running.time_ns == now_ns) {
@@ -268,7 +265,6 @@ impl Compact {
         Ok(compact)
     }
 
-    /// Reads the next number of a column.
     fn next(&mut self, bytes: &[u8], column: usize) -> Option<u64> {
         let column = &mut self.columns[column];
         varint(bytes.get(..column.end)?, &mut column.begin).ok()

@@ -77,7 +77,6 @@ fn described_field(field: &[u8]) -> Option<(u32, &'static str)> {
     Some((at, wanted(name)?))
 }
 
-/// The content of an `FtraceEvent`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FtraceEvent<'a> {
     pub tid: i32,
@@ -88,12 +87,10 @@ pub(super) struct FtraceEvent<'a> {
     pub renamed: Option<(i32, &'a str)>,
 }
 
-/// The time of an event, ns.
 pub(super) fn time_ns(event: &[u8]) -> u64 {
     fields(event).find(|(number, _)| *number == 1).map_or(0, |(_, value)| value.number())
 }
 
-/// Reads an event.
 pub(super) fn event<'a>(data: &'a [u8], described: &Described) -> FtraceEvent<'a> {
     let mut event = FtraceEvent {
         tid: -1,

@@ -10,7 +10,6 @@ use crate::event::{Kind, Machine, Note, Sink};
 /// Number of the field, in bundles and in packets.
 pub(super) const FIELD: u32 = 5210;
 
-/// Columns of a bundle.
 const CHARGED: usize = 2;
 const GROUP: usize = 3;
 const RUNNING: [usize; 2] = [4, 5];

@@ -5,14 +5,12 @@ use crate::error::Error;
 use flate2::read::ZlibDecoder;
 use std::io::{BufRead, Read};
 
-/// The field of a trace that is a packet.
 const PACKET: u32 = 1;
 const PACKET_KEY: u64 = (PACKET as u64) << 3 | 2;
 const COMPRESSED_PACKETS: u32 = 50;
 /// Bound on a packet, one of which is held at a time.
 const PACKET_MAX_BYTES: u64 = 64 << 20;
 
-/// How a trace ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Whole,
@@ -42,7 +40,6 @@ pub(crate) fn is_perfetto(start: &[u8]) -> bool {
     }
 }
 
-/// Calls `f` with each packet.
 pub(super) fn each(
     name: &str,
     mut file: impl BufRead,

@@ -52,7 +52,6 @@ fn pass_on_thread(thread: &[u8], sink: &mut impl Sink) {
     }
 }
 
-/// Reads `SystemInfo`.
 pub(super) fn system(info: &[u8], machine: &mut Machine) {
     for (number, value) in fields(info) {
         match number {

@@ -1,6 +1,5 @@
 //! Protocol buffers, read field by field in place: a message takes no memory beyond its bytes.
 
-/// A field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     /// Of a variable or fixed number of bytes.

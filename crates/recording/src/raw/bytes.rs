@@ -17,7 +17,6 @@ impl<'a> Bytes<'a> {
         self.data.len()
     }
 
-    /// The part from `at`, `len` bytes long.
     pub fn part(&self, at: usize, len: usize) -> Option<Bytes<'a>> {
         Some(Bytes { data: self.array(at, len)?, ..*self })
     }

@@ -130,7 +130,6 @@ fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
 }
 
 impl Field {
-    /// Reads a number of an event.
     pub fn number(self, raw: Bytes<'_>) -> Option<i64> {
         raw.number(self.offset, self.size, self.signed)
     }
@@ -140,7 +139,6 @@ impl Field {
         raw.u64(self.offset.checked_add(i * 8)?)
     }
 
-    /// Reads a string of an event.
     pub fn text(self, raw: Bytes<'_>) -> Option<&str> {
         let (offset, len) = match self.place {
             Place::Here => (self.offset, self.size),

@@ -10,7 +10,6 @@ const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 /// No description is longer.
 const SIZED_MAX_BYTES: u64 = 1 << 20;
 
-/// Walks through it.
 #[derive(Debug)]
 pub(crate) struct Walk<R> {
     reader: R,

@@ -29,7 +29,6 @@ const LOOKED_AT: usize = 4096;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionCount {
     pub clients: usize,
-    /// Whether there may be more.
     pub or_more: bool,
     /// Whether its work tells how many requests an answer holds.
     pub by_work: bool,

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 
 /// Name of the accepting threads, without its number, and their descriptor.
 pub(crate) type Listener = (String, FdOrSocket);
-/// Index of an end.
 pub(crate) type EndpointIx = u32;
 
 /// The use of a descriptor or a socket between being opened and closed.
@@ -28,7 +27,6 @@ pub(crate) struct Endpoint {
     pub transfers: Vec<u32>,
     /// Times at which data came in, where that was recorded, in order, ns.
     pub ready_ns: Vec<u64>,
-    /// The other end.
     pub peer: Option<EndpointIx>,
 }
 
@@ -122,7 +120,6 @@ impl Endpoints {
         self.endpoint_of[io as usize]
     }
 
-    /// The first transfer at an end.
     pub fn first_transfer<'a>(&self, recording: &'a Recording, end: EndpointIx) -> Option<&'a Io> {
         let at = self.all[end as usize].transfers.first()?;
         Some(&recording.ios[*at as usize])

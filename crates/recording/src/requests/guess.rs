@@ -81,18 +81,20 @@ struct SameName {
 /// The part of a thread in serving requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Answers clients.
     Answers,
     /// Forks a process for each connection.
     Forks,
     /// A process forked for a connection, by this parent (index).
-    Forked { parent: u32 },
+    Forked {
+        parent: u32,
+    },
     /// Answers other threads of the group: fronts, or threads so many tiers behind.
-    Behind { tier: u32 },
+    Behind {
+        tier: u32,
+    },
 }
 
 impl Role {
-    /// Whether clients ask it.
     pub fn is_asked(self) -> bool {
         matches!(self, Role::Answers | Role::Forks)
     }
@@ -103,7 +105,6 @@ impl Role {
     }
 }
 
-/// A thread that answers.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub role: Role,

@@ -40,17 +40,14 @@ impl Tags {
         tags
     }
 
-    /// The request of a transfer.
     pub fn request(&self, io: u32) -> Option<Tag> {
         self.request_of[io as usize]
     }
 
-    /// Whether the transfer is the last write of an answer.
     pub fn answers(&self, io: u32) -> bool {
         self.answers[io as usize]
     }
 
-    /// The thread of the group that wrote what this transfer reads.
     pub fn called_by(&self, io: u32) -> Option<u32> {
         self.inner[io as usize]
     }
@@ -190,7 +187,6 @@ impl<'a> Tagger<'a> {
         self.lines[line] = InnerState { asked, ..InnerState::default() };
     }
 
-    /// Notes that the answer is read.
     fn note_answer_read(&mut self, line: usize) {
         if let Some(asked) = self.lines[line].asked
             && !std::mem::replace(&mut self.lines[line].taken, true)

@@ -55,7 +55,6 @@ struct Awake {
     from_ns: u64,
     to_ns: u64,
     rate: f64,
-    /// Index of the stretch.
     of: usize,
 }
 

@@ -7,13 +7,11 @@ use super::{Asleep, State, Timeline};
 use crate::thread::Birth;
 
 impl Timeline {
-    /// Notes that later events overwrote old ones.
     pub(super) fn note_overwritten(&mut self, events: u64) {
         self.defects.overwritten_events = self.defects.overwritten_events.saturating_add(events);
         self.is_overwritten = true;
     }
 
-    /// Notes that events of this CPU were lost before this point.
     pub(super) fn note_lost_on(&mut self, cpu: u32, events: u64) {
         self.defects.add_lost(events, false);
         match self.cpus.get(cpu as usize) {

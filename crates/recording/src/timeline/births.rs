@@ -244,7 +244,6 @@ impl Timeline {
     }
 }
 
-/// Number of levels of a group's path.
 fn levels(path: &str) -> u64 {
     path.split('/').filter(|part| !part.is_empty()).count() as u64
 }

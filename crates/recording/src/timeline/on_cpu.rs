@@ -27,7 +27,6 @@ pub(crate) struct OnCpu {
     ran_ns: u64,
 }
 
-/// A step at a point of wall time.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     time_ns: u64,
@@ -42,7 +41,6 @@ impl OnCpu {
         self.points.len()
     }
 
-    /// Bytes of memory that they take.
     pub fn bytes(&self) -> usize {
         self.points.capacity() * size_of::<Point>()
     }
@@ -115,7 +113,6 @@ impl OnCpu {
         self.debt_ns = self.debt_ns.saturating_add(cost_ns);
     }
 
-    /// Adds a step at this time.
     pub fn add_point(&mut self, now_ns: u64, step: Step) {
         let debt_ns = std::mem::take(&mut self.debt_ns);
         push_one(&mut self.points, Point { time_ns: now_ns, debt_ns, step: step.into() });

@@ -8,7 +8,6 @@ use crate::thread::{Birth, Cause, Thread};
 
 /// Least CPU time of a part, ns.
 const PART_NS: u64 = 10_000_000;
-/// Most parts of a thread.
 const PARTS_MAX: usize = 8;
 
 impl Timeline {

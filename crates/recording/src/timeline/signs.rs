@@ -29,7 +29,6 @@ pub(crate) struct Signs {
     pub never_ran: u64,
     /// Recorded wakeups, without the first one of each new thread.
     pub wakeups: u64,
-    /// Switches between threads.
     pub switches: u64,
     /// Number and sum, ns, of intervals in which no CPU has an event.
     pub silences: u64,

@@ -12,7 +12,6 @@ use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 
 /// Bound on the memory kept and that of the reader, together.
 const KEPT_MAX_BYTES: u64 = 420 << 20;
-/// Bound on the memory of a replay.
 const REPLAY_MAX_BYTES: u64 = 430 << 20;
 /// Most memory of a replay for one of each, as measured on the worst known texts
 /// (`crates/cpumax/tests/memory.rs`).
@@ -22,16 +21,13 @@ const WAIT_BYTES: u64 = 260;
 const EDGE_BYTES: u64 = 40;
 const IO_BYTES: u64 = 450;
 const READY_BYTES: u64 = 40;
-/// An end of a connection.
 const END_BYTES: u64 = 160;
 /// The number of a socket in a tree.
 const SOCKET_BYTES: u64 = 40;
-/// A group on one CPU.
 const GROUP_CPU_BYTES: u64 = 8;
 /// Events from one check of the sizes to the next.
 const LOOK_EVERY: u64 = 1 << 12;
 
-/// Bound on the paths of all groups.
 pub(super) const PATHS_MAX_BYTES: usize = 8 << 20;
 
 impl Timeline {

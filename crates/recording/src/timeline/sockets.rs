@@ -15,7 +15,6 @@ const CLOSE: u32 = 7;
 const ACCEPTS_MOST: usize = 8;
 
 impl Timeline {
-    /// The number of the socket at this address.
     fn socket_number(&mut self, address: u64) -> u32 {
         let next = self.sockets.len() as u32;
         *self.sockets.entry(address).or_insert(next)

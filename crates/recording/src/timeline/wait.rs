@@ -31,7 +31,6 @@ pub(crate) enum Missing {
 /// A wait that has been added to its thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settled {
-    /// Index of the wait.
     pub wait: usize,
     /// How well its end is known if the wakeup was not recorded.
     pub missing: Option<Missing>,

@@ -25,7 +25,6 @@ const NESTING_MAX: usize = 8;
 pub(crate) struct Cpu {
     /// The thread that runs on it; 0 is the idle task.
     pub current: Option<i32>,
-    /// Time of its last event.
     pub last_ns: Option<u64>,
     /// When it went idle last.
     pub idle_ns: Option<u64>,
@@ -56,7 +55,6 @@ impl Cpu {
         self.irq_ended_ns = None;
     }
 
-    /// Notes that events of it were lost.
     pub fn note_lost(&mut self) {
         self.leave_interrupts();
         self.current = None;

@@ -3,7 +3,6 @@
 use flate2::read::ZlibDecoder;
 use std::io::Read;
 
-/// The compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Zstd,

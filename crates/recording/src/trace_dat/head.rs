@@ -7,7 +7,6 @@ use crate::tracepoint::Tracepoint;
 use linux_perf_event_reader::Endianness;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-/// Most buffers of CPUs.
 pub(super) const CPUS_MAX: u32 = 4096;
 /// Accepted sizes of a page of the ring buffer.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1024..=1 << 20;
@@ -34,7 +33,6 @@ pub(super) struct Head {
     pub formats: Formats,
     pub options: Options,
     pub buffers: Vec<Buffer>,
-    /// Compression of the buffers.
     pub packed: Option<Algorithm>,
     /// The part of [`SECTIONS_MAX_BYTES`] that is not used yet.
     pub section_bytes_left: u64,

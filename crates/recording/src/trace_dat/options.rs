@@ -5,7 +5,6 @@ use crate::raw::{Bytes, Walk, WalkError};
 use linux_perf_event_reader::Endianness;
 use std::io::BufRead;
 
-/// The end of the options.
 pub(super) const DONE: u16 = 0;
 const CPU_STAT: u16 = 2;
 const BUFFER: u16 = 3;
@@ -88,7 +87,6 @@ impl Options {
     }
 }
 
-/// Reads the data of an option.
 pub(super) fn read_data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, WalkError> {
     if len > OPTION_MAX_BYTES {
         return Err(WalkError::Wrong(format!(

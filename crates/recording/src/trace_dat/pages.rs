@@ -40,7 +40,6 @@ pub(super) struct CpuBuffer {
     page_bytes: usize,
     data_at: usize,
     packed: Option<Algorithm>,
-    /// Bound on a piece.
     piece_max_bytes: u64,
     /// The range of the file that has not been read yet, and its remaining chunks.
     at: u64,
@@ -81,7 +80,6 @@ impl CpuBuffer {
         })
     }
 
-    /// The current event.
     pub fn record(&self) -> Option<&[u8]> {
         self.piece.get(self.record.at..self.record.at + self.record.len)
     }
@@ -218,7 +216,6 @@ impl CpuBuffer {
         Ok(Bytes::new(&data, self.endian).u32(0).unwrap_or(0))
     }
 
-    /// Reads the next bytes of the buffer.
     fn read_bytes<F: Read + Seek>(&mut self, file: &mut F, len: u64) -> Result<Vec<u8>, WalkError> {
         if len > self.end - self.at {
             return Err(self.malformed("less data than its length tells"));
@@ -279,7 +276,6 @@ mod tests {
             self
         }
 
-        /// Adds the head of an event.
         fn head(&mut self, kind: u32, delta: u32) -> &mut Self {
             self.u32(if self.big { kind << 27 | delta } else { delta << 5 | kind })
         }

@@ -29,7 +29,6 @@ pub(super) struct Pieces<'a> {
     guess: &'a Guess,
     sections: &'a [Section],
     known: &'a [Piece],
-    /// Range of the sections of each thread.
     sections_of: BTreeMap<usize, Range<usize>>,
     /// Whether a section already belongs to a request.
     taken: Vec<bool>,
