@@ -195,7 +195,7 @@ fn a_recording_of_a_year() {
     let output = cpumax(&["inspect", text(&path)]);
     assert_eq!(output.status.code(), Some(0), "a machine may be suspended");
     let told = String::from_utf8(output.stdout).unwrap();
-    assert!(told.contains("No CPU has an event in 1 stretch, 3153"), "{told}");
+    assert!(told.contains("No CPU has an event in 1 interval, 3153"), "{told}");
 }
 
 #[test]

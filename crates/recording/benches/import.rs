@@ -1,9 +1,7 @@
-//! How long a million events take, from each kind of file, and how long the workload takes that
-//! comes of them.
+//! Times reading a million events from each kind of file, and building a workload of them.
 //!
-//! The files are small recordings of the tests, again and again, each time later. With
-//! `KEEP=FOLDER` they are written there and nothing is timed, so that what `cpumax inspect` of them
-//! takes can be measured.
+//! The files repeat small recordings of the tests, each time later. With `KEEP=FOLDER` they are
+//! written there and nothing is timed, so that the memory of `cpumax inspect` can be measured.
 
 use cpumax_recording::{Options, Recording, Selection};
 use divan::Bencher;
@@ -23,7 +21,7 @@ const DAT: &[u8] = include_bytes!("../tests/data/ping.v6.dat.xz");
 const EVENTS: u64 = 1_000_000;
 /// Events in the small recording.
 const EVENTS_ONCE: u64 = 3297;
-/// Longer than it lasts, ns.
+/// More than its length, ns.
 const ONCE_NS: u64 = 200_000_000;
 
 fn main() {
@@ -119,7 +117,7 @@ fn million_of_perfetto(make: impl Fn(u64, &[&encode::Line]) -> encode::Message) 
     file
 }
 
-/// The pages of each CPU are repeated; their times stand at their beginning.
+/// Repeats the pages of each CPU; their times stand at their beginning.
 fn million_of_trace_dat() -> Vec<u8> {
     const PAGE_BYTES: usize = 4096;
     const EVENTS_IN_DAT: u64 = 444;
@@ -151,11 +149,11 @@ fn number(data: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(data[at..at + 8].try_into().unwrap())
 }
 
-/// Head, attributes and sections stay as they are; the records are repeated.
+/// Keeps head, attributes and sections, and repeats the records.
 fn million_of_data() -> Vec<u8> {
     const SAMPLE: u32 = 9;
     const FINISHED_ROUND: [u8; 8] = [68, 0, 0, 0, 0, 0, 8, 0];
-    /// Of the time in a record: behind its head, identifier, address and thread.
+    /// Offset of the time in a record: behind its head, identifier, address and thread.
     const TIME_AT: usize = 8 + 24;
     let (begin, size) = (number(WEB, 40) as usize, number(WEB, 48) as usize);
     let (records, rest) = (&WEB[begin..begin + size], &WEB[begin + size..]);

@@ -1,5 +1,5 @@
-//! Prints what is in a recording: `cargo run --example show FILE [PATTERN]`. With a pattern, also
-//! the programs of the threads it chooses.
+//! Prints the contents of a recording: `cargo run --example show FILE [PATTERN]`. With a pattern,
+//! also the programs of the threads it chooses.
 
 use cpumax_recording::{Options, Recording, Selection, Selector};
 use std::error::Error;

@@ -1,5 +1,6 @@
-//! What a recording of `cpumax record` says of itself: the machine, the limits in force, what
-//! changed and what was lost. It stands in the file as JSON; docs/guide/record.md describes it.
+//! The description that `cpumax record` puts into a recording: the machine, the limits in force,
+//! what changed and what was lost. It stands in the file as JSON; docs/guide/record.md describes
+//! it.
 
 use cpumax_limit::{Limit, Rules};
 use schemars::JsonSchema;
@@ -8,20 +9,20 @@ use std::collections::BTreeMap;
 
 pub mod functions;
 
-/// What is known when a recording begins.
+/// The machine and the recorded groups at the beginning of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct About {
-    /// What made it, e.g. `cpumax 0.1.0`.
+    /// The tool that made it, e.g. `cpumax 0.1.0`.
     pub tool: String,
     /// The command that made it.
     pub command: String,
-    /// Whose threads are recorded: `all`, `group PATH`, `process PID` or `command`.
+    /// Recorded threads: `all`, `group PATH`, `process PID` or `command`.
     pub chosen: String,
     /// Release of the kernel, e.g. `6.18.1`.
     pub release: String,
-    /// What else the kernel says of its version.
+    /// Further version text of the kernel.
     pub version: String,
     /// Functions of the kernel that tell how it limits groups, and whether it has them; empty: that
     /// is not known.
@@ -36,36 +37,36 @@ pub struct About {
     pub online: String,
     /// Processors there can be, as ranges.
     pub possible: String,
-    /// Caches of the first processor, and who shares them.
+    /// Caches of the first processor, and the processors that share them.
     pub caches: Vec<Cache>,
     /// Settings of the scheduler by their names, as the kernel prints them.
     pub slices: BTreeMap<String, String>,
     /// When it began, ns since 1970.
     pub unix_ns: u64,
-    /// The same on the clock of the events, ns since the machine was started.
+    /// Beginning on the clock of the events, ns since the machine was started.
     pub boot_ns: u64,
     /// Whether the hierarchy of groups is of version 1.
     pub is_version_1: bool,
     /// The group that is recorded and those it is in, innermost first.
     pub groups: Vec<GroupFiles>,
-    /// What waited for a processor, memory and devices (`/proc/pressure`).
+    /// Pressure stall information (`/proc/pressure`), by resource.
     pub pressure: BTreeMap<String, String>,
-    /// What it costs a thread that its entry into a system call, or its exit, is recorded: measured
-    /// before it began, ns; 0: not known.
+    /// Cost of recording an entry into a system call, or an exit, measured before the recording
+    /// began, ns; 0: not known.
     pub call_cost_ns: u64,
-    /// The same of any other event.
+    /// Cost of any other event, measured alike, ns; 0: not known.
     pub event_cost_ns: u64,
 }
 
 impl About {
-    /// Whether it tells what recording an event costs.
+    /// Whether the recorder measured what recording an event costs.
     pub fn is_cost_measured(&self) -> bool {
         self.call_cost_ns > 0 || self.event_cost_ns > 0
     }
 }
 
 impl GroupFiles {
-    /// The limit that they hold.
+    /// The limit in the group's files of either hierarchy version; `None` if they hold none.
     pub fn limit(&self) -> Option<Limit> {
         let file = |name: &str| self.files.get(name).map(|text| text.trim());
         let version_1 = || {
@@ -80,7 +81,7 @@ impl GroupFiles {
     }
 }
 
-/// What is known when it ends.
+/// The end of a recording.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]
@@ -99,9 +100,9 @@ pub struct Ended {
     pub forgotten_sockets: u64,
     /// CPU time of the recorder itself, ns.
     pub recorder_ns: u64,
-    /// What it took a recorded thread to hand over an event, on average, ns; 0: not known.
+    /// CPU time that handing over an event took a recorded thread, on average, ns; 0: not known.
     pub event_ns: u64,
-    /// The same groups as when it began.
+    /// Files of the recorded groups at the end.
     pub groups: Vec<GroupFiles>,
     /// Files of them that were given other values meanwhile, in order.
     pub changes: Vec<Change>,
@@ -110,7 +111,7 @@ pub struct Ended {
     pub made_again: Vec<u64>,
     /// The recorded group was not there any more, or another one that was not recorded.
     pub is_gone: bool,
-    /// As when it began.
+    /// Pressure stall information at the end.
     pub pressure: BTreeMap<String, String>,
 }
 
@@ -136,7 +137,7 @@ pub struct Cache {
 pub struct GroupFiles {
     /// Its path from the root of its hierarchy.
     pub path: String,
-    /// What stands in them, by their names: `cpu.max`, `cpu.weight`, `cpu.stat` and others.
+    /// Contents by file name: `cpu.max`, `cpu.weight`, `cpu.stat` and others.
     pub files: BTreeMap<String, String>,
 }
 
@@ -151,6 +152,6 @@ pub struct Change {
     pub path: String,
     /// The file.
     pub file: String,
-    /// What stands there now.
+    /// The new value.
     pub value: String,
 }

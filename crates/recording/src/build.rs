@@ -1,23 +1,23 @@
-//! Workloads out of recordings: groups, one task for each thread, and what passes between them.
+//! Builds a workload from a recording: groups, one task for each thread, and the channels between
+//! them.
 
 use crate::classify::{self, Plan};
 use crate::recording::Recording;
-use crate::requests::asking::Asking;
+use crate::requests::asking::SleepEvidence;
 use crate::requests::evidence::{self, Clients, Loop};
 use crate::requests::guess::{self, Guess};
-use crate::requests::{Exchange, Known, REQUESTS_MIN, Service};
+use crate::requests::{REQUESTS_MIN, Request, Requests, Service, Traffic};
 use crate::selector::{Selector, Subject};
 use crate::summary::Waits;
 use crate::thread::{Birth, Step, Thread};
-use cpumax_limit::Limit;
-use cpumax_workload::bounds::{MAX_GROUPS, MAX_PATH_BYTES};
 use cpumax_workload::{
-    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, GroupSpec, MachineSpec, Op,
-    Parts, Source, TaskIx, TaskSpec, Workload, as_name,
+    Affinity, Arrivals, ChannelIx, ChannelSpec, Class, CpuSet, GroupIx, MachineSpec, Op, Parts,
+    Source, TaskIx, TaskSpec, Workload, as_name,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
 mod affinity;
+mod groups;
 mod guessed;
 mod in_force;
 pub(crate) mod jobs;
@@ -27,83 +27,82 @@ mod program;
 mod sections;
 
 use affinity::Allowed;
-use program::How;
+use groups::Groups;
+use program::ProgramOptions;
+use sections::Section;
 
-/// Of the name of a thread, as much as leaves room for what stands beside it.
+/// Bytes kept of a thread's name, so that its id and number fit beside it.
 const MOST_COMM_BYTES: usize = 200;
 
-/// So many ancestors of a thread are looked at.
 const ANCESTORS_MOST: usize = 256;
 
-/// Whether a group is this one or below it.
 fn is_in(path: &str, group: &str) -> bool {
     path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Which threads go where, and what is known better than the recording tells.
+/// The placement of threads into groups, and knowledge that overrides the recording.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Threads that match one of these go into `group`; of the others those that were recorded
-    /// below the group above it stay, and the rest go into the root group. With none, every thread
-    /// is in the control group it was recorded in.
+    /// Threads that match one of these go into `group`. Other threads recorded below its parent
+    /// group stay there; the rest goes into the root group. If empty, every thread is in its
+    /// recorded control group.
     pub limited: Vec<Selector>,
-    /// Path of the group for the chosen ones, e.g. `/limited` (which is what an empty one means).
+    /// Path of the group for the chosen threads; an empty one means `/limited`.
     pub group: String,
-    /// Threads whose timers are known to follow a clock or to be lengths of time. The first match
+    /// Threads whose timers are known to follow a clock, or to be lengths of time. The first match
     /// counts.
     pub clocks: Vec<(Selector, Clock)>,
-    /// Threads that leave out what they are late for, where they follow a clock.
+    /// Threads that follow a clock and leave out the work for which they are late.
     pub skip_late: Vec<Selector>,
-    /// Chosen threads that wake up in the rhythm of a clock do so too, whether or not they match.
+    /// Whether chosen threads that wake up at multiples of a period also leave out late work.
     pub skip_periodic: bool,
-    /// When the load of the chosen threads was over, ns since the recording began: what they wait
-    /// for until after that they do not wait for any more. `None`: with the recording.
+    /// End of the load of the chosen threads, ns since the recording began. They end at a wait that
+    /// lasts beyond it. `None`: the end of the recording.
     pub until_ns: Option<u64>,
     /// How clients are known to ask; `None`: as the recording shows.
     pub clients: Option<Clients>,
-    /// The CPUs that the chosen threads may use; `None`: as the recording shows.
+    /// CPUs that the chosen threads may use; `None`: as the recording shows.
     pub pin: Option<CpuSet>,
-    /// Ticks in a second of the machine, 100, 250, 300 or 1000; `None`: as the recording tells.
+    /// Ticks a second of the machine, 100, 250, 300 or 1000; `None`: as recorded.
     pub hz: Option<u32>,
-    /// CPUs of the machine; `None`: as the recording tells.
+    /// CPUs of the machine; `None`: as recorded.
     pub cpus: Option<u16>,
 }
 
 /// How a thread waits for time to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// At points of time, whatever happened before: an open loop.
+    /// Until points of time, whatever happened before: an open loop.
     Absolute,
-    /// For a length of time from when it begins to wait: a closed loop.
+    /// For a length of time from the beginning of the wait: a closed loop.
     Relative,
 }
 
-/// Where things of the workload are, by index of the thread.
-struct Places {
+/// Parts of the workload, by index of the thread.
+struct TaskMap {
     /// `None`: the thread is not in the workload.
     tasks: Vec<Option<TaskIx>>,
     groups: Vec<GroupIx>,
-    /// Filled by the threads that wake this one.
+    /// Channel filled by the threads that wake this one.
     messages: Vec<Option<ChannelIx>>,
-    /// Filled by a clock.
+    /// Channel filled by a clock.
     arrivals: Vec<Option<ChannelIx>>,
-    /// Who starts the thread, if one of the tasks does.
+    /// The thread (index) that starts this one, if it is in the workload.
     parents: Vec<Option<u32>>,
-    /// Filled by requests, of threads that serve them.
+    /// Channel filled by requests, for threads that serve them.
     inboxes: Vec<Option<ChannelIx>>,
-    /// Whether the thread serves one connection only.
     serves_one: Vec<bool>,
     /// Whether the thread accepts connections for others to serve.
     accepts: Vec<bool>,
-    /// Threads whose bursts are no requests, as the group's requests are known.
+    /// Threads whose bursts are no requests, because the group's requests are known.
     silent: Vec<bool>,
 }
 
-impl Places {
-    /// Nothing is anywhere yet.
-    fn of(recording: &Recording) -> Places {
+impl TaskMap {
+    /// An empty workload; only parents are known.
+    fn of(recording: &Recording) -> TaskMap {
         let threads = recording.threads.len();
-        Places {
+        TaskMap {
             tasks: vec![None; threads],
             groups: vec![0; threads],
             messages: vec![None; threads],
@@ -118,30 +117,33 @@ impl Places {
 }
 
 impl Recording {
-    /// The recorded threads as tasks. No group has a limit yet.
+    /// Builds a workload of the recorded threads. No group has a limit yet.
     ///
-    /// A task exits where the recording ends; a selector that matches nothing leaves its group
+    /// A task exits where the recording ends. A selector that matches nothing leaves its group
     /// empty.
     ///
     /// # Errors
+    ///
     /// The recording is larger or longer than a workload may be, or has groups that none may have.
     pub fn workload(&self, selection: &Selection) -> Result<Workload, cpumax_workload::Error> {
-        self.parts(selection).0.try_into()
+        self.build_parts(selection).0.try_into()
     }
 
-    /// The same, and what is known of the requests that the limited group answered.
+    /// Builds the workload, with the requests that the limited group answered, if any are known.
     ///
     /// # Errors
+    ///
     /// As [`Recording::workload`].
     pub fn import(
         &self,
         selection: &Selection,
     ) -> Result<(Workload, Option<Service>), cpumax_workload::Error> {
-        let (parts, service) = self.parts(selection);
+        let (parts, service) = self.build_parts(selection);
         Ok((parts.try_into()?, service))
     }
 
-    fn parts(&self, selection: &Selection) -> (Parts, Option<Service>) {
+    /// The parts of a workload, and the service of the limited group.
+    fn build_parts(&self, selection: &Selection) -> (Parts, Option<Service>) {
         let names = self.names();
         let inside = self.inside(&names, selection);
         let over = |ix: &usize| inside[*ix] && self.begins_after(*ix, selection.until_ns);
@@ -151,105 +153,120 @@ impl Recording {
             .collect();
         let mut workload = self.empty_workload(selection);
         let allowed = Allowed::of(self, selection, &inside);
-        let mut places = Places::of(self);
+        let mut task_map = TaskMap::of(self);
         let mut groups = Groups::new(&mut workload);
         for (task, ix) in included.iter().enumerate() {
-            places.tasks[*ix] = Some(task as TaskIx);
-            places.groups[*ix] =
-                groups.of(self.place(*ix, &names, selection).as_deref().unwrap_or("/"));
+            task_map.tasks[*ix] = Some(task as TaskIx);
+            task_map.groups[*ix] =
+                groups.of(self.group_for(*ix, &names, selection).as_deref().unwrap_or("/"));
         }
         let plans: Vec<(usize, Vec<Plan>)> = included
             .iter()
-            .map(|ix| (*ix, self.plans(*ix, &names, selection, &places.tasks)))
+            .map(|ix| (*ix, self.plans(*ix, &names, selection, &task_map.tasks)))
             .collect();
-        let told = selection.clients.or_else(|| self.told(&names, selection, &inside));
-        let mut known = self.known(&inside);
-        let asking = known.as_ref().map(|_| Asking::of(self, &inside)).unwrap_or_default();
-        let closed = match told {
-            Some(Clients { ask: Loop::Open, .. }) => None,
-            Some(Clients { number: Some(number), .. }) => Some((number, true)),
-            _ => asking.closed_clients().map(|number| (number, false)),
-        };
-        if let Some(Known::Recorded(exchange)) = &mut known {
-            exchange.spread(self, &asking, told);
+        let told = selection.clients.or_else(|| self.told_clients(&names, selection, &inside));
+        let mut known = self.find_requests(&inside);
+        let asking = known.as_ref().map(|_| SleepEvidence::of(self, &inside)).unwrap_or_default();
+        if let Some(Requests::Recorded(traffic)) = &mut known {
+            traffic.regroup(self, &asking, told);
         }
         if let Some(known) = &known {
-            known.pools(self, &inside).add(&mut places, &mut workload);
-            places.silent.clone_from(&inside);
+            known.pools(self, &inside).add_channels(&mut task_map, &mut workload);
+            task_map.silent.clone_from(&inside);
         }
         for (ix, plans) in &plans {
-            let lossy = self.skips(*ix, &names, plans, (selection, inside[*ix]));
-            self.add_channels(*ix, &names[*ix], (plans, lossy), &mut places, &mut workload);
+            let lossy = self.skips_late_work(*ix, &names, plans, (selection, inside[*ix]));
+            self.add_channels(*ix, &names[*ix], (plans, lossy), &mut task_map, &mut workload);
         }
-        let served = known.map(|mut known| {
-            let (sections, served) = match &mut known {
-                Known::Recorded(exchange) => {
-                    (self.recorded_sections(exchange, &plans, &places), exchange.served(self))
-                }
-                Known::Guessed(guess) => self.guessed(guess, &places, closed),
-            };
-            let costs_ns = sections::costs_ns(&sections, &served);
-            let service = Service::of(&known, &served, &asking, told);
-            // Where interrupts are not told from threads, and of clients on other machines, it is
-            // a guess that they ask.
-            let is_guess = match &known {
-                Known::Recorded(_) => false,
-                Known::Guessed(guess) => !self.has_context || guess.is_remote(),
-            };
-            let sure = service.sure && (!is_guess || told.is_some());
-            let service = Service { sure, ..service };
-            (sections, Service { costs_ns, ..service }, served)
-        });
+        let served = known.map(|known| self.cut_sections(known, &plans, &task_map, &asking, told));
         if let Some((_, service, served)) = &served
             && service.clients == Loop::Open
             && evidence::shares_plan(served)
         {
-            self.share_inboxes(&mut places);
+            self.share_inboxes(&mut task_map);
         }
         for (ix, plans) in &plans {
             let until_ns = selection.until_ns.filter(|_| inside[*ix]);
             let plans = (&plans[..], until_ns);
             let (cpus, sets) = (workload.machine.cpus, &mut workload.cpu_sets);
             let cpus = self.affinity(&self.threads[*ix], inside[*ix], &allowed, cpus, sets);
-            let task = self.task(*ix, &names[*ix], plans, &places, cpus);
+            let task = self.build_task(*ix, &names[*ix], plans, &task_map, cpus);
             workload.tasks.push(task);
         }
         let service = served.map(|(sections, service, served)| {
             let open = service.clients == Loop::Open;
-            self.add_jobs(&served, open, sections, &places, &mut workload);
+            self.add_jobs(&served, open, sections, &task_map, &mut workload);
             service
         });
         (workload, service)
     }
 
-    /// How clients ask, if the caller said so of threads that ask the group or serve in it.
-    fn told(&self, names: &[String], selection: &Selection, inside: &[bool]) -> Option<Clients> {
+    /// Cuts the work for requests into sections. Returns these, the service, and its requests by
+    /// connection.
+    fn cut_sections(
+        &self,
+        mut known: Requests,
+        plans: &[(usize, Vec<Plan>)],
+        task_map: &TaskMap,
+        asking: &SleepEvidence,
+        told: Option<Clients>,
+    ) -> (Vec<Section>, Service, Vec<Vec<Request>>) {
+        let closed = match told {
+            Some(Clients { ask: Loop::Open, .. }) => None,
+            Some(Clients { number: Some(number), .. }) => Some((number, true)),
+            _ => asking.closed_clients().map(|number| (number, false)),
+        };
+        let (sections, served) = match &mut known {
+            Requests::Recorded(traffic) => {
+                (self.recorded_sections(traffic, plans, task_map), traffic.served(self))
+            }
+            Requests::Guessed(guess) => self.guessed_sections(guess, task_map, closed),
+        };
+        let costs_ns = sections::costs_ns(&sections, &served);
+        let service = Service::of(&known, &served, asking, told);
+        // Clients are a guess if they are on other machines, or if the recording does not tell
+        // interrupts from threads.
+        let is_guess = match &known {
+            Requests::Recorded(_) => false,
+            Requests::Guessed(guess) => !self.has_context || guess.is_remote(),
+        };
+        let sure = service.sure && (!is_guess || told.is_some());
+        (sections, Service { sure, costs_ns, ..service }, served)
+    }
+
+    /// How clients ask, as the selection says for a thread that asks the group or serves in it.
+    fn told_clients(
+        &self,
+        names: &[String],
+        selection: &Selection,
+        inside: &[bool],
+    ) -> Option<Clients> {
         if selection.clocks.is_empty() {
             return None;
         }
         let asks = self.edges.iter().filter(|edge| inside[edge.wakee() as usize]);
         let threads: BTreeSet<u32> = asks.flat_map(|edge| [edge.waker, edge.wakee()]).collect();
         let clocks = || selection.clocks.iter().map(|(selector, _)| selector);
-        let of = |ix: u32| self.matches(ix as usize, names, clocks());
+        let of = |ix: u32| self.first_match(ix as usize, names, clocks());
         threads.into_iter().find_map(of).map(|at| match selection.clocks[at].1 {
             Clock::Absolute => Loop::Open.into(),
             Clock::Relative => Loop::Closed.into(),
         })
     }
 
-    /// What is known of the requests of the group, if anything.
-    fn known(&self, inside: &[bool]) -> Option<Known> {
-        let exchange = Exchange::of(self, inside);
-        // A few may be of a health check, beside clients whose transfers are not known.
-        let guess = || Guess::of(self, inside).map(Known::Guessed);
-        match exchange.requests_known() {
+    /// The requests of the group, recorded or guessed; `None` if there are none.
+    fn find_requests(&self, inside: &[bool]) -> Option<Requests> {
+        let traffic = Traffic::of(self, inside);
+        // A few recorded requests may be health checks, beside clients whose transfers are unknown.
+        let guess = || Guess::of(self, inside).map(Requests::Guessed);
+        match traffic.requests_known() {
             0 => guess(),
-            few if few < REQUESTS_MIN => guess().or(Some(Known::Recorded(exchange))),
-            _ => Some(Known::Recorded(exchange)),
+            few if few < REQUESTS_MIN => guess().or(Some(Requests::Recorded(traffic))),
+            _ => Some(Requests::Recorded(traffic)),
         }
     }
 
-    /// Which threads are in the group that is to be limited.
+    /// Tells for each thread whether it is in the group to be limited.
     pub(crate) fn inside(&self, names: &[String], selection: &Selection) -> Vec<bool> {
         let group = match (&selection.group[..], selection.limited.is_empty()) {
             ("", true) => return vec![false; self.threads.len()],
@@ -258,18 +275,19 @@ impl Recording {
         };
         let inside = |ix| {
             self.is_included(ix)
-                && self.place(ix, names, selection).is_some_and(|path| is_in(&path, group))
+                && self.group_for(ix, names, selection).is_some_and(|path| is_in(&path, group))
         };
         (0..self.threads.len()).map(inside).collect()
     }
 
+    /// Whether the thread began later than this, ns since the recording began.
     fn begins_after(&self, ix: usize, ns: Option<u64>) -> bool {
         let (Birth::Present { at_ns } | Birth::Forked { at_ns, .. }) = self.threads[ix].birth;
         ns.is_some_and(|ns| at_ns > ns)
     }
 
-    /// Whether the thread leaves out what its clock tells it to do while it is late.
-    fn skips(
+    /// Whether the thread leaves out work for which its clock finds it late.
+    fn skips_late_work(
         &self,
         ix: usize,
         names: &[String],
@@ -277,11 +295,11 @@ impl Recording {
         (selection, chosen): (&Selection, bool),
     ) -> bool {
         let periodic = || classify::is_periodic(&self.threads[ix], plans);
-        self.matches(ix, names, selection.skip_late.iter()).is_some()
+        self.first_match(ix, names, selection.skip_late.iter()).is_some()
             || selection.skip_periodic && chosen && periodic()
     }
 
-    /// How many of the chosen threads' waits are known.
+    /// Number of waits of the chosen threads, and of unknown ones among them.
     pub fn waits(&self, selection: &Selection) -> Waits {
         let inside = self.inside(&self.names(), selection);
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| *inside);
@@ -293,7 +311,7 @@ impl Recording {
         guess::clients(self, &self.inside(&self.names(), selection)).contains(&true)
     }
 
-    /// Whether some of the chosen threads wake up in the rhythm of a clock.
+    /// Whether some of the chosen threads wake up at multiples of a period.
     pub fn has_periodic(&self, selection: &Selection) -> bool {
         let names = self.names();
         let inside = self.inside(&names, selection);
@@ -305,8 +323,8 @@ impl Recording {
         })
     }
 
-    /// Who starts each thread, where both agree: a damaged file, or a `perf` that became another
-    /// program, leaves forks without a child and children without a fork.
+    /// The parent of each thread, where parent and child agree. A damaged file, or a `perf` that
+    /// became another program, leaves forks without a child and children without a fork.
     fn parents(&self) -> Vec<Option<u32>> {
         let mut parents = vec![None; self.threads.len()];
         for ix in (0..self.threads.len()).filter(|ix| self.is_included(*ix)) {
@@ -322,14 +340,14 @@ impl Recording {
         parents
     }
 
-    /// Whether the thread is part of the workload: it ran, and it is not the recording tool's.
+    /// Whether the thread is part of the workload: it ran, and is not of the recording tool.
     pub(crate) fn is_included(&self, ix: usize) -> bool {
         let thread = &self.threads[ix];
         thread.runtime_ns > 0 && !thread.is_perf()
     }
 
     /// `name/id` of each thread; an id that was used again gets a number. The kernel's names have
-    /// at most 15 bytes, those in a text may be anything.
+    /// at most 15 bytes; names in a text may be longer.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut seen = BTreeMap::<String, u32>::new();
         let name = |thread: &Thread| {
@@ -341,12 +359,14 @@ impl Recording {
         self.threads.iter().map(name).collect()
     }
 
+    /// Whether it is a kernel thread, by its parent or, for a thread without system calls, by its
+    /// name.
     pub(crate) fn is_kernel(&self, thread: &Thread) -> bool {
         let called = self.has_syscalls && thread.starts_in_kernel.is_some();
-        thread.kthread || (!called && kernel_threads::is_name(&thread.comm))
+        thread.kthread || (!called && kernel_threads::is_kernel_name(&thread.comm))
     }
 
-    /// The path of the thread's group, if the file tells.
+    /// The path of the thread's group, if it was recorded.
     pub(crate) fn group_path(&self, thread: &Thread) -> Option<&str> {
         self.groups.get(&thread.group()?).map(String::as_str)
     }
@@ -364,24 +384,24 @@ impl Recording {
         }
     }
 
-    /// The path of the group the thread goes into; `None`: the root.
-    fn place(&self, ix: usize, names: &[String], selection: &Selection) -> Option<String> {
+    /// Path of the group into which the thread goes; `None`: the root.
+    fn group_for(&self, ix: usize, names: &[String], selection: &Selection) -> Option<String> {
         let thread = &self.threads[ix];
         if selection.limited.is_empty() {
             return self.group_path(thread).filter(|path| path.starts_with('/')).map(str::to_owned);
         }
         let group = if selection.group.is_empty() { "/limited" } else { &selection.group };
-        if self.matches(ix, names, selection.limited.iter()).is_some() {
+        if self.first_match(ix, names, selection.limited.iter()).is_some() {
             return Some(group.to_owned());
         }
-        // They share what the group above may use.
+        // These threads share the limit of the parent group.
         let (above, _) = group.rsplit_once('/')?;
         let own = self.group_path(thread)?;
         (!above.is_empty() && is_in(own, above)).then(|| own.to_owned())
     }
 
-    /// The first of the selectors that matches the thread.
-    fn matches<'s>(
+    /// Index of the first selector that matches the thread.
+    fn first_match<'s>(
         &self,
         ix: usize,
         names: &[String],
@@ -403,7 +423,7 @@ impl Recording {
         })
     }
 
-    /// Ids of the thread, its process and the ancestors that are known.
+    /// Ids of the thread, its process and its known ancestors.
     fn pids(&self, ix: usize) -> Vec<i32> {
         let mut pids = Vec::new();
         let mut next = Some(ix);
@@ -412,13 +432,13 @@ impl Recording {
             pids.push(thread.tid);
             pids.extend(thread.pid);
             next = match thread.birth {
-                // Parents come before their children, so this ends.
+                // Parents have lower indices than their children, so this ends.
                 _ if thread.was.is_some_and(|was| (was as usize) < ix) => {
                     thread.was.map(|was| was as usize)
                 }
                 Birth::Forked { parent, .. } if (parent as usize) < ix => Some(parent as usize),
                 _ => {
-                    self.told_ancestors(thread, &mut pids);
+                    self.add_known_ancestors(thread, &mut pids);
                     None
                 }
             };
@@ -426,10 +446,10 @@ impl Recording {
         pids
     }
 
-    /// Those that perf tells of processes that were there before the recording.
-    fn told_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
+    /// Adds the ancestors of processes that existed before the recording, as perf recorded them.
+    fn add_known_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
         let told = |pid: i32| self.parent_pids.get(&pid).copied();
-        // Only of the first thread of a process it is told who started it.
+        // perf records the parent only of the first thread of a process.
         let mut next = thread.parent_pid.or_else(|| told(thread.pid?));
         let further = |pid: &i32, pids: &[i32]| pids.len() < ANCESTORS_MOST && !pids.contains(pid);
         while let Some(pid) = next.filter(|pid| further(pid, pids)) {
@@ -438,6 +458,7 @@ impl Recording {
         }
     }
 
+    /// The plan of each wait of a thread.
     fn plans(
         &self,
         ix: usize,
@@ -447,20 +468,20 @@ impl Recording {
     ) -> Vec<Plan> {
         let thread = &self.threads[ix];
         let clocks = selection.clocks.iter().map(|(selector, _)| selector);
-        let clock = self.matches(ix, names, clocks).map(|at| selection.clocks[at].1);
+        let clock = self.first_match(ix, names, clocks).map(|at| selection.clocks[at].1);
         classify::plans(thread, self.is_kernel(thread), clock, |edge| {
             let edge = &self.edges[edge as usize];
             edge.is_used() && tasks[edge.waker as usize].is_some()
         })
     }
 
-    /// The channels a thread waits on, and the source that fills the one of arrivals.
+    /// Adds the channels on which a thread waits, and the source that fills its arrivals.
     fn add_channels(
         &self,
         ix: usize,
         name: &str,
         (plans, lossy): (&[Plan], bool),
-        places: &mut Places,
+        task_map: &mut TaskMap,
         workload: &mut Parts,
     ) {
         let mut channel = |what: &str| {
@@ -471,12 +492,12 @@ impl Recording {
             });
             workload.channels.len() as ChannelIx - 1
         };
-        // Who serves is told what to do by requests only.
-        if places.inboxes[ix].is_some() {
+        // A serving thread is driven by requests only.
+        if task_map.inboxes[ix].is_some() {
             return;
         }
         if plans.contains(&Plan::Message) {
-            places.messages[ix] = Some(channel("to"));
+            task_map.messages[ix] = Some(channel("to"));
         }
         let waits = self.threads[ix].waits.iter().zip(plans);
         let times: Vec<u64> = waits
@@ -487,7 +508,7 @@ impl Recording {
             return;
         }
         let arrivals = channel("arrivals at");
-        places.arrivals[ix] = Some(arrivals);
+        task_map.arrivals[ix] = Some(arrivals);
         workload.sources.push(Source {
             name: format!("clock of {name}"),
             channel: arrivals,
@@ -499,35 +520,36 @@ impl Recording {
         });
     }
 
-    fn task(
+    /// The task of a thread. `until_ns`: as [`ProgramOptions::until_ns`].
+    fn build_task(
         &self,
         ix: usize,
         name: &str,
         (plans, until_ns): (&[Plan], Option<u64>),
-        places: &Places,
+        task_map: &TaskMap,
         cpus: Affinity,
     ) -> TaskSpec {
         let thread = &self.threads[ix];
         let kernel = self.is_kernel(thread);
-        let inbox = places.inboxes[ix];
-        let parent = places.parents[ix].map(|parent| parent as usize).filter(|_| inbox.is_none());
+        let inbox = task_map.inboxes[ix];
+        let parent = task_map.parents[ix].map(|parent| parent as usize).filter(|_| inbox.is_none());
         let start_ns = match thread.birth {
             _ if parent.is_some() || inbox.is_some() => 0,
             Birth::Present { at_ns } | Birth::Forked { at_ns, .. } => at_ns,
         };
-        let moved = parent.is_some_and(|parent| places.groups[parent] != places.groups[ix]);
+        let moved = parent.is_some_and(|parent| task_map.groups[parent] != task_map.groups[ix]);
         let prio = thread.main_prio();
         let class = match prio {
             ..100 => Class::Rt,
             _ if kernel => Class::Kthread,
             _ => Class::Fair,
         };
-        let how = How { kernel, moved, marks: !places.silent[ix], until_ns };
+        let options = ProgramOptions { kernel, moved, marks: !task_map.silent[ix], until_ns };
         TaskSpec {
             name: name.to_owned(),
             label: None,
             count: u32::from(parent.is_none()),
-            group: places.groups[ix],
+            group: task_map.groups[ix],
             class,
             nice: prio.saturating_sub(120).clamp(-20, 19) as i8,
             cpus,
@@ -541,57 +563,17 @@ impl Recording {
                     Op::LoopEnd { start: 0 },
                 ]
                 .into(),
-                None => self.program(ix, how, plans, places).into(),
+                None => self.program(ix, options, plans, task_map).into(),
             },
         }
     }
 
-    /// Whether a wakeup is one the workload has to make.
-    fn is_message(&self, edge: u32, plans_to: &Places) -> Option<ChannelIx> {
+    /// The channel to which a wakeup must send in the workload; `None` if it needs no message.
+    fn message_channel(&self, edge: u32, plans_to: &TaskMap) -> Option<ChannelIx> {
         let edge = &self.edges[edge as usize];
         if !edge.is_used() {
             return None;
         }
         plans_to.messages[edge.wakee() as usize]
     }
-}
-
-/// Makes groups as they are asked for, parents first.
-struct Groups<'a> {
-    workload: &'a mut Parts,
-    by_path: BTreeMap<String, GroupIx>,
-}
-
-impl<'a> Groups<'a> {
-    fn new(workload: &'a mut Parts) -> Self {
-        workload.groups.push(group("/".to_owned(), None));
-        Groups { workload, by_path: BTreeMap::from([("/".to_owned(), 0)]) }
-    }
-
-    fn of(&mut self, path: &str) -> GroupIx {
-        let groups = &mut self.workload.groups;
-        if groups.len() as u64 > MAX_GROUPS || path.len() as u64 > MAX_PATH_BYTES {
-            // No workload may have it: what is above it is not needed to be refused.
-            return *self.by_path.entry(path.to_owned()).or_insert_with(|| {
-                groups.push(group(path.to_owned(), Some(0)));
-                groups.len() as GroupIx - 1
-            });
-        }
-        let mut at = String::new();
-        let mut parent = 0;
-        for part in path.split('/').filter(|part| !part.is_empty()) {
-            at.push('/');
-            at.push_str(part);
-            let groups = &mut self.workload.groups;
-            parent = *self.by_path.entry(at.clone()).or_insert_with(|| {
-                groups.push(group(at.clone(), Some(parent)));
-                groups.len() as GroupIx - 1
-            });
-        }
-        parent
-    }
-}
-
-fn group(path: String, parent: Option<GroupIx>) -> GroupSpec {
-    GroupSpec { path, parent, limit: Limit::UNLIMITED, weight: 100, v1: false }
 }

@@ -1,126 +1,128 @@
-//! What a wait becomes in the workload: a message from another task, an arrival at a fixed time, or
-//! a sleep of a fixed length. This decides whether a thread slows down when others do (closed loop)
-//! or not (open loop).
+//! Decides what a wait becomes in the workload: a message from another task, an arrival at a fixed
+//! time, or a sleep of a fixed length. A thread slows down with others (closed loop) or does not
+//! (open loop) by this decision.
 //!
-//! A thread that woke it is certain. For timers the system call tells, where it was recorded; but
-//! programs compute relative sleeps from an absolute plan, and libraries do the reverse. So where a
-//! thread has enough such waits, their regularity decides: if the lengths of the waits vary less
-//! than the times between wakeups, it sleeps for a length of time; in the opposite case it follows
-//! a clock.
+//! A wait that another thread ended is certain. For timers the system call decides, where it was
+//! recorded. Programs, however, compute relative sleeps from an absolute plan, and libraries do the
+//! reverse. A thread with enough timer waits is therefore judged by regularity. If the lengths of
+//! the waits vary less than the times between wakeups, it sleeps for a length of time. In the
+//! opposite case it follows a clock.
 //!
-//! Random times need another test. One who sends at random times, whatever the answers do, sleeps
-//! the shorter the longer he was busy; one who thinks for a random time after the answer does not.
-//! So if the lengths of the waits fall with the time between them, it is a clock; if they do not,
-//! and the thread waits for answers in between, it is a client that thinks. If it waits for no
-//! answers, the system call decides.
+//! Random times need another test. A client that sends at random times sleeps the shorter the
+//! longer it was busy before. A client that thinks for a random time after each answer does not. If
+//! the lengths of the waits fall with the busy times before them, the thread follows a clock. If
+//! they do not, and the thread waits for answers in between, it is a client that thinks. A thread
+//! that waits for no answers is judged by its system call.
 
 use crate::build::Clock;
-use crate::event::Left;
+use crate::event::PrevState;
 use crate::syscalls::Hint;
 use crate::thread::{Cause, Interrupt, Thread, Wait};
 use cpumax_outcome::median;
 
-/// What becomes of a wait.
+/// The wait in the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Until the other thread says so.
+    /// Until the other thread sends a message.
     Message,
-    /// Until a point of time, whatever the others do.
+    /// Until a point of time, whatever other tasks do.
     Arrival,
     /// For a length of time.
     Sleep,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Guess {
+enum WaitGuess {
     Sure(Plan),
     /// A timer; the regularity of all such waits decides, else this.
     Timer(Plan),
 }
 
-/// `TIMER_SOFTIRQ`, `NET_RX_SOFTIRQ`, `BLOCK_SOFTIRQ`, `HRTIMER_SOFTIRQ`.
+/// `TIMER_SOFTIRQ`, `BLOCK_SOFTIRQ`, `HRTIMER_SOFTIRQ`.
 const TIMER_SOFTIRQ: u32 = 1;
 const BLOCK_SOFTIRQ: u32 = 4;
 const HRTIMER_SOFTIRQ: u32 = 8;
-/// With fewer waits nothing can be said of their regularity.
+/// Least number of waits whose regularity is judged.
 const TIMER_WAITS_MIN: usize = 8;
-/// One kind of variation must be so many times the other.
+/// Factor by which one variation must exceed the other.
 const CLEARLY: u64 = 2;
-/// A wakeup is in a rhythm if it is off by no more than this part of the period.
+/// A wakeup is on the grid of a clock if it is off by at most the period divided by this.
 const ON_GRID: u64 = 20;
-/// So many of a hundred have to be.
+/// Percentage of wakeups that must be on the grid.
 const ON_GRID_PERCENT: usize = 80;
-/// Timers of ordinary threads may be late by this (`timer_slack_ns`), and a wakeup takes its time:
-/// a poll that lasted its timeout and this is taken to have timed out.
+/// Timers of ordinary threads may be late by `timer_slack_ns`, and a wakeup takes time. A poll that
+/// lasted its timeout, less this slack, is taken to have timed out.
 const TIMEOUT_SLACK_NS: u64 = 1_500_000;
 
-/// One plan for each wait of a thread. `is_included` tells whether a waking thread is part of the
-/// workload.
+/// One plan for each wait of a thread. `is_included` tells whether a wakeup (index into the edges)
+/// comes from a thread of the workload.
 pub(crate) fn plans(
     thread: &Thread,
     kernel: bool,
     clock: Option<Clock>,
     mut is_included: impl FnMut(u32) -> bool,
 ) -> Vec<Plan> {
-    let guesses: Vec<Guess> = thread
+    let guesses: Vec<WaitGuess> = thread
         .waits
         .iter()
         .map(|wait| match wait.cause {
-            Cause::Thread { edge } if is_included(edge) => Guess::Sure(Plan::Message),
-            Cause::Thread { .. } | Cause::Unseen => Guess::Sure(Plan::Arrival),
-            Cause::Interrupt(interrupt) => of_interrupt(wait, interrupt, kernel),
+            Cause::Thread { edge } if is_included(edge) => WaitGuess::Sure(Plan::Message),
+            Cause::Thread { .. } | Cause::Unseen => WaitGuess::Sure(Plan::Arrival),
+            Cause::Interrupt(interrupt) => guess_by_interrupt(wait, interrupt, kernel),
         })
         .collect();
     let timers: Vec<&Wait> = thread
         .waits
         .iter()
         .zip(&guesses)
-        .filter_map(|(wait, guess)| matches!(guess, Guess::Timer(_)).then_some(wait))
+        .filter_map(|(wait, guess)| matches!(guess, WaitGuess::Timer(_)).then_some(wait))
         .collect();
     let told = match clock {
         Some(Clock::Absolute) => Some(Plan::Arrival),
         Some(Clock::Relative) => Some(Plan::Sleep),
-        None => regularity(&timers).or_else(|| dependence(&timers, asks_between(&guesses))),
+        None => plan_by_regularity(&timers)
+            .or_else(|| plan_by_dependence(&timers, asks_between(&guesses))),
     };
-    let plan = |guess: &Guess| match *guess {
-        Guess::Sure(plan) => plan,
-        Guess::Timer(plan) => told.unwrap_or(plan),
+    let plan = |guess: &WaitGuess| match *guess {
+        WaitGuess::Sure(plan) => plan,
+        WaitGuess::Timer(plan) => told.unwrap_or(plan),
     };
     guesses.iter().map(plan).collect()
 }
 
-fn of_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> Guess {
-    if wait.left == Left::Blocked {
-        return Guess::Sure(Plan::Sleep);
+/// The plan of a wait that an interrupt ended.
+fn guess_by_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> WaitGuess {
+    if wait.left == PrevState::Blocked {
+        return WaitGuess::Sure(Plan::Sleep);
     }
     let soft_timer =
         matches!(interrupt, Interrupt::Soft { vector: TIMER_SOFTIRQ | HRTIMER_SOFTIRQ });
     let may_be_timer = soft_timer || matches!(interrupt, Interrupt::Timer | Interrupt::Unknown);
     if kernel {
         let sleep = soft_timer || interrupt == Interrupt::Timer;
-        return Guess::Sure(if sleep { Plan::Sleep } else { Plan::Arrival });
+        return WaitGuess::Sure(if sleep { Plan::Sleep } else { Plan::Arrival });
     }
     if interrupt == (Interrupt::Soft { vector: BLOCK_SOFTIRQ }) {
-        return Guess::Sure(Plan::Sleep);
+        return WaitGuess::Sure(Plan::Sleep);
     }
     match wait.hint {
-        Some(Hint::Relative) => Guess::Timer(Plan::Sleep),
-        Some(Hint::Absolute) => Guess::Timer(Plan::Arrival),
-        _ if !may_be_timer => Guess::Sure(Plan::Arrival),
-        Some(Hint::Event) => Guess::Sure(Plan::Arrival),
+        Some(Hint::Relative) => WaitGuess::Timer(Plan::Sleep),
+        Some(Hint::Absolute) => WaitGuess::Timer(Plan::Arrival),
+        _ if !may_be_timer => WaitGuess::Sure(Plan::Arrival),
+        Some(Hint::Event) => WaitGuess::Sure(Plan::Arrival),
         Some(Hint::TimeoutMs(ms)) => {
             let timeout_ns = u64::from(ms.unsigned_abs()) * 1_000_000;
             let waited_ns = wait.end_ns - wait.start_ns;
             let timed_out = waited_ns + TIMEOUT_SLACK_NS >= timeout_ns;
-            if timed_out { Guess::Timer(Plan::Sleep) } else { Guess::Sure(Plan::Arrival) }
+            if timed_out { WaitGuess::Timer(Plan::Sleep) } else { WaitGuess::Sure(Plan::Arrival) }
         }
-        Some(Hint::TimeoutUnknown) => Guess::Timer(Plan::Sleep),
-        Some(Hint::Other) | None => Guess::Timer(Plan::Arrival),
+        Some(Hint::TimeoutUnknown) => WaitGuess::Timer(Plan::Sleep),
+        Some(Hint::Other) | None => WaitGuess::Timer(Plan::Arrival),
     }
 }
 
-/// Whether the waits follow a clock or have a length, if that is clear.
-fn regularity(timers: &[&Wait]) -> Option<Plan> {
+/// Whether the waits follow a clock or have a length; `None` if neither is clear.
+fn plan_by_regularity(timers: &[&Wait]) -> Option<Plan> {
     if timers.len() < TIMER_WAITS_MIN {
         return None;
     }
@@ -137,8 +139,8 @@ fn regularity(timers: &[&Wait]) -> Option<Plan> {
     }
 }
 
-/// Whether the thread wakes up in the rhythm of a clock: its arrivals, as far as no other thread is
-/// behind them, lie on a grid.
+/// Whether the thread wakes up at multiples of a period: its arrivals that no other thread caused
+/// lie on a grid.
 pub(crate) fn is_periodic(thread: &Thread, plans: &[Plan]) -> bool {
     let by_thread = |wait: &Wait| matches!(wait.cause, Cause::Thread { .. });
     let arrivals = thread.waits.iter().zip(plans).filter(|(_, plan)| **plan == Plan::Arrival);
@@ -157,18 +159,18 @@ pub(crate) fn is_periodic(thread: &Thread, plans: &[Plan]) -> bool {
     on_grid * 100 >= between.len() * ON_GRID_PERCENT
 }
 
-/// Whether most of its sleeps come directly after it waited for another thread.
-fn asks_between(guesses: &[Guess]) -> bool {
-    let is_timer = |guess: &Guess| matches!(guess, Guess::Timer(_));
+/// Whether most of its timer waits come directly after a wait for another thread.
+fn asks_between(guesses: &[WaitGuess]) -> bool {
+    let is_timer = |guess: &WaitGuess| matches!(guess, WaitGuess::Timer(_));
     let timers = guesses.iter().filter(|guess| is_timer(guess)).count();
     let after_answer =
-        |pair: &&[Guess]| pair[0] == Guess::Sure(Plan::Message) && is_timer(&pair[1]);
+        |pair: &&[WaitGuess]| pair[0] == WaitGuess::Sure(Plan::Message) && is_timer(&pair[1]);
     guesses.windows(2).filter(after_answer).count() * 2 > timers
 }
 
-/// Whether waits are the shorter the longer the thread was busy before (rank correlation, certain
-/// to about one in a hundred), if there is enough to tell.
-fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
+/// Whether waits are the shorter the longer the thread was busy before, by rank correlation at a
+/// significance of one in a hundred. `None` if that cannot be decided.
+fn plan_by_dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     if timers.len() < TIMER_WAITS_MIN {
         return asks_between.then_some(Plan::Sleep);
     }
@@ -179,8 +181,8 @@ fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     let n = busy.len() as u128;
     let distances: u128 =
         busy.iter().zip(&waited).map(|(a, b)| u128::from(a.abs_diff(*b)).pow(2)).sum();
-    // Spearman's rho is 1 - 6 * distances / (n * (n^2 - 1)); it is below -2.33 / sqrt(n - 1) by
-    // chance once in a hundred times. All multiplied by 100 to stay in whole numbers.
+    // Spearman's rho is 1 - 6 * distances / (n * (n^2 - 1)). It is below -2.33 / sqrt(n - 1) by
+    // chance once in a hundred times. All terms are multiplied by 100 to stay in whole numbers.
     let whole = n * (n * n - 1);
     let by_chance = 100 + (2330 * 2330 / 100 / (n - 1)).isqrt();
     if 600 * distances > whole * by_chance {
@@ -190,7 +192,6 @@ fn dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     }
 }
 
-/// The place of each value in the order of all.
 fn ranks(values: &[u64]) -> Vec<u64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by_key(|at| values[*at]);
@@ -201,7 +202,7 @@ fn ranks(values: &[u64]) -> Vec<u64> {
     ranks
 }
 
-/// Median distance from the median; with `multiples`, from the nearest multiple of the median,
+/// Median distance from the median. With `multiples`: from the nearest multiple of the median,
 /// because a clock whose tick was missed goes on with a later one.
 fn variation_ns(values: &[u64], multiples: bool) -> u64 {
     let middle = median(&mut values.to_vec()).max(1);
@@ -217,7 +218,7 @@ fn variation_ns(values: &[u64], multiples: bool) -> u64 {
 mod tests {
     use super::{Plan, plans};
     use crate::build::Clock;
-    use crate::event::Left;
+    use crate::event::PrevState;
     use crate::syscalls::Hint;
     use crate::thread::{Cause, Interrupt, Thread, Wait};
 
@@ -230,7 +231,7 @@ mod tests {
             .map(|(start_ns, end_ns)| Wait {
                 start_ns,
                 end_ns,
-                left: Left::Sleeping,
+                left: PrevState::Sleeping,
                 cause: Cause::Interrupt(Interrupt::Timer),
                 hint,
             })
@@ -281,13 +282,13 @@ mod tests {
         assert_eq!(first(&few(None), None), Plan::Arrival);
     }
 
-    /// Numbers that look random: the same each time.
+    /// Pseudo-random numbers.
     fn noise(i: u64) -> u64 {
         (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
     }
 
-    /// A client: timer, answer, timer, answer … `think`: the time to the next question counts from
-    /// the answer, else from the last question.
+    /// A client whose waits are: timer, answer, timer, answer, and so on. `think`: the time to the
+    /// next request counts from the answer, else from the last request.
     fn client(think: bool) -> Thread {
         let mut thread = thread([], None);
         let mut now = 0;
@@ -299,7 +300,7 @@ mod tests {
             let wait = |start_ns, end_ns, cause| Wait {
                 start_ns,
                 end_ns,
-                left: Left::Sleeping,
+                left: PrevState::Sleeping,
                 cause,
                 hint: None,
             };
@@ -332,7 +333,7 @@ mod tests {
     #[test]
     fn devices_take_their_time_and_the_network_comes_when_it_comes() {
         let mut disk = thread([(0, MS)], None);
-        disk.waits[0].left = Left::Blocked;
+        disk.waits[0].left = PrevState::Blocked;
         disk.waits[0].cause = Cause::Interrupt(Interrupt::Device);
         assert_eq!(first(&disk, None), Plan::Sleep);
         let mut net = thread([(0, MS)], Some(Hint::TimeoutMs(1)));

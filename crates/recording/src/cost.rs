@@ -1,18 +1,19 @@
-//! What it cost the recorded threads that their events were recorded, from the recording itself.
+//! The CPU time that recording an event took the recorded threads, estimated from the recording
+//! itself.
 //!
-//! Some events follow each other with next to nothing between them: the return from one system call
-//! and the entry into the next, a charge of CPU time and the switch that it is made for. The time
-//! from the first to the second is what recording the first took, and the little that the kernel or
-//! the program did between. So of each kind of neighbours the shortest times tell, the least of
-//! them best. A recording that tells what was measured is taken at its word.
+//! Some events follow each other with almost nothing between them: the return from a system call
+//! and the entry into the next, or a charge and the switch after it. The time between them is the
+//! cost of recording the first, plus the little that the kernel or the program did. The shortest
+//! times of each pair of kinds therefore bound the cost, and the least of them is taken. A
+//! recording that has measured values keeps those.
 
 use crate::defects::Defect;
-use crate::event::{Enough, Event, Kind, Machine, Note, Sink};
+use crate::event::{Event, Kind, Machine, Note, Sink, Stop};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What it costs a traced thread that an event is recorded, ns. Taken off the CPU time that follows
-/// it.
+/// CPU time that recording an event takes a traced thread, ns. Subtracted from the CPU time that
+/// follows the event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventCost {
     /// For entry into and for exit from a system call, each.
@@ -21,41 +22,40 @@ pub struct EventCost {
     pub other_ns: u32,
 }
 
-/// So many events are looked at.
-const EVENTS: u64 = 200_000;
-/// Fewer neighbours of a kind say nothing.
+const EVENTS_EXAMINED: u64 = 200_000;
+/// Least number of pairs of a kind for an estimate.
 const LEAST: usize = 100;
-/// The shortest may be odd ones: this many of a hundred are left out.
+/// Percentage of the shortest times left out as outliers.
 const LEFT_OUT_PERCENT: usize = 2;
-/// What happens between two system calls at least, or in one, ns.
+/// Least time between two system calls, or within one, ns.
 const BETWEEN_CALLS_NS: u64 = 100;
-/// What the scheduler does between two of its events at least, ns.
+/// Least time that the scheduler takes between two of its events, ns.
 const IN_SCHEDULER_NS: u64 = 400;
-/// Recording an event takes less than that, ns; what is found to be more is something else.
+/// Estimates above this are discarded, ns.
 const MOST_NS: u64 = 3_000;
-/// The same of what was measured, where virtual machines are slow, ns.
+/// Bound on measured values, which may be large on slow virtual machines, ns.
 const MEASURED_MOST_NS: u64 = 100_000;
 
-/// What kind of event it is, as far as that matters here.
+/// Kind of an event, as far as its cost differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sort {
+enum EventKind {
     Enter,
     Exit,
     Other,
 }
 
-/// Looks at the first events of a recording.
+/// A sink that examines the first events of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
     events: u64,
-    /// By CPU: thread, time and sort of its last event.
-    last: Vec<Option<(i32, u64, Sort)>>,
-    /// Times from an event to the next of the same thread on the same CPU, by sorts of both, ns.
+    /// Thread, time and kind of the last event, by CPU.
+    last: Vec<Option<(i32, u64, EventKind)>>,
+    /// Times from an event to the next of the same thread on the same CPU, by kinds of both, ns.
     gaps_ns: [[Vec<u64>; 3]; 3],
-    /// All times are whole microseconds so far.
+    /// Whether all times so far are whole microseconds.
     coarse: bool,
-    /// What the recording itself says: what was measured before it began, or what the recorder saw
-    /// of it.
+    /// Values in the recording: `measured` before it began, or noted by the recorder at its end
+    /// (`told`).
     measured: Option<EventCost>,
     told: Option<EventCost>,
 }
@@ -65,12 +65,12 @@ impl Probe {
         Probe { coarse: true, ..Probe::default() }
     }
 
-    /// What was found; nothing where times are too coarse to tell.
+    /// The estimate; 0 where times are too coarse.
     pub fn cost(self) -> EventCost {
         if let Some(measured) = self.measured {
             return measured;
         }
-        // A recorder that times itself does not see what the kernel takes to call it.
+        // A recorder that times itself misses the time that the kernel takes to call it.
         let told = self.told.unwrap_or_default();
         if self.coarse {
             return told;
@@ -80,21 +80,24 @@ impl Probe {
         let [exit_enter, _, exit_other] = after_exit;
         let call = [enter_exit, exit_enter].into_iter().filter_map(shortest_ns);
         let around = [enter_other, exit_other].into_iter().filter_map(shortest_ns);
-        let call_ns = least(call, BETWEEN_CALLS_NS).or_else(|| least(around, IN_SCHEDULER_NS));
+        let call_ns = cost_of_least(call, BETWEEN_CALLS_NS)
+            .or_else(|| cost_of_least(around, IN_SCHEDULER_NS));
         let other = after_other.into_iter().filter_map(shortest_ns);
         EventCost {
             syscall_ns: call_ns.unwrap_or(0).max(told.syscall_ns),
-            other_ns: least(other, IN_SCHEDULER_NS).unwrap_or(0).max(told.other_ns),
+            other_ns: cost_of_least(other, IN_SCHEDULER_NS).unwrap_or(0).max(told.other_ns),
         }
     }
 }
 
-fn least(gaps_ns: impl Iterator<Item = u64>, native_ns: u64) -> Option<u32> {
+/// The cost after the shortest gap: without `native_ns`, the time that passes there anyway. `None`
+/// if it is too large.
+fn cost_of_least(gaps_ns: impl Iterator<Item = u64>, native_ns: u64) -> Option<u32> {
     let cost_ns = gaps_ns.min()?.saturating_sub(native_ns);
     (cost_ns <= MOST_NS).then_some(cost_ns as u32)
 }
 
-/// The shortest of many, odd ones left out.
+/// The shortest of many times, without outliers; `None` if there are too few.
 fn shortest_ns(mut gaps_ns: Vec<u64>) -> Option<u64> {
     if gaps_ns.len() < LEAST {
         return None;
@@ -114,17 +117,17 @@ impl Sink for Probe {
         self.told = ns.map(|ns| EventCost { syscall_ns: ns, other_ns: ns });
     }
 
-    /// Refuses what comes after enough of them.
-    fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {
+    /// Refuses events once enough are examined.
+    fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
         self.events += 1;
-        if self.events > EVENTS || self.measured.is_some() {
-            return Err(Enough::Seen);
+        if self.events > EVENTS_EXAMINED || self.measured.is_some() {
+            return Err(Stop::SeenEnough);
         }
         self.coarse &= event.time_ns.is_multiple_of(1000);
-        let sort = match event.kind {
-            Kind::SysEnter { .. } => Sort::Enter,
-            Kind::SysExit { .. } => Sort::Exit,
-            _ => Sort::Other,
+        let kind_of = match event.kind {
+            Kind::SysEnter { .. } => EventKind::Enter,
+            Kind::SysExit { .. } => EventKind::Exit,
+            _ => EventKind::Other,
         };
         if event.cpu >= crate::timeline::CPUS_MAX {
             return Ok(());
@@ -138,9 +141,9 @@ impl Sink for Probe {
             && tid > 0
             && event.time_ns > then_ns
         {
-            self.gaps_ns[before as usize][sort as usize].push(event.time_ns - then_ns);
+            self.gaps_ns[before as usize][kind_of as usize].push(event.time_ns - then_ns);
         }
-        self.last[cpu] = Some((event.tid, event.time_ns, sort));
+        self.last[cpu] = Some((event.tid, event.time_ns, kind_of));
         Ok(())
     }
 
@@ -174,7 +177,7 @@ mod tests {
                     kind,
                 };
                 probe.event(&event).unwrap();
-                // Some take longer, for reasons of their own.
+                // Some take longer.
                 now_ns += ns + round % 7 * 13;
             }
         }
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_taken_at_its_word() {
+    fn measured_costs_are_kept() {
         let mut probe = Probe::new();
         let mut about = crate::about::About::default();
         (about.call_cost_ns, about.event_cost_ns) = (150, u64::MAX);

@@ -1,15 +1,14 @@
-//! The lesser faults of a recording: each is repaired in a stated way, and counted.
+//! Lesser faults of a recording. Each is repaired in a stated way, and counted.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How often each kind of fault was met, and what was done about it.
+/// How often each kind of fault occurred, and how it was repaired.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Defects {
-    /// Events the kernel could not hand over in time, as far as perf noticed. What they told is
-    /// missing.
+    /// Events that the kernel could not hand over in time, as far as perf noticed: missing.
     pub lost_events: u64,
     /// Events of the beginning that were overwritten by later ones, as far as the file tells.
     pub overwritten_events: u64,
@@ -22,15 +21,14 @@ pub struct Defects {
     /// A CPU went on with another thread than the one that had got on it: the change is taken to be
     /// at its event before.
     pub mismatched_switches: u64,
-    /// A CPU that was idle went on with a thread that had not got on it: it is taken to have got on
-    /// it as long before its first charge of CPU time as that says. (Some kernels record nothing in
-    /// the idle task's context.)
+    /// An idle CPU went on with a thread without a switch to it: the first charge of CPU time tells
+    /// when the thread got on. (Some kernels record nothing in the idle task's context.)
     pub missing_idle_switches: u64,
-    /// A thread that slept ran again without a wakeup: taken to be woken when its CPU ended its
-    /// idle time, if that was not recorded either, else when it ran.
+    /// A thread that slept ran again without a wakeup: woken when its CPU ended its idle time, if
+    /// that switch was not recorded either, else when it ran.
     pub unseen_wakeups: u64,
-    /// A thread that was about to sleep ran again without a wakeup, though no CPU was idle in
-    /// between: taken to have run on, as one does that has a signal pending.
+    /// A thread about to sleep ran again without a wakeup, though no CPU was idle in between: taken
+    /// to have run on, as with a pending signal.
     pub merged_waits: u64,
     /// Two entries into or two exits from a system call in a row: the missing one is put in or the
     /// second left out.
@@ -47,12 +45,12 @@ pub struct Defects {
     pub unreadable_lines: u64,
     /// The file ends in the middle of a record or line: that one is left out.
     pub cut_at_the_end: u64,
-    /// Sums of the two ways to count lost events; the larger is the number.
+    /// Sums of the two ways to count lost events; the larger one is `lost_events`.
     #[serde(skip)]
     lost: [u64; 2],
 }
 
-/// A fault a reader meets.
+/// A fault that a reader finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Defect {
     UnreadableRecord,
@@ -66,7 +64,7 @@ impl Defects {
         *self == Defects::default()
     }
 
-    pub(crate) fn lost(&mut self, events: u64, by_the_kernel: bool) {
+    pub(crate) fn add_lost(&mut self, events: u64, by_the_kernel: bool) {
         let sum = &mut self.lost[usize::from(by_the_kernel)];
         *sum = sum.saturating_add(events);
         self.lost_events = self.lost[0].max(self.lost[1]);
@@ -81,7 +79,7 @@ impl Defects {
     }
 }
 
-/// One line for each kind of fault that was met; nothing when there was none.
+/// One line for each kind of fault that occurred; empty when there was none.
 impl fmt::Display for Defects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines = [

@@ -1,6 +1,7 @@
-//! What can be wrong with a recording as a whole. Lesser faults are repaired and counted: see
+//! Faults that make a recording unreadable as a whole. Lesser faults are repaired and counted: see
 //! [`Defects`](crate::Defects).
 
+use crate::tracepoint::RECORD_WITH;
 use std::io;
 
 /// A recording that cannot be read, with the place and what would be accepted.
@@ -12,10 +13,10 @@ pub enum Error {
     Io {
         /// The file.
         name: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is of no form that is read.
+    /// The file is of no form that is read.
     #[error(
         "{name}: {what}; perf.data, trace.dat, Perfetto traces, JSON of wprof and text of `perf \
          script`, `trace-cmd report`, ftrace or atrace are read; `perf sched record -a \
@@ -24,10 +25,10 @@ pub enum Error {
     NotARecording {
         /// The file.
         name: String,
-        /// What it is instead.
+        /// The kind of file it is instead.
         what: String,
     },
-    /// Its end is missing and what is left cannot be understood without it.
+    /// The file lacks its end, without which the rest cannot be understood.
     #[error(
         "{name}: the file is cut: {what}; the descriptions of the events are at its end, so it \
          cannot be read without; copy it again, or record again and stop perf with SIGINT so that \
@@ -36,33 +37,33 @@ pub enum Error {
     Cut {
         /// The file.
         name: String,
-        /// How that was noticed, with sizes in bytes.
+        /// How the cut was noticed, with sizes in bytes.
         what: String,
     },
-    /// A part of it contradicts the format.
+    /// A part of the file contradicts the format.
     #[error("{name}: {place}: {what}")]
     Malformed {
         /// The file.
         name: String,
-        /// Where: a byte offset, record, section or line.
+        /// A byte offset, record, section or line.
         place: String,
-        /// What is wrong there.
+        /// The fault at that place.
         what: String,
     },
-    /// It is a recording, but not of what is needed here, or in a form that is not read.
+    /// The recording lacks what is needed here, or has a form that is not read.
     #[error("{name}: {what}")]
     Unsupported {
         /// The file.
         name: String,
-        /// What is missing and which command records it.
+        /// The missing thing, and the command that records it.
         what: String,
     },
-    /// It says what cannot be true of a machine, or lacks so much that nothing can be said.
+    /// The recording says something that cannot be true of a machine, or lacks too much.
     #[error("{name}: {what}")]
     Implausible {
         /// The file.
         name: String,
-        /// What cannot be, and which command records all that is needed.
+        /// The contradiction, and the command that records all that is needed.
         what: String,
     },
     /// The clock goes backwards too often to believe the order of events.
@@ -76,12 +77,12 @@ pub enum Error {
         name: String,
         /// Events earlier than their predecessor.
         backwards: u64,
-        /// Events read until this was given up.
+        /// Events read until reading stopped.
         events: u64,
-        /// The largest step backwards.
+        /// The largest step backwards, ns.
         by_at_most_ns: u64,
     },
-    /// A pattern for choosing threads.
+    /// A pattern that chooses no threads.
     #[error(
         "`{}` chooses no threads: {what}; use pid:NUMBER, comm:PATTERN, cgroup:PATTERN or PATTERN, \
          where PATTERN may contain * and ?",
@@ -90,7 +91,35 @@ pub enum Error {
     Selector {
         /// The pattern as given.
         pattern: String,
-        /// What is wrong with it.
+        /// The fault in it.
         what: String,
     },
+}
+
+impl Error {
+    pub(crate) fn io(name: &str, source: io::Error) -> Error {
+        Error::Io { name: name.to_owned(), source }
+    }
+
+    pub(crate) fn not_a_recording(name: &str, what: impl Into<String>) -> Error {
+        Error::NotARecording { name: name.to_owned(), what: what.into() }
+    }
+
+    /// `place`: a byte offset, record, section or line.
+    pub(crate) fn malformed(
+        name: &str,
+        place: impl Into<String>,
+        what: impl Into<String>,
+    ) -> Error {
+        Error::Malformed { name: name.to_owned(), place: place.into(), what: what.into() }
+    }
+
+    pub(crate) fn unsupported(name: &str, what: impl Into<String>) -> Error {
+        Error::Unsupported { name: name.to_owned(), what: what.into() }
+    }
+
+    /// For a recording without thread switches.
+    pub(crate) fn no_switches(name: &str) -> Error {
+        Error::unsupported(name, format!("it holds no sched_switch events; {RECORD_WITH}"))
+    }
 }

@@ -1,34 +1,33 @@
-//! The events a recording consists of, whatever file they were read from.
+//! The events of a recording, whatever file they came from.
 //!
-//! The readers (`perf_data`, `perf_script`, `perfetto`, `trace_dat`) translate into these and hand
-//! them, in order of time as far as the file has it, to the [`Sink`] that assembles threads from
-//! them (`timeline`). Strings are borrowed: an event lives no longer than the record it was read
-//! from.
+//! The readers (`perf_data`, `perf_script`, `perfetto`, `trace_dat`, `wprof`) produce them and hand
+//! them to a [`Sink`], in order of time as far as the file has it. The main sink is `timeline`,
+//! which assembles threads. Strings are borrowed: an event lives no longer than its record.
 
 use crate::about::{About, Ended};
 
-/// One event: when, where, in whose context, what.
+/// One event: time, CPU, the running thread, and what happened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event<'a> {
     /// On the clock of the recording.
     pub time_ns: u64,
     pub cpu: u32,
-    /// The thread that was running; 0 is the idle task, -1 one that has just been reaped.
+    /// The running thread; 0 is the idle task, -1 is unknown or a thread that has just been reaped.
     pub tid: i32,
-    /// Its process, where the file says so.
+    /// Process of the running thread, if recorded.
     pub pid: Option<i32>,
-    /// Its name, where the file says so beside the event.
+    /// Name of the running thread, where the file has it beside the event.
     pub comm: Option<&'a str>,
-    /// Its control group, where the file says so.
+    /// Control group of the running thread, if recorded.
     pub cgroup: Option<u64>,
-    /// What the processor was doing, where the file says so.
+    /// Interrupt context, if recorded.
     pub context: Option<Context>,
     pub kind: Kind<'a>,
 }
 
 impl Event<'_> {
-    /// One of which only the time and the CPU are known.
-    pub fn of_nobody(time_ns: u64, cpu: u32) -> Self {
+    /// An event without a thread: only its time and CPU are known.
+    pub fn without_thread(time_ns: u64, cpu: u32) -> Self {
         Event {
             time_ns,
             cpu,
@@ -42,7 +41,7 @@ impl Event<'_> {
     }
 }
 
-/// Interrupt context, from the flags every tracepoint carries.
+/// Interrupt context, from the flags that every tracepoint carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Context {
     pub hardirq: bool,
@@ -51,50 +50,54 @@ pub(crate) struct Context {
 
 /// A thread as a scheduler tracepoint names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Named<'a> {
+pub(crate) struct ThreadRef<'a> {
     pub tid: i32,
     pub comm: &'a str,
-    /// As the kernel counts: below 100 real-time, 120 is nice 0.
+    /// Kernel priority: below 100 real-time, 120 is nice 0.
     pub prio: i32,
 }
 
-/// Why a thread left the processor.
+/// Why a thread left the CPU: `prev_state` of `sched_switch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Left {
-    /// Preempted, or it yielded, or it was throttled: it wants to go on.
+pub(crate) enum PrevState {
+    /// Preempted, yielding or throttled: it can run on.
     Runnable,
-    /// Interruptible sleep.
     Sleeping,
     /// Uninterruptible sleep.
     Blocked,
-    /// A kernel thread with nothing to do.
+    /// A kernel thread with nothing to do (`TASK_IDLE`).
     Idle,
     /// Stopped by a signal or a debugger.
     Stopped,
-    /// Exited.
     Dead,
 }
 
-/// Among the flags of a receiving call: what is read stays to be read.
+impl PrevState {
+    /// Whether the thread waits for something.
+    pub fn is_sleep(self) -> bool {
+        !matches!(self, PrevState::Runnable | PrevState::Dead)
+    }
+}
+
+/// Flag of a receiving call that leaves the data in the socket.
 pub(crate) const MSG_PEEK: i64 = 2;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind<'a> {
     Switch {
-        prev: Named<'a>,
-        left: Left,
-        next: Named<'a>,
+        prev: ThreadRef<'a>,
+        left: PrevState,
+        next: ThreadRef<'a>,
     },
     /// `sched_waking`, or `sched_wakeup` in files that have no other.
-    Waking(Named<'a>),
-    /// The first wakeup of a new thread.
-    WakeupNew(Named<'a>),
-    /// `sched_process_fork`.
+    Waking(ThreadRef<'a>),
+    WakeupNew(ThreadRef<'a>),
     Fork {
         child: i32,
         child_comm: &'a str,
     },
-    /// `sched_stat_runtime`: charged to the thread since the last such event or since it got on.
+    /// `sched_stat_runtime`: CPU time charged since the last such event, or since the thread got on
+    /// the CPU.
     Runtime {
         tid: i32,
         ns: u64,
@@ -104,38 +107,35 @@ pub(crate) enum Kind<'a> {
         args: [u64; 6],
     },
     SysExit {
-        /// What the call returned.
         result: i64,
     },
-    /// A device's handler or an expired high-resolution timer begins.
+    /// The handler of a device, or an expired high-resolution timer, begins.
     IrqEnter(Irq),
     IrqExit(Irq),
     SoftirqEnter {
         vector: u32,
     },
     SoftirqExit,
-    /// The kernel has sent so many bytes for the thread, or failed to (negative). Sockets are told
-    /// apart by their addresses.
+    /// The kernel has sent `result` bytes for the thread; negative: it failed to. Sockets are
+    /// distinguished by their addresses.
     SocketSent {
         socket: u64,
         result: i64,
     },
-    /// The thread has received so many bytes, or none (negative).
+    /// The thread has received `result` bytes; negative: none.
     SocketReceived {
         socket: u64,
         result: i64,
     },
-    /// Data has come in for whoever reads from the socket.
     DataReady {
         socket: u64,
     },
-    /// A TCP socket goes from one state to another.
     SocketState {
         socket: u64,
         from: u32,
         to: u32,
     },
-    /// A tracepoint that is of no use here: it only tells that its thread exists.
+    /// Another tracepoint: it only shows that its thread exists.
     Other,
 }
 
@@ -145,61 +145,61 @@ pub(crate) enum Irq {
     Timer,
 }
 
-/// What perf itself notes between the samples.
+/// Records of perf between the samples, about threads, groups and lost events.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Note<'a> {
-    /// A thread has (or takes) this name.
+    /// A thread has, or takes, this name.
     Comm { pid: i32, tid: i32, comm: &'a str },
     /// A thread exists; synthesized for those that existed before the recording began.
     Task { pid: i32, tid: i32, parent_pid: i32 },
-    /// Samples carrying this id are from threads in this group.
+    /// Samples with this id are of threads in this group.
     Cgroup { id: u64, path: &'a str },
-    /// Events the kernel had no room for. Newer kernels count them in two ways: in the stream where
+    /// Events that the kernel had no room for. Newer kernels count them twice: in the stream where
     /// they are missing, and for each event when it is closed (`by_the_kernel`).
     Lost { events: u64, by_the_kernel: bool },
     /// Events of this CPU are missing here.
     LostOn { cpu: u32, events: u64 },
-    /// So many events of the beginning were overwritten by later ones.
+    /// The number of events at the beginning that later ones overwrote.
     Overwritten { events: u64 },
 }
 
-/// What the head of the file says of the machine.
+/// The machine, as the head of the file describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Machine {
     /// E.g. `6.18.1`.
     pub kernel: Option<String>,
     /// E.g. `x86_64`.
     pub arch: Option<String>,
-    /// Processors on line.
+    /// CPUs online.
     pub cpus: Option<u32>,
-    /// Processors there can be: their numbers are below this.
+    /// CPUs that there can be: their numbers are below this.
     pub cpus_possible: Option<u32>,
-    /// The command that made the recording.
     pub command: Option<String>,
-    /// What a recording of `cpumax record` says of itself.
+    /// The description that `cpumax record` puts into its recordings, at the beginning and at the
+    /// end.
     pub about: Option<Box<About>>,
     pub ended: Option<Box<Ended>>,
 }
 
-/// Takes what a reader finds.
+/// Takes the events of a reader.
 pub(crate) trait Sink {
     fn machine(&mut self, machine: Machine);
     /// The reader holds up to so many bytes to put events in order.
     fn reader_holds(&mut self, _bytes: u64) {}
-    fn event(&mut self, event: &Event<'_>) -> Result<(), Enough>;
+    fn event(&mut self, event: &Event<'_>) -> Result<(), Stop>;
     fn note(&mut self, note: &Note<'_>);
     fn defect(&mut self, defect: crate::Defect);
 }
 
-/// Why no further events are taken.
+/// Why a sink takes no further events.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Enough {
-    /// The events contradict each other so often that the file cannot be believed.
-    Backwards { backwards: u64, events: u64, by_at_most_ns: u64 },
-    /// More threads did something than there may be.
-    Threads { most: usize },
-    /// More would have to be kept than there may be: what there is so far.
-    Kept { events: u64, threads: u64, steps: u64, waits: u64, ios: u64 },
-    /// Who takes them has seen what it came for.
-    Seen,
+pub(crate) enum Stop {
+    /// Too many events are earlier than the one before them.
+    Misordered { backwards: u64, events: u64, by_at_most_ns: u64 },
+    /// More threads did something than are read.
+    TooManyThreads { most: usize },
+    /// The bound of memory is reached; the numbers are those kept so far.
+    TooMuchToKeep { events: u64, threads: u64, steps: u64, waits: u64, ios: u64 },
+    /// The sink needs no more events.
+    SeenEnough,
 }

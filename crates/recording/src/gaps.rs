@@ -1,28 +1,28 @@
-//! What a recording does not hold, and which of it is so much that its numbers are not to be relied
-//! on. Every command that answers from a recording tells the same sentences; docs/reference/recordings.md has
-//! the thresholds.
+//! Things that a recording lacks, and whether its numbers can still be relied on. Every command
+//! that answers from a recording prints these sentences. docs/reference/recordings.md has the
+//! thresholds.
 
 use crate::build::Selection;
 use crate::recording::Recording;
 use crate::requests::Service;
-use crate::summary::Waits;
+use crate::summary::{Waits, sum};
 use crate::thread::Thread;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Something that is not in a recording.
+/// Something that a recording lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Gap {
-    /// Of which kind.
+    /// Its kind.
     pub kind: GapKind,
     /// Whether so much is missing that numbers are not to be relied on, and no limit is named.
     pub doubtful: bool,
-    /// What is missing, in sentences.
+    /// Description for users, in sentences.
     pub told: String,
 }
 
-/// Kinds of things that are not in a recording.
+/// Kinds of things that a recording may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -33,7 +33,7 @@ pub enum GapKind {
     Runs,
     /// Events of some threads only were recorded.
     Threads,
-    /// Stretches in which no CPU has an event.
+    /// Intervals in which no CPU has an event.
     Silence,
     /// Events were lost, or cannot be read.
     Lost,
@@ -45,13 +45,13 @@ pub enum GapKind {
     Cut,
     /// When waits ended.
     Waits,
-    /// What CPU time the kernel charged.
+    /// CPU time as the kernel charged it.
     Charges,
     /// Charges of CPU time that cannot be.
     ImpossibleCharges,
     /// Time taken by interrupts and by the host.
     Stolen,
-    /// What recording an event cost.
+    /// Measured cost of recording an event.
     EventCost,
     /// Whether threads or interrupts woke threads.
     Context,
@@ -62,7 +62,7 @@ pub enum GapKind {
 }
 
 impl GapKind {
-    /// What to record instead, behind the word "record".
+    /// Advice for a better recording, to stand behind the word "record".
     pub fn instead(self) -> &'static str {
         match self {
             GapKind::Cpus | GapKind::Runs => "all CPUs (`-a`, without `-C` or a mask of CPUs)",
@@ -90,35 +90,36 @@ impl GapKind {
     }
 }
 
-/// Beyond so many lost events of a hundred, or so much of the CPUs' time without them.
+/// Doubtful percentage of lost events, and of CPU time without them.
 const LOST_PERCENT: u64 = 3;
-/// The same of switches that are missing, and of wakeups of threads that ran unseen.
+/// Doubtful percentages of missing switches, and of wakeups of threads that ran unseen.
 const SWITCHES_PERCENT: u64 = 3;
 const RUNS_PERCENT: u64 = 1;
-/// So few of these say nothing.
+/// Up to this number neither is doubtful.
 const RUNS_FEW: u64 = 2;
 const SWITCHES_FEW: u64 = 5;
-/// So much of a hundred of the recording without events makes its load unknown, where it cannot be
-/// left out.
+/// Percentage of the recording without events that makes its load unknown, where it cannot be cut
+/// out.
 const SILENCE_PERCENT: u64 = 20;
-/// So much more CPU time of a hundred charged than there was, and so much at least, ns.
+/// Percentage and least amount, ns, of CPU time charged beyond the time on a CPU.
 const CHARGES_PERCENT: u64 = 3;
 const CHARGES_LEAST_NS: u64 = 5_000_000;
-/// From so much of a hundred on it is told what interrupts and the host took.
+/// Percentage of CPU time taken by interrupts and the host from which a note is given.
 const STOLEN_PERCENT: u64 = 10;
-/// Recording's guessed part of the CPU time of a hundred: told, and doubtful.
+/// Estimated cost of recording as a percentage of CPU time: from which a note is given, and from
+/// which it is doubtful.
 const COST_TOLD_PERCENT: u64 = 5;
 const COST_PERCENT: u64 = 20;
-/// Real-time threads of a hundred of the CPU time: told, and nothing else.
+/// Real-time threads as a percentage of CPU time: from which a note is given, and from which it is
+/// doubtful.
 const REAL_TIME_PERCENT: u64 = 1;
 const NOTHING_ELSE_PERCENT: u64 = 95;
-/// Of the waits of a hundred, those that data from the network ends.
+/// Percentage of waits ended by data from the network from which a note is given.
 const NETWORK_PERCENT: u64 = 20;
-/// Threads that are named.
+/// Most threads named in a sentence.
 const NAMED_MOST: usize = 3;
 
-/// Whether `part` is more than `percent` of a hundred of `all`.
-fn beyond(part: u64, percent: u64, all: u64) -> bool {
+fn exceeds(part: u64, percent: u64, all: u64) -> bool {
     u128::from(part) * 100 > u128::from(all) * u128::from(percent)
 }
 
@@ -131,68 +132,64 @@ fn seconds(ns: u64) -> String {
     format!("{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10)
 }
 
-fn sum(values: impl Iterator<Item = u64>) -> u64 {
-    values.fold(0, u64::saturating_add)
-}
-
-/// Puts them together.
 #[derive(Default)]
 struct Gaps(Vec<Gap>);
 
 impl Gaps {
-    fn tell(&mut self, kind: GapKind, doubtful: bool, told: String) {
+    fn add(&mut self, kind: GapKind, doubtful: bool, told: String) {
         self.0.push(Gap { kind, doubtful, told });
     }
 }
 
 impl Recording {
-    /// What is not in it.
+    /// The gaps of the whole recording.
     pub fn gaps(&self) -> Vec<Gap> {
         let all = vec![true; self.threads.len()];
         self.gaps_among(&all, None)
     }
 
-    /// What is not in it, as far as that matters to the chosen threads of a selection, of which so
-    /// much is known.
+    /// The gaps that matter to the selection's chosen threads. `service`: what is known of their
+    /// requests, if anything.
     pub fn gaps_of(&self, selection: &Selection, service: Option<&Service>) -> Vec<Gap> {
         let inside = self.inside(&self.names(), selection);
         let mut gaps = Gaps(self.gaps_among(&inside, service));
         if service.is_none() {
-            self.network_clients(&inside, &mut gaps);
+            self.add_network_clients(&inside, &mut gaps);
         }
         gaps.0
     }
 
+    /// The gaps that matter to the threads that are `inside`.
     fn gaps_among(&self, inside: &[bool], service: Option<&Service>) -> Vec<Gap> {
         let mut gaps = Gaps::default();
-        self.missing_cpus(&mut gaps);
-        self.missing_threads(&mut gaps);
-        self.missing_time(&mut gaps);
-        self.missing_events(&mut gaps);
+        self.add_missing_cpus(&mut gaps);
+        self.add_filtered_threads(&mut gaps);
+        self.add_silences(&mut gaps);
+        self.add_lost_events(&mut gaps);
         let chosen: Vec<&Thread> = (0..self.threads.len())
             .filter(|ix| inside[*ix] && self.is_included(*ix))
             .map(|ix| &self.threads[ix])
             .collect();
-        missing_waits(&chosen, &mut gaps);
-        self.wrong_charges(&mut gaps);
-        self.guessed_cost(&chosen, &mut gaps);
-        self.missing_context(service, &mut gaps);
-        self.real_time(&chosen, &mut gaps);
+        add_unknown_waits(&chosen, &mut gaps);
+        self.add_wrong_charges(&mut gaps);
+        self.add_guessed_cost(&chosen, &mut gaps);
+        self.add_missing_context(service, &mut gaps);
+        self.add_real_time(&chosen, &mut gaps);
         gaps.0
     }
 
-    /// CPUs without events, and threads that must have run there.
-    fn missing_cpus(&self, gaps: &mut Gaps) {
+    /// Adds CPUs without events, and threads that must have run there.
+    fn add_missing_cpus(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         let online = self.machine.cpus.unwrap_or(0);
         let seen = self.cpus_seen.len() as u32;
         let (unseen, runs) = (online.saturating_sub(seen), signs.unseen_runs + signs.never_ran);
         let often =
-            signs.unseen_runs > RUNS_FEW && beyond(signs.unseen_runs, RUNS_PERCENT, signs.wakeups);
+            signs.unseen_runs > RUNS_FEW && exceeds(signs.unseen_runs, RUNS_PERCENT, signs.wakeups);
         if unseen > 0 && self.machine.about.is_none() {
-            let chosen = self.recorded_with(&["-C", "--cpu"]);
+            let chosen = self.perf_option(&["-C", "--cpu"]);
             let why = match &chosen {
-                Some(words) => format!(" (perf was told `{words}`)"),
+                Some(words) => format!(" (perf ran with `{words}`)"),
                 None if runs > 0 => String::new(),
                 None => ", or they were idle all the time".to_owned(),
             };
@@ -201,39 +198,40 @@ impl Recording {
                 _ => format!("; threads were woken {runs} times and not seen to run"),
             };
             let told = format!(
-                "Of {online} CPUs {seen} have events: the others are not recorded{why}{ran}. What \
-                 ran there is not told."
+                "{seen} of {online} CPUs have events; the others are not recorded{why}{ran}. Work \
+                 on them is missing."
             );
-            gaps.tell(GapKind::Cpus, chosen.is_some() || runs > 0, told);
+            gaps.add(GapKind::Cpus, chosen.is_some() || runs > 0, told);
         } else if often {
             let told = format!(
                 "{} of {} wakeups are of threads that had been woken before and were not seen to \
                  run since: they ran on CPUs, or at times, that are not recorded.",
                 signs.unseen_runs, signs.wakeups
             );
-            gaps.tell(GapKind::Runs, true, told);
+            gaps.add(GapKind::Runs, true, told);
         }
     }
 
-    /// Events that were filtered by thread.
-    fn missing_threads(&self, gaps: &mut Gaps) {
+    /// Adds events that were filtered by thread.
+    fn add_filtered_threads(&self, gaps: &mut Gaps) {
         const FILTERS: [&str; 7] = ["--filter", "-p", "--pid", "-t", "--tid", "-u", "--uid"];
-        let words = self.recorded_with(&FILTERS);
+        let words = self.perf_option(&FILTERS);
         let only = self.signs.only.map(|ix| self.names().swap_remove(ix as usize));
         let how = match (words, only) {
-            (Some(words), _) => format!("perf was told `{words}`"),
+            (Some(words), _) => format!("perf ran with `{words}`"),
             (None, Some(name)) => format!("{name} is part of every thread switch of a CPU"),
             (None, None) => return,
         };
         let told = format!(
-            "Events of some threads only were recorded ({how}): CPU time and waits of the others \
-             are not known, nor how busy the CPUs were."
+            "Only events of some threads were recorded ({how}). CPU time and waits of the other \
+             threads, and the load of the CPUs, are not known."
         );
-        gaps.tell(GapKind::Threads, true, told);
+        gaps.add(GapKind::Threads, true, told);
     }
 
-    /// The words of perf's own command, not of the one it runs, that begin with one of these.
-    fn recorded_with(&self, options: &[&str]) -> Option<String> {
+    /// The first option of perf's own command among `options`, with its value; options of the
+    /// recorded command do not count.
+    fn perf_option(&self, options: &[&str]) -> Option<String> {
         let command = self.machine.command.as_deref().filter(|_| self.machine.about.is_none())?;
         let words: Vec<&str> =
             command.split_whitespace().take_while(|word| *word != "--").collect();
@@ -255,8 +253,8 @@ impl Recording {
         Some(cpumax_limit::one_line(&words.join(" ")).to_string())
     }
 
-    /// Stretches without events, and an end that was not meant to be one.
-    fn missing_time(&self, gaps: &mut Gaps) {
+    /// Adds intervals without events, and an end that was cut off.
+    fn add_silences(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         if signs.silences > 0 {
             let left_ns = signs.silence_ns.saturating_sub(signs.cut_ns);
@@ -267,24 +265,24 @@ impl Recording {
                  time counts"
             };
             let told = format!(
-                "No CPU has an event in {} stretch{}, {} together: {what}.",
+                "No CPU has an event in {} interval{}, {} together: {what}.",
                 signs.silences,
-                if signs.silences == 1 { "" } else { "es" },
+                if signs.silences == 1 { "" } else { "s" },
                 seconds(signs.silence_ns)
             );
-            let doubtful = signs.cut_ns == 0 && beyond(left_ns, SILENCE_PERCENT, self.span_ns());
-            gaps.tell(GapKind::Silence, doubtful, told);
+            let doubtful = signs.cut_ns == 0 && exceeds(left_ns, SILENCE_PERCENT, self.span_ns());
+            gaps.add(GapKind::Silence, doubtful, told);
         }
         let is_unfinished = self.machine.about.is_some() && self.machine.ended.is_none();
         if is_unfinished || self.defects.cut_at_the_end > 0 {
-            let told = "The recording was cut off: what came after its last event, and what was \
-                        lost of it, is not known.";
-            gaps.tell(GapKind::Cut, false, told.to_owned());
+            let told = "The recording was cut off. Events after its last one, and the number of \
+                        lost events, are not known.";
+            gaps.add(GapKind::Cut, false, told.to_owned());
         }
     }
 
-    /// Lost, overwritten and unreadable events.
-    fn missing_events(&self, gaps: &mut Gaps) {
+    /// Adds lost, overwritten and unreadable events.
+    fn add_lost_events(&self, gaps: &mut Gaps) {
         let defects = &self.defects;
         let ended = self.machine.ended.as_deref();
         let told_lost = ended.map_or(0, |ended| sum(ended.lost.values().copied()));
@@ -294,95 +292,95 @@ impl Recording {
         let cpus_ns = self.span_ns().saturating_mul(self.cpus_seen.len().max(1) as u64);
         if lost > 0 {
             let told = format!(
-                "{lost} of {all} events were lost or cannot be read ({} %): what they told is \
-                 missing.",
+                "{lost} of {all} events were lost or cannot be read ({} %).",
                 percent(lost, all)
             );
-            let much = beyond(lost, LOST_PERCENT, all)
-                || beyond(self.signs.lost_ns, LOST_PERCENT, cpus_ns);
-            gaps.tell(GapKind::Lost, much, told);
+            let much = exceeds(lost, LOST_PERCENT, all)
+                || exceeds(self.signs.lost_ns, LOST_PERCENT, cpus_ns);
+            gaps.add(GapKind::Lost, much, told);
         }
         if defects.overwritten_events > 0 || defects.left_out_ns > 0 {
             let told = format!(
-                "The oldest events were overwritten: the first {} of what is left are left out, as \
-                 not every CPU has events there.",
+                "The oldest events were overwritten. The first {} of the rest are left out, \
+                 because not every CPU has events there.",
                 seconds(defects.left_out_ns)
             );
-            gaps.tell(GapKind::Overwritten, false, told);
+            gaps.add(GapKind::Overwritten, false, told);
         }
         let (missing, all) = (defects.mismatched_switches, self.signs.switches);
-        if missing > SWITCHES_FEW && beyond(missing, SWITCHES_PERCENT, all) {
+        if missing > SWITCHES_FEW && exceeds(missing, SWITCHES_PERCENT, all) {
             let told = format!(
-                "{missing} thread switches are missing beside {all} that are there: CPUs go on \
-                 with other threads than those that got on them."
+                "{missing} thread switches are missing beside {all} recorded ones: CPUs go on with \
+                 other threads than they switched to."
             );
-            gaps.tell(GapKind::Switches, true, told);
+            gaps.add(GapKind::Switches, true, told);
         }
     }
 
-    /// What the kernel charged, and whether that can be.
-    fn wrong_charges(&self, gaps: &mut Gaps) {
+    /// Adds missing and impossible charges of CPU time, and CPU time taken by interrupts or the
+    /// host.
+    fn add_wrong_charges(&self, gaps: &mut Gaps) {
         if !self.has_runtime {
-            let told = "No CPU time was recorded as the kernel charged it (sched_stat_runtime): \
-                        interrupts and time taken by the host count as the threads' own.";
-            return gaps.tell(GapKind::Charges, false, told.to_owned());
+            let told = "The CPU time that the kernel charged (sched_stat_runtime) was not \
+                        recorded: interrupts and time taken by the host count as the threads' own.";
+            return gaps.add(GapKind::Charges, false, told.to_owned());
         }
         let wall_ns = sum(self.threads.iter().map(|thread| thread.wall_ns));
         let more = |thread: &Thread| thread.charged_ns.saturating_sub(thread.wall_ns);
         let more_ns = sum(self.threads.iter().map(more));
-        if more_ns > CHARGES_LEAST_NS && beyond(more_ns, CHARGES_PERCENT, wall_ns) {
+        if more_ns > CHARGES_LEAST_NS && exceeds(more_ns, CHARGES_PERCENT, wall_ns) {
             let told = format!(
-                "Threads were charged {} % more CPU time than they were on a CPU: an event is \
-                 there twice, or its numbers are of something else.",
+                "Threads were charged {} % more CPU time than they were on a CPU: events were \
+                 recorded twice, or their numbers mean something else.",
                 percent(more_ns, wall_ns)
             );
-            gaps.tell(GapKind::ImpossibleCharges, true, told);
+            gaps.add(GapKind::ImpossibleCharges, true, told);
         }
         let spent = |thread: &Thread| thread.runtime_ns.saturating_add(thread.cost_ns);
         let charged_ns = sum(self.threads.iter().map(spent));
         let taken_ns = wall_ns.saturating_sub(charged_ns);
-        if beyond(taken_ns, STOLEN_PERCENT, wall_ns) {
+        if exceeds(taken_ns, STOLEN_PERCENT, wall_ns) {
             let told = format!(
                 "{} % of the time that threads were on a CPU was not theirs: interrupts or the \
                  host took it. CPU times leave it out, latencies do not.",
                 percent(taken_ns, wall_ns)
             );
-            gaps.tell(GapKind::Stolen, false, told);
+            gaps.add(GapKind::Stolen, false, told);
         }
     }
 
-    /// What recording took, where it is guessed.
-    fn guessed_cost(&self, chosen: &[&Thread], gaps: &mut Gaps) {
+    /// Adds the estimated cost of recording.
+    fn add_guessed_cost(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let cost_ns = sum(chosen.iter().map(|thread| thread.cost_ns));
         let all_ns = sum(chosen.iter().map(|thread| thread.runtime_ns)).saturating_add(cost_ns);
-        if self.is_cost_guessed && beyond(cost_ns, COST_TOLD_PERCENT, all_ns) {
+        if self.is_cost_guessed && exceeds(cost_ns, COST_TOLD_PERCENT, all_ns) {
             let told = format!(
-                "{} % of the CPU time is taken to have gone into recording events, and taken off: \
-                 that is guessed from how close events are to each other. --event-cost and \
-                 --syscall-cost say it.",
+                "Recording events took an estimated {} % of the CPU time, which is subtracted; the \
+                 estimate comes from the times between events. --event-cost and --syscall-cost set \
+                 the cost.",
                 percent(cost_ns, all_ns)
             );
-            gaps.tell(GapKind::EventCost, beyond(cost_ns, COST_PERCENT, all_ns), told);
+            gaps.add(GapKind::EventCost, exceeds(cost_ns, COST_PERCENT, all_ns), told);
         }
     }
 
-    fn missing_context(&self, service: Option<&Service>, gaps: &mut Gaps) {
+    fn add_missing_context(&self, service: Option<&Service>, gaps: &mut Gaps) {
         if self.has_context {
             return;
         }
         let told = "Wakeups by interrupts are not told from those by threads: a timer that fires \
-                    while a thread runs looks like that thread's doing, so that who asks whom is a \
-                    guess.";
+                    while a thread runs looks like a wakeup by that thread. Which thread asks \
+                    which is a guess.";
         let inferred = service.is_some_and(|service| !service.recorded);
-        gaps.tell(GapKind::Context, inferred, told.to_owned());
+        gaps.add(GapKind::Context, inferred, told.to_owned());
     }
 
-    /// Threads that cpu.max does not hold.
-    fn real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
+    /// Adds threads that cpu.max does not hold.
+    fn add_real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let ordinary: Vec<&&Thread> = chosen.iter().filter(|t| !self.is_kernel(t)).collect();
         let all_ns = sum(ordinary.iter().map(|thread| thread.runtime_ns));
         let real_time_ns = sum(ordinary.iter().map(|thread| thread.real_time_ns()));
-        if !beyond(real_time_ns, REAL_TIME_PERCENT, all_ns) {
+        if !exceeds(real_time_ns, REAL_TIME_PERCENT, all_ns) {
             return;
         }
         let of_it = ordinary.iter().filter(|t| t.real_time_ns() > t.runtime_ns / 2);
@@ -397,34 +395,34 @@ impl Recording {
             "{} % of the CPU time is of real-time threads{who}: cpu.max does not hold them.",
             percent(real_time_ns, all_ns)
         );
-        let nothing_else = beyond(real_time_ns, NOTHING_ELSE_PERCENT, all_ns);
-        gaps.tell(GapKind::RealTime, nothing_else, told);
+        let nothing_else = exceeds(real_time_ns, NOTHING_ELSE_PERCENT, all_ns);
+        gaps.add(GapKind::RealTime, nothing_else, told);
     }
 
-    /// Requests that come from other machines, of which only the wakeups are seen.
-    fn network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
+    /// Adds clients on other machines, of which only the wakeups are seen.
+    fn add_network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| **inside);
         let (asked, waits) = chosen.fold((0, 0), |(asked, waits), (thread, _)| {
             (asked + thread.network_waits() as u64, waits + thread.waits.len() as u64)
         });
-        if beyond(asked, NETWORK_PERCENT, waits) {
+        if exceeds(asked, NETWORK_PERCENT, waits) {
             let told = format!(
                 "Data from the network ended {asked} of {waits} waits: clients are on other \
-                 machines, and how they ask is not known. A limit that stops the service shows \
-                 what it does only if they do not wait for answers."
+                 machines, and how they ask is not known. Under a limit that stops the service, \
+                 the numbers hold only if they do not wait for answers."
             );
-            gaps.tell(GapKind::Clients, false, told);
+            gaps.add(GapKind::Clients, false, told);
         }
     }
 }
 
-fn missing_waits(chosen: &[&Thread], gaps: &mut Gaps) {
+fn add_unknown_waits(chosen: &[&Thread], gaps: &mut Gaps) {
     let waits = chosen.iter().fold(Waits::default(), |sum, thread| sum.with(thread));
     if !waits.are_known() {
         let told = format!(
-            "Of {} of {} waits it is not known when they ended: no latency can be told from them.",
+            "The end of {} of {} waits is not known: no latency can be told from them.",
             waits.unknown, waits.all
         );
-        gaps.tell(GapKind::Waits, true, told);
+        gaps.add(GapKind::Waits, true, told);
     }
 }

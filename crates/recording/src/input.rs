@@ -1,5 +1,5 @@
-//! What a file is: its form and whether it is compressed as a whole, told by how it begins; and
-//! what is to be said of those that are not read.
+//! Recognizes the form and the compression of a file by its first bytes, and explains why a file of
+//! another kind is not read.
 
 use crate::error::Error;
 use crate::perf_data::is_perf_data;
@@ -13,13 +13,13 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 
-/// So much of a file tells what it is, bytes.
+/// Bytes at the start of a file that tell its form.
 const START_BYTES: u64 = 4096;
 const READ_BYTES: usize = 1 << 18;
-/// Forms that are read here and there must lie in a file or in memory; what is compressed or comes
-/// through a pipe may be so large there.
+/// Most bytes held in memory of a recording that needs seeking but is compressed or comes through a
+/// pipe.
 const HELD_MAX_BYTES: u64 = 256 << 20;
-/// What unpacking may take: xz says itself how much it needs, zstd as a power of two.
+/// Most memory for unpacking, in bytes for xz, as a power of two for zstd.
 const XZ_MAX_BYTES: u64 = 128 << 20;
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
@@ -28,7 +28,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Form {
-    /// Of `perf script`, `trace-cmd report`, ftrace or atrace.
+    /// Text of `perf script`, `trace-cmd report`, ftrace or atrace.
     Text,
     /// From `perf record`, be it a file, a directory or what went through a pipe.
     PerfData,
@@ -46,7 +46,7 @@ enum Packing {
     Gzip,
     Xz,
     Zstd,
-    /// What `atrace -z` prints: text, and behind it zlib from this byte on.
+    /// Output of `atrace -z`: text, then zlib from this byte on.
     Atrace(usize),
 }
 
@@ -64,7 +64,7 @@ impl<F: Read + Seek> Source<F> {
         Ok(Source { file, packing })
     }
 
-    /// From its beginning, unpacked.
+    /// The unpacked file, from its beginning.
     pub fn open(&mut self) -> io::Result<Box<dyn BufRead + '_>> {
         self.file.seek(SeekFrom::Start(0))?;
         self.packing.unpacked(BufReader::with_capacity(READ_BYTES, &mut self.file))
@@ -76,37 +76,37 @@ impl<F: Read + Seek> Source<F> {
 
     pub fn form(&mut self, name: &str) -> Result<Form, Error> {
         let start = self.open().and_then(|mut file| start_of(&mut file));
-        Form::of(name, &start.map_err(|e| io_error(name, e))?)
+        Form::of(name, &start.map_err(|e| Error::io(name, e))?)
     }
 
-    /// All of it, unpacked.
-    pub fn held(&mut self, name: &str) -> Result<Vec<u8>, Error> {
-        let file = self.open().map_err(|e| io_error(name, e))?;
-        hold(name, file)
+    /// The whole file, unpacked.
+    pub fn read_into_memory(&mut self, name: &str) -> Result<Vec<u8>, Error> {
+        let file = self.open().map_err(|e| Error::io(name, e))?;
+        read_into_memory(name, file)
     }
 }
 
-/// What comes through a pipe, unpacked.
+/// A pipe, unpacked.
 pub(crate) fn from_pipe<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let start = start_of(&mut file)?;
     let packing = Packing::of(&start);
     packing.unpacked(Cursor::new(start).chain(file))
 }
 
-/// All of it in memory, or refused.
-pub(crate) fn hold(name: &str, file: impl Read) -> Result<Vec<u8>, Error> {
+/// Reads a whole file into memory, or refuses it beyond [`HELD_MAX_BYTES`].
+pub(crate) fn read_into_memory(name: &str, file: impl Read) -> Result<Vec<u8>, Error> {
     let mut held = Vec::new();
     let read = file.take(HELD_MAX_BYTES + 1).read_to_end(&mut held);
-    if read.map_err(|e| io_error(name, e))? as u64 <= HELD_MAX_BYTES {
+    if read.map_err(|e| Error::io(name, e))? as u64 <= HELD_MAX_BYTES {
         return Ok(held);
     }
-    Err(Error::Unsupported {
-        name: name.to_owned(),
-        what: format!(
+    Err(Error::unsupported(
+        name,
+        format!(
             "more than {} MiB of this form must lie in a file that is not compressed",
             HELD_MAX_BYTES >> 20
         ),
-    })
+    ))
 }
 
 impl Packing {
@@ -144,15 +144,16 @@ impl Packing {
 }
 
 impl Form {
-    /// Its reader goes back and forth, so it must not be compressed as a whole.
-    pub(crate) fn is_read_here_and_there(self) -> bool {
+    /// Whether the reader of the form seeks, so that the file must not be compressed as a whole.
+    pub(crate) fn needs_seeking(self) -> bool {
         match self {
             Form::Text | Form::Perfetto | Form::Wprof => false,
             Form::PerfData | Form::TraceDat => true,
         }
     }
 
-    /// By the start of a file, unpacked; refused is what cannot be a recording, by its name.
+    /// The form, by the start of an unpacked file. A file that cannot be a recording is refused by
+    /// name.
     pub(crate) fn of(name: &str, start: &[u8]) -> Result<Form, Error> {
         if is_perf_data(start) {
             return Ok(Form::PerfData);
@@ -163,24 +164,24 @@ impl Form {
         if is_wprof(start) {
             return Ok(Form::Wprof);
         }
-        if let Some(what) = unreadable(start) {
-            return Err(not_a_recording(name, what));
+        if let Some(what) = unread_kind(start) {
+            return Err(Error::not_a_recording(name, what));
         }
         if is_perfetto(start) {
             return Ok(Form::Perfetto);
         }
         if start.contains(&0) {
-            return Err(not_a_recording(name, "it is of no form that is known"));
+            return Err(Error::not_a_recording(name, "it is of no form that is known"));
         }
         Ok(Form::Text)
     }
 }
 
-/// Where the packed part of what `atrace -z` prints begins: behind a line `TRACE:`.
+/// Where the packed part of the output of `atrace -z` begins: behind a line `TRACE:`.
 fn atrace_at(start: &[u8]) -> Option<usize> {
     const LINE: &[u8] = b"TRACE:\n";
     let at = start.windows(LINE.len()).position(|window| window == LINE)? + LINE.len();
-    // The head of zlib: deflate, and a check of both bytes together.
+    // A zlib header: method deflate, and a checksum over its two bytes.
     let head = [*start.get(at)?, *start.get(at + 1)?];
     let is_zlib = head[0] & 0x0f == 8 && u16::from_be_bytes(head).is_multiple_of(31);
     let is_text =
@@ -188,8 +189,8 @@ fn atrace_at(start: &[u8]) -> Option<usize> {
     (is_zlib && is_text).then_some(at)
 }
 
-/// What a file is that is not read, and the way to something that is.
-fn unreadable(start: &[u8]) -> Option<&'static str> {
+/// The kind of a file that is not read, and how to get one that is.
+fn unread_kind(start: &[u8]) -> Option<&'static str> {
     Some(match start {
         [] => "it is empty",
         [b'P', b'E', b'R', b'F', b'F', b'I', b'L', b'E', ..]
@@ -216,12 +217,12 @@ fn unreadable(start: &[u8]) -> Option<&'static str> {
         [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] | [0xfd, b'7', b'z', b'X', b'Z', ..] => {
             "it is compressed twice; unpack it first"
         }
-        _ if has_json(start) => {
+        _ if looks_like_json(start) => {
             "it is JSON; feed the perf.data or trace that it was made of (Perfetto traces are read \
              in their own form)"
         }
         // Lines of the idle task begin with `<idle>-0`.
-        _ if has_html(start) => {
+        _ if looks_like_html(start) => {
             "it is a web page (HTML); feed the trace in it, or that it was made of"
         }
         _ => return None,
@@ -231,8 +232,8 @@ fn unreadable(start: &[u8]) -> Option<&'static str> {
 pub(crate) const CTF: &str = "it is a CTF trace (LTTng), which is not read; record with `perf \
     sched record -a --all-cgroups -- sleep 10` instead";
 
-/// True if JSON begins so.
-pub(crate) fn has_json(start: &[u8]) -> bool {
+/// Whether a text begins as JSON does.
+pub(crate) fn looks_like_json(start: &[u8]) -> bool {
     let text = start.trim_ascii_start();
     let behind = text.get(1..).unwrap_or_default().trim_ascii_start().first();
     match text.first() {
@@ -242,7 +243,7 @@ pub(crate) fn has_json(start: &[u8]) -> bool {
     }
 }
 
-fn has_html(start: &[u8]) -> bool {
+fn looks_like_html(start: &[u8]) -> bool {
     let text = start.trim_ascii_start().get(..5).unwrap_or_default().to_ascii_lowercase();
     text.starts_with(b"<!") || text == b"<html" || text == b"<?xml"
 }
@@ -251,12 +252,4 @@ fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     file.take(START_BYTES).read_to_end(&mut start)?;
     Ok(start)
-}
-
-pub(crate) fn not_a_recording(name: &str, what: &str) -> Error {
-    Error::NotARecording { name: name.to_owned(), what: what.to_owned() }
-}
-
-pub(crate) fn io_error(name: &str, source: io::Error) -> Error {
-    Error::Io { name: name.to_owned(), source }
 }

@@ -1,13 +1,14 @@
 //! Scheduler recordings of real machines, read into workloads.
 //!
-//! A recording is a file of perf, trace-cmd or Perfetto with scheduler tracepoints, or the text
-//! that is printed of one. It is read in three steps: a reader turns the file into events
-//! ([`Recording::read`] finds out which reader), the timeline assembles from them what each thread
-//! executed and what it waited for, and [`Recording::workload`] turns threads into programs. Time
-//! spent waiting for a CPU, for whatever reason, is in none of them: the workload is what the
-//! threads wanted to do. docs/reference/recordings.md tells the whole story.
+//! A recording is a file of perf, trace-cmd, Perfetto or wprof with scheduler tracepoints, or text
+//! printed from one. Three steps read it. A reader turns the file into events ([`Recording::read`]
+//! chooses it). The timeline assembles what each thread executed and what it waited for.
+//! [`Recording::workload`] turns threads into programs. Time spent waiting for a CPU is left out,
+//! whatever the reason: the workload is what the threads wanted to do. docs/reference/recordings.md
+//! describes each step.
 //!
-//! Memory grows with threads and what they did, not with the size of the file, and is bounded.
+//! Memory grows with the number of threads and their steps, not with the size of the file, and is
+//! bounded.
 
 pub mod about;
 mod build;
@@ -42,7 +43,7 @@ pub use defects::Defects;
 pub use error::Error;
 pub use gaps::{Gap, GapKind};
 pub use input::Form;
-pub use load::{Demand, Load, Use, Window};
+pub use load::{Demand, Load, Usage, Window};
 pub use recording::{Options, Recording};
 pub use requests::evidence::{Clients, Evidence, Loop};
 pub use requests::{Request, Service};
@@ -52,14 +53,14 @@ pub use thread::unnumbered;
 
 use defects::Defect;
 
-/// What a reader says when the sink has had enough.
-fn refused(name: &str, enough: event::Enough) -> Error {
+/// The error of a reader whose sink takes no further events.
+fn refused(name: &str, stop: event::Stop) -> Error {
     let name = name.to_owned();
-    match enough {
-        event::Enough::Backwards { backwards, events, by_at_most_ns } => {
+    match stop {
+        event::Stop::Misordered { backwards, events, by_at_most_ns } => {
             Error::Misordered { name, backwards, events, by_at_most_ns }
         }
-        event::Enough::Kept { events, threads, steps, waits, ios } => Error::Unsupported {
+        event::Stop::TooMuchToKeep { events, threads, steps, waits, ios } => Error::Unsupported {
             name,
             what: format!(
                 "its first {events} events are all that can be kept: {steps} steps, {waits} waits \
@@ -67,14 +68,14 @@ fn refused(name: &str, enough: event::Enough) -> Error {
                  is needed, or feed a part of it: `perf script -i FILE --time FROM,TO`"
             ),
         },
-        event::Enough::Threads { most } => Error::Unsupported {
+        event::Stop::TooManyThreads { most } => Error::Unsupported {
             name,
             what: format!(
-                "more than {most} threads did something, and at most so many are read; record for \
-                 a shorter time"
+                "more than {most} threads did something, the most that are read; record for a \
+                 shorter time"
             ),
         },
-        event::Enough::Seen => {
+        event::Stop::SeenEnough => {
             Error::Unsupported { name, what: "more than its first events".to_owned() }
         }
     }

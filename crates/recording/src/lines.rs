@@ -10,13 +10,12 @@ pub(crate) enum End {
     Newline,
     /// The last line, without a newline.
     OfFile,
-    /// There is no further line.
     Nothing,
-    /// Only the start of it is in the buffer.
+    /// The line is longer than the bound; the buffer has a part of it.
     TooLong,
 }
 
-/// Reads a line without its newline into `buffer`, skipping what is too long of it.
+/// Reads a line without its newline into `buffer`, and skips the rest of a line that is too long.
 pub(crate) fn next_line(file: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<End> {
     buffer.clear();
     let mut too_long = false;

@@ -1,8 +1,8 @@
-//! The load of a group as it was recorded: when it was there, what CPU time it used and how long
-//! its bursts took. A burst is what a thread does from a wakeup until it waits again.
+//! The load of a group as recorded: its window, its CPU time, and how long its bursts took. A burst
+//! is the work of a thread from a wakeup until it waits again.
 //!
-//! A recording begins before the load does and ends after it, and a group that idles has its blips
-//! all the same. So the load is where most of the CPU time lies close together, and what joins on.
+//! A recording begins before the load and ends after it, and an idle group works a little too. The
+//! window therefore covers the time in which most of the CPU time lies close together.
 
 use crate::build::Selection;
 use crate::recording::Recording;
@@ -11,7 +11,7 @@ use crate::thread::{Birth, Step, Thread};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A stretch of time, ns since the recording began.
+/// An interval of time, ns since the recording began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Window {
     /// First activity.
@@ -21,66 +21,67 @@ pub struct Window {
 }
 
 impl Window {
-    /// Its length, ns; never 0.
+    /// Length, ns; never 0.
     pub fn length_ns(&self) -> u64 {
         self.until_ns.saturating_sub(self.from_ns).max(1)
     }
 }
 
-/// What the threads of a group did.
+/// The bursts of the threads of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
     /// In order of their starts.
     bursts: Vec<Burst>,
     span_ns: u64,
-    /// CPU time that went into the recording, beside what is in the bursts, ns.
+    /// CPU time that recording took, beyond the CPU time of the bursts, ns.
     cost_ns: u64,
 }
 
-/// A thread works from a wakeup, or its birth, until it waits or ends.
+/// Work of a thread from a wakeup, or its birth, until it waits or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Burst {
     from_ns: u64,
     until_ns: u64,
     cpu_ns: u64,
-    /// Both its start and its end were recorded.
+    /// Whether both its start and its end were recorded.
     whole: bool,
 }
 
-/// What is counted of a load in a window.
+/// Sums of a load within a window.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Use {
+pub struct Usage {
     /// CPU time, ns.
     pub cpu_ns: u64,
-    /// CPU time beside that which went into the recording, ns.
+    /// Further CPU time, which recording took, ns.
     pub cost_ns: u64,
-    /// How long each burst that ended in it took, ns.
+    /// Duration of each burst that ended in the window, ns.
     pub bursts_ns: Vec<u64>,
 }
 
-/// What the threads of a group ask for at a time, ready to run or running.
+/// CPU demand of a group's threads, running or ready to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// CPU time used in each stretch as long as a period, ns, ascending.
+    /// CPU time used in each interval of one period, ns, ascending.
     pub windows_ns: Vec<u64>,
-    /// For how long one thread at least had work, and two, and so on, ns.
+    /// Element `n` is the time in which at least `n + 1` threads had work, ns.
     pub at_once_ns: Vec<u64>,
 }
 
-/// No more stretches are looked at, so that a damaged recording takes no time.
+/// Bound on the intervals, so that a damaged recording takes no time.
 const WINDOWS_MAX: u64 = 20_000;
-/// Time is looked at in so many steps.
+/// Steps into which the recording is divided to find the window.
 const STEPS: u64 = 50;
-/// A step is part of the load if it holds at least this share of what those steps hold in which the
-/// median of the CPU time was used, in hundredths.
+/// A step belongs to the load if it holds at least this percentage of the CPU time of a typical
+/// step. The typical step contains the median of all CPU time.
 const LOAD_PERCENT: u64 = 5;
-/// What a request weighs where only their number counts.
+/// Weight of a request where only the number of requests counts.
 const WEIGHT: u64 = 1_000_000;
-/// What lies so many times the longest pause within the load away from it is none of it.
+/// A burst beside the load belongs to it if the pause between them is at most so many times the
+/// longest pause within the load.
 const PAUSES: u64 = 3;
 
 impl Recording {
-    /// What the chosen threads of a selection did.
+    /// The bursts of the selection's chosen threads.
     pub fn load(&self, selection: &Selection) -> Load {
         let names = self.names();
         let inside = self.inside(&names, selection);
@@ -125,7 +126,7 @@ impl Recording {
 }
 
 impl Load {
-    /// The same of requests: each counts as much, whatever it costs.
+    /// The load of a service's requests: each request is a burst of equal weight.
     pub fn of_requests(service: &Service, span_ns: u64) -> Load {
         let burst = |request: &Request| Burst {
             from_ns: request.arrived_ns,
@@ -138,15 +139,16 @@ impl Load {
         Load { bursts, span_ns, cost_ns: 0 }
     }
 
-    /// When it was there; the whole recording if it never was.
+    /// The window of the load; the whole recording if there is none.
     pub fn window(&self) -> Window {
         let whole = Window { from_ns: 0, until_ns: self.span_ns };
         let step_ns = self.span_ns / STEPS;
-        let Some((first, last)) = (if step_ns > 0 { self.core(step_ns) } else { None }) else {
+        let Some((first, last)) = (if step_ns > 0 { self.core_steps(step_ns) } else { None })
+        else {
             return whole;
         };
         let islands = self.islands();
-        // Where the steps of the load begin and end is not yet where it does.
+        // The edges of the steps are coarse: the window begins and ends with a burst.
         let (from_ns, until_ns) = (first * step_ns, (last + 1) * step_ns);
         let inside = |island: &&Window| island.until_ns > from_ns && island.from_ns < until_ns;
         let within: Vec<&Window> = islands.iter().filter(inside).collect();
@@ -172,10 +174,9 @@ impl Load {
         window
     }
 
-    /// What was used in a window. What lies across its edges counts in part, and a burst where it
-    /// ended.
-    pub fn within(&self, window: Window) -> Use {
-        let mut found = Use::default();
+    /// Sums within a window. A burst across an edge counts in part, its duration where it ended.
+    pub fn within(&self, window: Window) -> Usage {
+        let mut found = Usage::default();
         for burst in &self.bursts {
             found.cpu_ns += burst.cpu_between(window.from_ns, window.until_ns);
             let inside = (window.from_ns..=window.until_ns).contains(&burst.until_ns);
@@ -183,14 +184,14 @@ impl Load {
                 found.bursts_ns.push(burst.until_ns - burst.from_ns);
             }
         }
-        // Each part of the work has its share of what recording took.
+        // Each part of the work has its share of the cost of recording.
         let all_ns = self.bursts.iter().map(|burst| u128::from(burst.cpu_ns)).sum::<u128>().max(1);
         let cost_ns = u128::from(self.cost_ns) * u128::from(found.cpu_ns) / all_ns;
         found.cost_ns = u64::try_from(cost_ns).unwrap_or(u64::MAX);
         found
     }
 
-    /// What was asked for in a window, in stretches as long as a period: all that lie in it whole.
+    /// CPU demand in a window, in intervals of one period, all of them entirely inside the window.
     pub fn demand(&self, window: Window, period_ns: u64) -> Demand {
         let period_ns = period_ns.max(1);
         let windows = (window.length_ns() / period_ns).min(WINDOWS_MAX);
@@ -218,8 +219,8 @@ impl Load {
         Demand { windows_ns, at_once_ns: at_once(changes) }
     }
 
-    /// First and last step in which the load was there.
-    fn core(&self, step_ns: u64) -> Option<(u64, u64)> {
+    /// First and last step that belong to the load.
+    fn core_steps(&self, step_ns: u64) -> Option<(u64, u64)> {
         let mut used_ns = vec![0u64; (self.span_ns / step_ns) as usize + 1];
         for burst in &self.bursts {
             let (first, last) = (burst.from_ns / step_ns, burst.until_ns / step_ns);
@@ -245,7 +246,7 @@ impl Load {
         Some((first as u64, last as u64))
     }
 
-    /// Times in which at least one thread was at work or ready to be, in order.
+    /// Times in which at least one burst was under way, in order.
     fn islands(&self) -> Vec<Window> {
         let mut islands: Vec<Window> = Vec::new();
         for burst in &self.bursts {
@@ -260,9 +261,10 @@ impl Load {
     }
 }
 
-/// For how long at least one thing was there, at least two and so on; each comes (true) and goes.
+/// Element `n` is the time with at least `n + 1` things present. A change is an arrival (true) or a
+/// departure.
 fn at_once(mut changes: Vec<(u64, bool)>) -> Vec<u64> {
-    // Who goes makes room for who comes at the same time.
+    // Departures sort before arrivals at equal times.
     changes.sort_unstable();
     let mut at_once_ns: Vec<u64> = Vec::new();
     let (mut there, mut since_ns) = (0usize, 0);
@@ -302,7 +304,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Bursts as (start, length, CPU time), ms, of a recording that takes so long, ms.
+    /// Bursts as (start, length, CPU time), in a recording of length `span`; all in ms.
     fn load(bursts: impl IntoIterator<Item = (u64, u64, u64)>, span: u64) -> Load {
         let burst = |(from, length, cpu): (u64, u64, u64)| Burst {
             from_ns: from * MS,
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_load_all_of_the_recording_counts() {
+    fn without_load_the_window_is_the_whole_recording() {
         assert_eq!(window([], 1_000), (0, 1_000));
         assert_eq!(window([(3, 0, 0)], 1_000), (0, 1_000));
         assert_eq!(load([], 0).window().length_ns(), 1);
@@ -360,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_across_an_edge_counts_in_part() {
+    fn a_burst_across_an_edge_counts_in_part() {
         let mut load = load([(0, 10, 10), (20, 10, 5), (40, 10, 10)], 100);
         load.cost_ns = 5 * MS;
         let used = load.within(Window { from_ns: 5 * MS, until_ns: 45 * MS });

@@ -1,8 +1,8 @@
-//! perf.data files, through the `linux-perf-data` crate: it finds the records and sorts them by
-//! time; what is in a sample of a tracepoint is read here, by the descriptions of its fields in the
-//! file itself.
+//! perf.data files.
 //!
-//! The crate believes what the file says of its own sizes, so `guard` looks through it first.
+//! The `linux-perf-data` crate finds the records and sorts them by time. This module reads the
+//! samples of tracepoints, by the field descriptions in the file. The crate trusts the sizes in the
+//! file, so `guard` checks them first.
 
 use crate::error::Error;
 use crate::event::{Machine, Note, Sink};
@@ -20,12 +20,11 @@ mod spliced;
 
 pub(crate) use guard::is_perf_data;
 
-/// Reads this much of the file at once, bytes.
 const BUFFER_SIZE: usize = 1 << 18;
-/// In `misc` of a `LOST_SAMPLES` record: dropped on purpose, by a filter.
+/// Flag in `misc` of a `LOST_SAMPLES` record: dropped by a filter.
 const MISC_LOST_BY_FILTER: u16 = 1 << 15;
 
-/// Reads all of it into `sink`, be it a file or what was written to a pipe. `name` is for messages.
+/// Reads a file, or what was written to a pipe, into `sink`. `name` is for messages.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     mut file: F,
@@ -33,10 +32,7 @@ pub(crate) fn read<F: Read + Seek>(
 ) -> Result<(), Error> {
     let mut start = Vec::new();
     rewind(name, &mut file)?;
-    (&mut file)
-        .take(16)
-        .read_to_end(&mut start)
-        .map_err(|source| Error::Io { name: name.to_owned(), source })?;
+    (&mut file).take(16).read_to_end(&mut start).map_err(|source| Error::io(name, source))?;
     rewind(name, &mut file)?;
     if !spliced::is_pipe(&start) {
         return read_file(name, file, sink);
@@ -59,7 +55,7 @@ pub(crate) fn read_threads<F: Read + Seek>(
 
 fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Result<(), Error> {
     let mut file = BufReader::with_capacity(BUFFER_SIZE, file);
-    sink.reader_holds(guard::look_through(name, &mut file)?);
+    sink.reader_holds(guard::check(name, &mut file)?);
     rewind(name, &mut file)?;
     let reader = PerfFileReader::parse_file(file).map_err(|e| malformed(name, "head", &e))?;
     let PerfFileReader { mut perf_file, mut record_iter } = reader;
@@ -84,25 +80,25 @@ fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Resul
             continue;
         };
         if record.record_type == RecordType::SAMPLE {
-            match sample::event(&record, &formats) {
+            match sample::read(&record, &formats) {
                 Some(sample) => {
                     sample.with_event(|event| sink.event(event)).map_err(|e| refused(name, e))?;
                 }
                 None => sink.defect(Defect::UnreadableRecord),
             }
-        } else if !note(&record, sink) {
+        } else if !pass_on_note(&record, sink) {
             sink.defect(Defect::UnreadableRecord);
         }
     }
 }
 
 fn rewind(name: &str, file: &mut impl Seek) -> Result<(), Error> {
-    file.seek(SeekFrom::Start(0)).map_err(|source| Error::Io { name: name.to_owned(), source })?;
+    file.seek(SeekFrom::Start(0)).map_err(|source| Error::io(name, source))?;
     Ok(())
 }
 
 fn malformed(name: &str, place: &str, error: &linux_perf_data::Error) -> Error {
-    Error::Malformed { name: name.to_owned(), place: place.to_owned(), what: error.to_string() }
+    Error::malformed(name, place, error.to_string())
 }
 
 fn machine(perf_file: &PerfFile) -> Machine {
@@ -119,19 +115,16 @@ fn machine(perf_file: &PerfFile) -> Machine {
     }
 }
 
-/// The descriptions of those tracepoints that were recorded.
+/// The descriptions of the recorded tracepoints.
 fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
-    // Of a group (`{...}:S`) only the first is recorded, the others are counted.
+    // In a group (`{...}:S`) only the first event is recorded; the others are counted.
     let is_recorded = |attribute: &&AttributeDescription| {
         !matches!(attribute.attributes().sampling_policy, SamplingPolicy::NoSampling)
     };
     let recorded: Vec<u64> =
         perf_file.event_attributes().iter().filter(is_recorded).filter_map(tracepoint_id).collect();
     let Some(section) = perf_file.feature_section_data(Feature::TRACING_DATA) else {
-        return Err(Error::Unsupported {
-            name: name.to_owned(),
-            what: format!("it holds no tracepoints; {RECORD_WITH}"),
-        });
+        return Err(Error::unsupported(name, format!("it holds no tracepoints; {RECORD_WITH}")));
     };
     let mut formats = Formats::new();
     let mut walk = Walk::new(section, perf_file.endian());
@@ -144,35 +137,28 @@ fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
         })
     };
     read().map_err(|error| match error {
-        WalkError::Io(source) => Error::Io { name: name.to_owned(), source },
-        WalkError::Wrong(what) => Error::Malformed {
-            name: name.to_owned(),
-            place: "descriptions of the tracepoints".to_owned(),
-            what,
-        },
+        WalkError::Io(source) => Error::io(name, source),
+        WalkError::Wrong(what) => Error::malformed(name, "descriptions of the tracepoints", what),
     })?;
     formats.has_waking = formats.has(Tracepoint::Waking);
     formats.counts_lost = counts_lost(perf_file);
     if formats.has(Tracepoint::Switch) {
         return Ok(formats);
     }
-    Err(Error::Unsupported {
-        name: name.to_owned(),
-        what: format!("it holds no sched_switch events; {RECORD_WITH}"),
-    })
+    Err(Error::no_switches(name))
 }
 
-/// Whether reads of counters tell lost events, which perf asks for all events or for none.
+/// Whether read counters include lost events, which perf asks for all events or for none.
 fn counts_lost(perf_file: &PerfFile) -> bool {
     const FORMAT_LOST: u64 = 1 << 4;
-    /// Behind the number and size of the descriptions, in the first of them.
+    /// Offset within the first description, behind the number and size of descriptions.
     const READ_FORMAT_AT: usize = 8 + 32;
     let names = perf_file.feature_section_data(Feature::EVENT_DESC).unwrap_or_default();
     let format = Bytes::new(names, perf_file.endian()).u64(READ_FORMAT_AT);
     format.is_some_and(|format| format & FORMAT_LOST != 0)
 }
 
-/// Every switch must be there, not a sample of them.
+/// Refuses a sample of the thread switches: each one is needed.
 fn check_periods(name: &str, perf_file: &PerfFile, formats: &Formats) -> Result<(), Error> {
     let sampled = |attribute: &AttributeDescription| {
         let id = tracepoint_id(attribute).and_then(|id| u16::try_from(id).ok());
@@ -184,7 +170,7 @@ fn check_periods(name: &str, perf_file: &PerfFile, formats: &Formats) -> Result<
     if perf_file.event_attributes().iter().find_map(sampled).is_none() {
         return Ok(());
     }
-    Err(Error::Unsupported { name: name.to_owned(), what: SWITCHES_SAMPLED.to_owned() })
+    Err(Error::unsupported(name, SWITCHES_SAMPLED))
 }
 
 fn tracepoint_id(attribute: &AttributeDescription) -> Option<u64> {
@@ -194,8 +180,8 @@ fn tracepoint_id(attribute: &AttributeDescription) -> Option<u64> {
     }
 }
 
-/// Records that are not samples. False: one that should be understood and is not.
-fn note(record: &RawEventRecord<'_>, sink: &mut impl Sink) -> bool {
+/// Passes on a record that is not a sample. False: it should be understood and is not.
+fn pass_on_note(record: &RawEventRecord<'_>, sink: &mut impl Sink) -> bool {
     let data = record.data.as_slice();
     let bytes = Bytes::new(&data, record.parse_info.endian);
     let note = match record.record_type {

@@ -1,8 +1,8 @@
 //! The text that `perf script` prints: one event a line, in order of time.
 //!
-//! Columns that other choices of `-F` add or leave out are coped with as long as thread, CPU, time,
-//! event and its content are there. The text of `trace-cmd report` and of the kernel's own `trace`
-//! file is close enough to be read too, and its column of flags tells the context.
+//! Columns that other choices of `-F` add or leave out do not matter, as long as thread, CPU, time,
+//! event and its content are there. The text of `trace-cmd report` and of the kernel's `trace` file
+//! is similar and is read as well; its column of flags shows the context.
 
 use crate::error::Error;
 use crate::event::Note;
@@ -20,16 +20,16 @@ mod line;
 
 use line::{Line, Lines};
 
-/// A file whose first lines are none of them events is no recording.
+/// A file without an event in so many lines is no recording.
 const LINES_WITHOUT_EVENT_MAX: u64 = 10_000;
-/// Beyond so many unreadable lines, one of so many may be unreadable.
+/// Bounds on unreadable lines: so many, or else one in so many.
 const UNREADABLE_FEW: u64 = 20;
 const LINES_PER_UNREADABLE: u64 = 20;
-/// What a line is made of.
+/// The columns that a line needs.
 const NEEDED: &str = "each event needs thread with its id, CPU, time, event and content, as `perf \
     script -F comm,pid,tid,cpu,time,event,trace` prints them";
 
-/// Reads all of it into `sink`. `name` is for messages.
+/// Reads a whole file into `sink`. `name` is for messages.
 pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut machine = Some(Machine::default());
@@ -37,8 +37,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     let (mut number, mut read, mut events, mut bad) = (0_u64, 0_u64, 0_u64, 0_u64);
     let mut first_bad = None;
     loop {
-        let end = next_line(&mut file, &mut buffer)
-            .map_err(|source| Error::Io { name: name.to_owned(), source })?;
+        let end = next_line(&mut file, &mut buffer).map_err(|source| Error::io(name, source))?;
         number += 1;
         match end {
             End::Nothing => break,
@@ -51,20 +50,8 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
         }
         let text = String::from_utf8_lossy(&buffer);
         match lines.read(&text) {
-            Line::Header(key, value) => {
-                if key == "cmdline" && value.split(' ').any(|word| word == "--overwrite") {
-                    sink.note(&Note::Overwritten { events: 0 });
-                }
-                header(machine.as_mut(), key, value);
-            }
-            Line::Ring { overwritten, cpus } => {
-                if let (Some(machine), Some(cpus)) = (machine.as_mut(), cpus) {
-                    machine.cpus = Some(cpus);
-                }
-                if overwritten > 0 || cpus.is_none() {
-                    sink.note(&Note::Overwritten { events: overwritten });
-                }
-            }
+            Line::Header(key, value) => header(machine.as_mut(), key, value, sink),
+            Line::Ring { overwritten, cpus } => ring(machine.as_mut(), overwritten, cpus, sink),
             Line::Event(event) => {
                 if let Some(machine) = machine.take() {
                     sink.machine(machine);
@@ -73,7 +60,7 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
                 sink.event(&event).map_err(|e| refused(name, e))?;
                 if lines.is_sampled {
                     let what = format!("line {number}: {SWITCHES_SAMPLED}");
-                    return Err(Error::Unsupported { name: name.to_owned(), what });
+                    return Err(Error::unsupported(name, what));
                 }
             }
             Line::Note(note) => {
@@ -92,16 +79,12 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
         }
     }
     if !lines.has_switch {
-        if lines.has_switch_records {
-            let what = format!("{SWITCH_RECORDS}; {RECORD_WITH}");
-            return Err(Error::Unsupported { name: name.to_owned(), what });
-        }
-        return Err(no_events(name, events, first_bad));
+        return Err(no_switches(name, &lines, events, first_bad));
     }
     check_unreadable(name, bad, events + read + bad, first_bad)
 }
 
-/// Where too many lines cannot be read, nothing can be said.
+/// Refuses a file with too many unreadable lines.
 fn check_unreadable(name: &str, bad: u64, all: u64, first_bad: Option<First>) -> Result<(), Error> {
     if let Some(first) = first_bad
         && bad > UNREADABLE_FEW.max(all / LINES_PER_UNREADABLE)
@@ -112,19 +95,17 @@ fn check_unreadable(name: &str, bad: u64, all: u64, first_bad: Option<First>) ->
     Ok(())
 }
 
-fn no_events(name: &str, events: u64, first_bad: Option<First>) -> Error {
+fn no_switches(name: &str, lines: &Lines, events: u64, first_bad: Option<First>) -> Error {
     match (events, first_bad) {
+        _ if lines.has_switch_records => {
+            Error::unsupported(name, format!("{SWITCH_RECORDS}; {RECORD_WITH}"))
+        }
         (_, Some(first)) => {
             let needed = if first.is_event() { format!("; {NEEDED}") } else { String::new() };
-            Error::NotARecording { name: name.to_owned(), what: format!("{first}{needed}") }
+            Error::not_a_recording(name, format!("{first}{needed}"))
         }
-        (0, None) => {
-            Error::NotARecording { name: name.to_owned(), what: "it holds no events".to_owned() }
-        }
-        _ => Error::Unsupported {
-            name: name.to_owned(),
-            what: format!("it holds no sched_switch events; {RECORD_WITH}"),
-        },
+        (0, None) => Error::not_a_recording(name, "it holds no events"),
+        _ => Error::no_switches(name),
     }
 }
 
@@ -140,7 +121,7 @@ impl First {
         First { number, text: start_of(text), fault: columns::fault(text) }
     }
 
-    /// An event that lacks something.
+    /// Whether it is an event that lacks a column.
     fn is_event(&self) -> bool {
         self.fault.contains("without its")
     }
@@ -158,7 +139,21 @@ fn start_of(text: &str) -> String {
     visible.take(60).collect()
 }
 
-fn header(machine: Option<&mut Machine>, key: &str, value: &str) {
+/// Takes the kernel's head of its ring buffer: events that were overwritten, and CPUs online.
+fn ring(machine: Option<&mut Machine>, overwritten: u64, cpus: Option<u32>, sink: &mut impl Sink) {
+    if let (Some(machine), Some(cpus)) = (machine, cpus) {
+        machine.cpus = Some(cpus);
+    }
+    if overwritten > 0 || cpus.is_none() {
+        sink.note(&Note::Overwritten { events: overwritten });
+    }
+}
+
+/// Takes a line of perf's head.
+fn header(machine: Option<&mut Machine>, key: &str, value: &str, sink: &mut impl Sink) {
+    if key == "cmdline" && value.split(' ').any(|word| word == "--overwrite") {
+        sink.note(&Note::Overwritten { events: 0 });
+    }
     let Some(machine) = machine else { return };
     let value = value.to_owned();
     match key {

@@ -1,16 +1,16 @@
-//! Perfetto traces, as `traced_probes` and scxtop write them: packets one after the other,
-//! of which bundles of ftrace events, the process tree and what is said of the machine and of
-//! losses are read.
+//! Perfetto traces, as `traced_probes` and scxtop write them. Read are bundles of ftrace events,
+//! the process tree, and packets about the machine and losses.
 //!
-//! Bundles are of one CPU each and come as they were read, so events of the whole machine are not
-//! in order. The file is gone through twice: first to see how early the events of each stretch
-//! begin, then to hand on events as soon as no later stretch can have an earlier one. What is held
-//! is what lies between. Times are all of one clock (`ftrace_clock`, by default that of boot), so
-//! none is converted. Left out: everything but the scheduler, and machines other than the first.
+//! Each bundle is of one CPU, and bundles come in the order in which they were read, so the events
+//! of the machine are out of order. The file is read twice. The first pass notes the earliest event
+//! of each section of the file. The second passes on an event once no later section can have an
+//! earlier one, and holds the events in between. All times are of one clock (`ftrace_clock`, by
+//! default that of boot), so none is converted. Left out: everything but the scheduler, and
+//! machines other than the first.
 
 use crate::error::Error;
-use crate::event::{Event, Kind, Machine, Named, Note, Sink};
-use crate::input::{Source, io_error};
+use crate::event::{Event, Kind, Machine, Note, Sink, ThreadRef};
+use crate::input::Source;
 use crate::tracepoint::Tracepoint;
 use crate::{Defect, refused};
 use std::collections::{BTreeSet, BinaryHeap, HashMap, binary_heap::PeekMut};
@@ -24,22 +24,22 @@ mod tree;
 mod wire;
 
 use bundle::{Bundle, Item};
-use event::Described;
+use event::{Described, FtraceEvent};
 use packets::End;
 pub(crate) use packets::is_perfetto;
 use wire::fields;
 
-/// Stretches of the file whose earliest event is noted.
-const STRETCH_BYTES: usize = 1 << 16;
-/// What may be held to put events in order.
+/// Size of the sections of the file whose earliest event is noted.
+const SECTION_BYTES: usize = 1 << 16;
+/// Bound on the bytes held to put events in order.
 const HELD_MAX_BYTES: u64 = 256 << 20;
-/// Writers of packets that are remembered.
+/// Most writers of packets that are remembered.
 const SEQUENCES_MAX: usize = 1 << 12;
-/// Threads whose groups are remembered.
+/// Most threads whose groups are remembered.
 const GROUPS_MAX: usize = 1 << 18;
-/// So many wakeups show whether events name who ran.
+/// Number of wakeups that show whether events name the running thread.
 const WAKINGS_LOOKED_AT: u32 = 1000;
-/// No machine has CPUs of higher numbers.
+/// Larger numbers of CPUs are taken for damage.
 const CPUS_MAX: usize = 4096;
 
 const RECORD_WITH: &str = "record with the data source linux.ftrace and the events \
@@ -57,16 +57,16 @@ const SYSTEM_INFO: u32 = 45;
 const CPU_INFO: u32 = 67;
 const MACHINE_ID: u32 = 98;
 
-/// Reads all of it into `sink`. `name` is for messages.
+/// Reads a whole trace into `sink`. `name` is for messages.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     source: &mut Source<F>,
     sink: &mut impl Sink,
 ) -> Result<(), Error> {
-    let mut look = Look::default();
-    let file = source.open().map_err(|e| io_error(name, e))?;
+    let mut look = FirstPass::default();
+    let file = source.open().map_err(|e| Error::io(name, e))?;
     let end = packets::each(name, file, |packet| {
-        look.packet(packet, sink);
+        look.read_packet(packet, sink);
         Ok(())
     })?;
     if end == End::Cut {
@@ -74,28 +74,28 @@ pub(crate) fn read<F: Read + Seek>(
     }
     if !look.has_switch {
         let what = format!("it holds no thread switches; {RECORD_WITH}");
-        return Err(Error::Unsupported { name: name.to_owned(), what });
+        return Err(Error::unsupported(name, what));
     }
     sink.machine(std::mem::take(&mut look.machine));
-    look.losses(sink);
-    let mut order = Order::new(name, look, sink);
-    let file = source.open().map_err(|e| io_error(name, e))?;
-    packets::each(name, file, |packet| order.packet(packet))?;
+    look.pass_on_losses(sink);
+    let mut order = SecondPass::new(name, look, sink);
+    let file = source.open().map_err(|e| Error::io(name, e))?;
+    packets::each(name, file, |packet| order.read_packet(packet))?;
     order.emit_before(u64::MAX)
 }
 
-/// Which stretch a packet is in.
+/// The section of the file in which a packet is.
 #[derive(Debug, Default)]
-struct Stretch {
+struct FileSection {
     index: usize,
     bytes: usize,
 }
 
-impl Stretch {
-    /// True: the stretch ends with this packet.
+impl FileSection {
+    /// Counts a packet; true if the section ends with it.
     fn pass(&mut self, packet: &[u8]) -> bool {
         self.bytes += packet.len();
-        if self.bytes < STRETCH_BYTES {
+        if self.bytes < SECTION_BYTES {
             return false;
         }
         (self.bytes, self.index) = (0, self.index + 1);
@@ -103,22 +103,22 @@ impl Stretch {
     }
 }
 
-/// Packets of this machine, not of its guests.
+/// Whether the packet is of a guest, not of this machine.
 fn is_of_another_machine(packet: &[u8]) -> bool {
     fields(packet).any(|(number, value)| number == MACHINE_ID && value.number() != 0)
 }
 
-/// What is seen the first time.
+/// The result of the first pass.
 #[derive(Debug, Default)]
-struct Look {
-    stretch: Stretch,
-    /// The time of the earliest event of each stretch, of this one and all later ones when done.
+struct FirstPass {
+    section: FileSection,
+    /// Earliest event of each section; once all are read, of this section and all later ones.
     earliest_ns: Vec<u64>,
     machine: Machine,
     described: Described,
     has_switch: bool,
     has_waking: bool,
-    /// Wakeups that were looked at, and how many of them name who is woken as who ran.
+    /// Wakeups that were examined, and those of them that name the woken thread as the running one.
     wakings: u32,
     of_wakee: u32,
     sequences: BTreeSet<u64>,
@@ -127,8 +127,8 @@ struct Look {
     is_overwritten: bool,
 }
 
-impl Look {
-    fn packet(&mut self, packet: &[u8], sink: &mut impl Sink) {
+impl FirstPass {
+    fn read_packet(&mut self, packet: &[u8], sink: &mut impl Sink) {
         let mut earliest_ns = u64::MAX;
         if !is_of_another_machine(packet) {
             let (mut has_bundle, mut dropped, mut sequence) = (false, false, 0);
@@ -136,7 +136,7 @@ impl Look {
                 match number {
                     FTRACE_EVENTS => {
                         has_bundle = true;
-                        earliest_ns = earliest_ns.min(self.bundle(value.bytes()));
+                        earliest_ns = earliest_ns.min(self.read_bundle(value.bytes()));
                     }
                     PROCESS_TREE => tree::processes(value.bytes(), sink),
                     SEQUENCE => sequence = value.number(),
@@ -157,14 +157,14 @@ impl Look {
                 }
             }
         }
-        let index = self.stretch.index;
+        let index = self.section.index;
         self.earliest_ns.resize(index + 1, u64::MAX);
         self.earliest_ns[index] = self.earliest_ns[index].min(earliest_ns);
-        self.stretch.pass(packet);
+        self.section.pass(packet);
     }
 
-    /// When its first event is.
-    fn bundle(&mut self, bytes: &[u8]) -> u64 {
+    /// Examines a bundle, and returns the time of its first event.
+    fn read_bundle(&mut self, bytes: &[u8]) -> u64 {
         bundle::describe(bytes, &mut self.described);
         let Ok(Some(mut bundle)) = Bundle::new(bytes.to_vec(), 0) else { return u64::MAX };
         let first_ns = bundle.next_ns().unwrap_or(u64::MAX);
@@ -184,7 +184,7 @@ impl Look {
                     }
                     event.tracepoint
                 }
-                Item::Beat(_) | Item::AtSocket(_) => Tracepoint::Other,
+                Item::StillRunning(_) | Item::AtSocket(_) => Tracepoint::Other,
             };
             self.has_switch |= tracepoint == Tracepoint::Switch;
             self.has_waking |= tracepoint == Tracepoint::Waking;
@@ -193,7 +193,8 @@ impl Look {
         first_ns
     }
 
-    fn losses(&self, sink: &mut impl Sink) {
+    /// Passes on the losses that the trace records.
+    fn pass_on_losses(&self, sink: &mut impl Sink) {
         if self.is_overwritten {
             sink.note(&Note::Overwritten { events: 0 });
         }
@@ -207,7 +208,7 @@ impl Look {
     }
 }
 
-/// The thread that is on a CPU, as far as the trace tells.
+/// The current thread of a CPU, as far as it is known.
 #[derive(Debug, Clone)]
 struct Current {
     tid: i32,
@@ -221,37 +222,37 @@ impl Current {
     }
 }
 
-/// Hands on events in order of time.
-struct Order<'a, S> {
+/// The second pass: passes on events in order of time.
+struct SecondPass<'a, S> {
     name: &'a str,
     sink: &'a mut S,
     described: Described,
     has_waking: bool,
-    /// Whether events name who ran. scxtop has something else there, as the thread that is woken.
+    /// Whether events name the running thread. scxtop writes another one, such as the woken thread.
     names_who_runs: bool,
-    stretch: Stretch,
+    section: FileSection,
     earliest_ns: Vec<u64>,
     bundles: u64,
     pending: BinaryHeap<Bundle>,
     pending_bytes: u64,
     cpus: Vec<Current>,
-    /// Groups of threads, by their ids.
+    /// Groups of threads, by thread id.
     groups: HashMap<i32, u64>,
 }
 
-impl<'a, S: Sink> Order<'a, S> {
-    fn new(name: &'a str, look: Look, sink: &'a mut S) -> Self {
+impl<'a, S: Sink> SecondPass<'a, S> {
+    fn new(name: &'a str, look: FirstPass, sink: &'a mut S) -> Self {
         let mut earliest_ns = look.earliest_ns;
         for at in (1..earliest_ns.len()).rev() {
             earliest_ns[at - 1] = earliest_ns[at - 1].min(earliest_ns[at]);
         }
-        Order {
+        SecondPass {
             name,
             sink,
             described: look.described,
             has_waking: look.has_waking,
             names_who_runs: 2 * look.of_wakee <= look.wakings,
-            stretch: Stretch::default(),
+            section: FileSection::default(),
             earliest_ns,
             bundles: 0,
             pending: BinaryHeap::new(),
@@ -261,21 +262,21 @@ impl<'a, S: Sink> Order<'a, S> {
         }
     }
 
-    fn packet(&mut self, packet: &[u8]) -> Result<(), Error> {
+    fn read_packet(&mut self, packet: &[u8]) -> Result<(), Error> {
         if !is_of_another_machine(packet) {
             let bundles = fields(packet).filter(|(number, _)| *number == FTRACE_EVENTS);
             for (_, value) in bundles {
-                self.bundle(value.bytes())?;
+                self.read_bundle(value.bytes())?;
             }
         }
-        if self.stretch.pass(packet) {
-            let later_ns = self.earliest_ns.get(self.stretch.index).copied();
+        if self.section.pass(packet) {
+            let later_ns = self.earliest_ns.get(self.section.index).copied();
             self.emit_before(later_ns.unwrap_or(u64::MAX))?;
         }
         Ok(())
     }
 
-    fn bundle(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn read_bundle(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.bundles += 1;
         match Bundle::new(bytes.to_vec(), self.bundles) {
             Err(wire::Broken) => self.sink.defect(Defect::UnreadableRecord),
@@ -291,13 +292,13 @@ impl<'a, S: Sink> Order<'a, S> {
                  drain_period_ms",
                 HELD_MAX_BYTES >> 20
             );
-            return Err(Error::Unsupported { name: self.name.to_owned(), what });
+            return Err(Error::unsupported(self.name, what));
         }
         self.sink.reader_holds(self.pending_bytes);
         Ok(())
     }
 
-    /// Hands on what is before that time, or all.
+    /// Passes on the events before that time; all if it is `u64::MAX`.
     fn emit_before(&mut self, end_ns: u64) -> Result<(), Error> {
         while let Some(mut bundle) = self.pending.peek_mut() {
             let Some(now_ns) = bundle.next_ns() else {
@@ -338,7 +339,13 @@ fn note_group(groups: &mut HashMap<i32, u64>, tid: i32, group: Option<u64>) {
     }
 }
 
-/// Hands on one event of a CPU.
+/// The name that the thread of an event takes, if it takes one.
+fn new_name<'a>(event: &FtraceEvent<'a>) -> Option<&'a str> {
+    let (_, comm) = event.renamed.filter(|(tid, _)| *tid == event.tid)?;
+    Some(comm).filter(|comm| !comm.is_empty())
+}
+
+/// Passes on one event of a CPU, and updates the current thread.
 fn emit(
     item: &Item<'_>,
     time_ns: u64,
@@ -346,8 +353,8 @@ fn emit(
     (has_waking, names_who_runs, groups): (bool, bool, &mut HashMap<i32, u64>),
     current: &mut Current,
     sink: &mut impl Sink,
-) -> Result<(), crate::event::Enough> {
-    let mut event = Event::of_nobody(time_ns, cpu);
+) -> Result<(), crate::event::Stop> {
+    let mut event = Event::without_thread(time_ns, cpu);
     let next = match *item {
         Item::Event(of) => {
             let is_known =
@@ -355,39 +362,29 @@ fn emit(
             (event.tid, event.context) = (if is_known { of.tid } else { -1 }, of.context);
             let is_second = of.tracepoint == Tracepoint::Wakeup && has_waking;
             event.kind = if is_second { Kind::Other } else { of.kind };
-            if let Some((tid, comm)) = of.renamed
-                && tid == of.tid
-                && !comm.is_empty()
-            {
-                event.comm = Some(comm);
-                if tid == current.tid {
-                    comm.clone_into(&mut current.comm);
-                }
+            event.comm = new_name(&of);
+            if let Some(comm) = event.comm.filter(|_| of.tid == current.tid) {
+                comm.clone_into(&mut current.comm);
             }
-            match of.kind {
-                Kind::Switch { next, .. } => Some(next),
-                _ => None,
-            }
+            if let Kind::Switch { next, .. } = of.kind { Some(next) } else { None }
         }
         Item::Switch { left, next, charged_ns, group } => {
             if let Some(ns) = charged_ns {
-                // Of the thread, though none of its own events: it came with the switch.
-                let kind = Kind::Runtime { tid: current.tid, ns };
-                sink.event(&Event { kind, ..event })?;
+                // The charge came with the switch: it is the thread's, but no event of its own.
+                sink.event(&Event { kind: Kind::Runtime { tid: current.tid, ns }, ..event })?;
             }
             event.tid = current.tid;
             event.cgroup = groups.get(&current.tid).copied();
             note_group(groups, next.tid, group);
-            let next = Named { tid: next.tid, comm: next.comm, prio: next.prio };
-            let prev = Named { tid: current.tid, comm: &current.comm, prio: current.prio };
+            let prev = ThreadRef { tid: current.tid, comm: &current.comm, prio: current.prio };
             event.kind = Kind::Switch { prev, left, next };
             Some(next)
         }
-        Item::Beat(beat) => {
-            if current.tid != beat.tid {
-                *current = Current { tid: beat.tid, prio: 120, comm: String::new() };
+        Item::StillRunning(running) => {
+            if current.tid != running.tid {
+                *current = Current { tid: running.tid, prio: 120, comm: String::new() };
             }
-            event.tid = beat.tid;
+            event.tid = running.tid;
             None
         }
         Item::AtSocket(at) => {
@@ -396,7 +393,6 @@ fn emit(
         }
         Item::Waking { wakee, context } => {
             (event.tid, event.context) = (current.tid, context);
-            let wakee = Named { tid: wakee.tid, comm: wakee.comm, prio: wakee.prio };
             event.kind = Kind::Waking(wakee);
             None
         }

@@ -1,5 +1,5 @@
-//! Raw records of tracepoints, as perf.data and trace.dat hold them: where the fields are is told
-//! by the kernel's descriptions in the file.
+//! Raw records of tracepoints in perf.data and trace.dat. The kernel's descriptions in the file
+//! tell where their fields are.
 
 mod bytes;
 mod format;

@@ -1,10 +1,10 @@
-//! Has a file read as what it is, and keeps the result.
+//! Reads a file by the reader of its form, and keeps the result.
 
 use crate::cost::{EventCost, Probe};
 use crate::defects::Defects;
 use crate::error::Error;
 use crate::event::{Machine, Sink};
-use crate::input::{self, CTF, Form, Source, io_error, not_a_recording};
+use crate::input::{self, CTF, Form, Source};
 use crate::thread::{Edge, Io, Ready, Thread};
 use crate::timeline::{Signs, Timeline};
 use crate::{perf_data, perf_script, perfetto, trace_dat, wprof};
@@ -13,74 +13,75 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Cursor, Read, Seek};
 use std::path::Path;
 
-/// So much of a file tells what it is, bytes.
+/// The start of a file, in bytes, from which its form is recognized.
 const START_SIZE: usize = 4096;
 const READ_SIZE: usize = 1 << 18;
 
 /// How a recording is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What the recording itself cost; taken off the CPU time of the threads. `None`: what the
-    /// times between its events tell, where it is a file.
+    /// CPU time that recording an event took, subtracted from the threads. `None`: estimated from
+    /// the times between events, or 0 for text from a pipe.
     pub event_cost: Option<EventCost>,
 }
 
-/// What happened on a machine, by thread.
+/// The threads of a recorded machine, with their steps, waits and transfers.
 #[derive(Debug, Clone)]
 pub struct Recording {
     pub(crate) name: String,
     pub(crate) form: Form,
     pub(crate) threads: Vec<Thread>,
     pub(crate) edges: Vec<Edge>,
-    /// The process that started a process, where perf tells.
+    /// Parent process of each process, if perf recorded it.
     pub(crate) parent_pids: BTreeMap<i32, i32>,
     pub(crate) ios: Vec<Io>,
     /// In order of time.
     pub(crate) ready: Vec<Ready>,
-    /// Paths of control groups by perf's ids.
+    /// Paths of control groups, by perf's ids.
     pub(crate) groups: BTreeMap<u64, String>,
     pub(crate) machine: Machine,
     pub(crate) defects: Defects,
     pub(crate) events: u64,
     pub(crate) first_ns: u64,
     pub(crate) last_ns: u64,
-    /// Numbers of the CPUs that have events, in order.
+    /// Numbers of the CPUs that have events, ascending.
     pub(crate) cpus_seen: Vec<u16>,
     pub(crate) has_syscalls: bool,
     pub(crate) has_runtime: bool,
     pub(crate) has_context: bool,
     pub(crate) cost: EventCost,
-    /// Nobody measured or said what an event cost.
+    /// Whether `cost` is an estimate, neither measured by the recorder nor given by the caller.
     pub(crate) is_cost_guessed: bool,
     pub(crate) signs: Signs,
 }
 
 impl Recording {
-    /// Reads a file of any form that is known, or a directory of `perf record`.
+    /// Reads a file of any known form, or a directory of `perf record`.
     ///
     /// # Errors
-    /// When it is no recording, is cut where that matters, contradicts itself, or cannot be read at
-    /// all.
+    ///
+    /// The file cannot be read, is no recording, contradicts itself, or lacks its end where that is
+    /// needed.
     pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
         let name = cpumax_limit::shown(path);
-        let metadata = fs::metadata(path).map_err(|e| io_error(&name, e))?;
+        let metadata = fs::metadata(path).map_err(|e| Error::io(&name, e))?;
         if metadata.is_dir() {
             return Recording::read_directory(&name, path, options);
         }
-        let file = File::open(path).map_err(|e| io_error(&name, e))?;
+        let file = File::open(path).map_err(|e| Error::io(&name, e))?;
         if metadata.is_file() {
             return Recording::read_seekable(&name, file, options);
         }
         Recording::read_pipe(&name, BufReader::with_capacity(READ_SIZE, file), options)
     }
 
-    /// What `perf record --kcore` and `--threads` leave behind.
+    /// Reads a directory of `perf record --kcore` or `--threads`.
     fn read_directory(name: &str, path: &Path, options: Options) -> Result<Recording, Error> {
         let open = |file: &str| File::open(path.join(file));
         let Ok(first) = open("data") else {
             let is_ctf = path.join("metadata").is_file();
             let what = if is_ctf { CTF } else { "it is a directory" };
-            return Err(not_a_recording(name, what));
+            return Err(Error::not_a_recording(name, what));
         };
         let mut files = vec![first];
         while let Ok(next) = open(&format!("data.{}", files.len() - 1)) {
@@ -89,62 +90,65 @@ impl Recording {
         if files.len() == 1 {
             return Recording::read_seekable(name, files.remove(0), options);
         }
-        read_through(name, &mut Threads(files), options)
+        read_source(name, &mut ThreadFiles(files), options)
     }
 
-    /// Reads what is in memory. `name` is for messages.
+    /// Reads a recording in memory. `name` is for messages.
     ///
     /// # Errors
+    ///
     /// As [`Recording::read`].
     pub fn read_bytes(name: &str, data: &[u8], options: Options) -> Result<Recording, Error> {
         Recording::read_seekable(name, Cursor::new(data), options)
     }
 
-    /// Reads a file that is already open. `name` is for messages.
+    /// Reads an open file. `name` is for messages.
     ///
     /// # Errors
+    ///
     /// As [`Recording::read`].
     pub fn read_seekable(
         name: &str,
         file: impl Read + Seek,
         options: Options,
     ) -> Result<Recording, Error> {
-        let mut source = Source::new(file).map_err(|e| io_error(name, e))?;
+        let mut source = Source::new(file).map_err(|e| Error::io(name, e))?;
         let form = source.form(name)?;
-        if source.is_packed() && form.is_read_here_and_there() {
-            return read_held(name, form, source.held(name)?, options);
+        if source.is_packed() && form.needs_seeking() {
+            return read_held(name, form, source.read_into_memory(name)?, options);
         }
-        read_through(name, &mut Open { form, source, held_bytes: 0 }, options)
+        read_source(name, &mut OpenFile { form, source, held_bytes: 0 }, options)
     }
 
-    /// Reads what comes through a pipe: text as it comes, all else when it is complete. `name` is
+    /// Reads from a pipe. Text is read as it comes, other forms when they are complete. `name` is
     /// for messages.
     ///
     /// # Errors
+    ///
     /// As [`Recording::read`].
     pub fn read_pipe(name: &str, file: impl BufRead, options: Options) -> Result<Recording, Error> {
-        let mut file = input::from_pipe(file).map_err(|e| io_error(name, e))?;
-        let start = file.fill_buf().map_err(|e| io_error(name, e))?;
+        let mut file = input::from_pipe(file).map_err(|e| Error::io(name, e))?;
+        let start = file.fill_buf().map_err(|e| Error::io(name, e))?;
         let form = Form::of(name, &start[..start.len().min(START_SIZE)])?;
         if form != Form::Text {
-            return read_held(name, form, input::hold(name, file)?, options);
+            return read_held(name, form, input::read_into_memory(name, file)?, options);
         }
         let cost = options.event_cost.unwrap_or_default();
         assemble(name, Form::Text, (cost, false), |sink| perf_script::read(name, file, sink))
     }
 
-    /// Length of the recording, first event to last, ns.
+    /// Time from the first event to the last, ns.
     pub fn span_ns(&self) -> u64 {
         self.last_ns - self.first_ns
     }
 
-    /// CPUs of the recorded machine: as the file says, else as many as have events.
+    /// CPUs of the recorded machine, 1 to 4096: as the file says, but at least those with events.
     pub fn cpus(&self) -> u16 {
         let cpus = self.machine.cpus.unwrap_or(0).max(self.cpus_seen.len() as u32);
         cpus.clamp(1, 4096) as u16
     }
 
-    /// The CPU of this number, where those that there are are numbered from 0 without gaps.
+    /// Index from 0, without gaps, of the CPU with this number.
     pub(crate) fn cpu_ix(&self, number: u16) -> Option<u16> {
         if self.cpus_seen.last().is_none_or(|last| *last < self.cpus()) {
             return Some(number).filter(|number| *number < self.cpus());
@@ -152,17 +156,17 @@ impl Recording {
         self.cpus_seen.binary_search(&number).ok().map(|ix| ix as u16)
     }
 
-    /// What was found wrong and repaired.
+    /// Faults that were found and repaired.
     pub fn defects(&self) -> &Defects {
         &self.defects
     }
 }
 
-/// What can be read more than once.
+/// A source that can be read more than once.
 trait Readable {
     fn form(&self) -> Form;
 
-    /// What of it is in memory.
+    /// Bytes of it that are in memory.
     fn held_bytes(&self) -> u64 {
         0
     }
@@ -170,14 +174,14 @@ trait Readable {
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error>;
 }
 
-struct Open<F> {
+struct OpenFile<F> {
     form: Form,
     source: Source<F>,
-    /// What of it is in memory.
+    /// Bytes of it that are in memory.
     held_bytes: u64,
 }
 
-impl<F: Read + Seek> Readable for Open<F> {
+impl<F: Read + Seek> Readable for OpenFile<F> {
     fn form(&self) -> Form {
         self.form
     }
@@ -189,11 +193,11 @@ impl<F: Read + Seek> Readable for Open<F> {
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error> {
         match self.form {
             Form::Text => {
-                let file = self.source.open().map_err(|e| io_error(name, e))?;
+                let file = self.source.open().map_err(|e| Error::io(name, e))?;
                 perf_script::read(name, file, sink)
             }
             Form::Wprof => {
-                let file = self.source.open().map_err(|e| io_error(name, e))?;
+                let file = self.source.open().map_err(|e| Error::io(name, e))?;
                 wprof::read(name, file, sink)
             }
             Form::Perfetto => perfetto::read(name, &mut self.source, sink),
@@ -204,9 +208,9 @@ impl<F: Read + Seek> Readable for Open<F> {
 }
 
 /// The files of `perf record --threads`.
-struct Threads(Vec<File>);
+struct ThreadFiles(Vec<File>);
 
-impl Readable for Threads {
+impl Readable for ThreadFiles {
     fn form(&self) -> Form {
         Form::PerfData
     }
@@ -216,32 +220,30 @@ impl Readable for Threads {
     }
 }
 
-/// Reads what is in memory for no other reason than to be read.
+/// Reads a file that is in memory only for being read: its bytes count as held.
 fn read_held(name: &str, form: Form, held: Vec<u8>, options: Options) -> Result<Recording, Error> {
     let held_bytes = held.len() as u64;
-    let source = Source::new(Cursor::new(held)).map_err(|e| io_error(name, e))?;
-    read_through(name, &mut Open { form, source, held_bytes }, options)
+    let source = Source::new(Cursor::new(held)).map_err(|e| Error::io(name, e))?;
+    read_source(name, &mut OpenFile { form, source, held_bytes }, options)
 }
 
-fn read_through(
-    name: &str,
-    file: &mut impl Readable,
-    options: Options,
-) -> Result<Recording, Error> {
-    let cost = options.event_cost.unwrap_or_else(|| probe(name, file));
+/// Reads a source, after estimating the cost of events if the caller gave none.
+fn read_source(name: &str, file: &mut impl Readable, options: Options) -> Result<Recording, Error> {
+    let cost = options.event_cost.unwrap_or_else(|| estimate_cost(name, file));
     assemble(name, file.form(), (cost, options.event_cost.is_none()), |sink| {
         sink.file_bytes = file.held_bytes();
         file.read(name, sink)
     })
 }
 
-/// What recording an event cost. Whatever is wrong with the file is told when it is read.
-fn probe(name: &str, file: &mut impl Readable) -> EventCost {
+/// Estimates the cost of recording an event. The second reading reports the faults of the file.
+fn estimate_cost(name: &str, file: &mut impl Readable) -> EventCost {
     let mut probe = Probe::new();
     let _ = file.read(name, &mut probe);
     probe.cost()
 }
 
+/// Runs a reader with a timeline as its sink, and takes the results.
 fn assemble(
     name: &str,
     form: Form,

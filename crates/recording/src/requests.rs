@@ -1,16 +1,16 @@
-//! Requests: what comes in on a connection, is worked on and is answered.
+//! Requests: read on a connection, worked on, and answered.
 //!
-//! Only what crosses the border of the limited group counts: a connection whose one end is a thread
-//! of the group that reads before it writes, and whose other end is elsewhere, on this machine or
-//! not. A request is what is read there until something is written, and its answer what is written
-//! until something is read. It arrives when the client began to write it; where that was not
-//! recorded, when it woke who reads it, or, if it found him busy, between the two times at which he
-//! asked what there was.
+//! Only connections across the border of the limited group count. One end is a thread of the group
+//! that reads before it writes; the other end is outside, on this machine or another one. A request
+//! is everything read there until something is written; its answer is everything written until
+//! something is read. It arrives when the client began to write it. Where that was not recorded, it
+//! arrives when it woke its reader, or, if the reader was busy, half way between the two times at
+//! which the reader polled.
 
 use crate::build::jobs::Pools;
 use crate::recording::Recording;
-use crate::syscalls::Transfer;
-use crate::thread::{Birth, Io, Place, Step};
+use crate::syscalls::IoKind;
+use crate::thread::{Birth, FdOrSocket, Io, Step};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -25,18 +25,18 @@ mod remote;
 pub(crate) mod tags;
 pub(crate) mod unseen;
 
-use asking::Asking;
-use endpoints::{EndIx, Ends, Listener};
+use asking::SleepEvidence;
+use endpoints::{EndpointIx, Endpoints, Listener};
 use evidence::{Clients, Evidence, Loop};
 use guess::Guess;
-use lines::Lines;
+use lines::ClientConnections;
 use tags::Tag;
 
 /// A request that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// Number of its connection.
+    /// Index of its connection.
     pub connection: u32,
     /// When it was sent, ns from the first event.
     pub arrived_ns: u64,
@@ -45,40 +45,39 @@ pub struct Request {
 }
 
 impl Request {
-    /// From when it was sent to its answer, ns.
+    /// Time from its arrival to its answer, ns.
     pub fn took_ns(&self) -> u64 {
         self.answered_ns.saturating_sub(self.arrived_ns)
     }
 }
 
-/// What is known of the requests that a group answers.
+/// The requests that a group answers, and how its clients ask.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Service {
     /// In order of connections, then of time.
     pub requests: Vec<Request>,
-    /// How many connections they came on.
+    /// Number of connections on which they came.
     pub connections: u32,
-    /// There may be more of them, which nothing tells.
+    /// Whether there may be more connections, which the recording does not show.
     pub or_more: bool,
-    /// How clients ask, as it is replayed.
+    /// How clients ask in the replay.
     pub clients: Loop,
-    /// What the recording shows of that.
+    /// The evidence for `clients` in the recording.
     pub evidence: Evidence,
-    /// Whether that is beyond doubt, or said by the caller.
+    /// Whether `clients` is certain, or given by the caller.
     pub sure: bool,
-    /// Whether requests were recorded; else they are inferred from who woke whom.
+    /// Whether requests were recorded; else they are inferred from wakeups.
     pub recorded: bool,
-    /// CPU time that went into each request, in the order in which they came, ns; empty where it
-    /// was not looked at.
+    /// CPU time of each request, in order of arrival, ns; empty where it was not computed.
     pub costs_ns: Vec<u64>,
 }
 
 impl Service {
     pub(crate) fn of(
-        known: &Known,
+        known: &Requests,
         served: &[Vec<Request>],
-        asking: &Asking,
+        asking: &SleepEvidence,
         told: Option<Clients>,
     ) -> Service {
         let evidence = known.evidence(served, asking);
@@ -90,19 +89,19 @@ impl Service {
             clients,
             evidence,
             sure,
-            recorded: matches!(known, Known::Recorded(_)),
+            recorded: matches!(known, Requests::Recorded(_)),
             costs_ns: Vec::new(),
         }
     }
 }
 
 impl Recording {
-    /// Who serves requests, by the name of its threads without what numbers them, as far as
-    /// recorded system calls and messages of sockets tell; most requests first.
+    /// The services of a recording by the name of their threads, without its number, as far as
+    /// recorded system calls and messages of sockets show them. Most requests first.
     pub fn services(&self) -> Vec<(String, Service)> {
         let name = |ix: usize| self.threads[ix].unnumbered();
         let mut reads: BTreeMap<&str, u64> = BTreeMap::new();
-        for io in self.ios.iter().filter(|io| io.kind == Transfer::Read) {
+        for io in self.ios.iter().filter(|io| io.kind == IoKind::Read) {
             if self.is_included(io.thread as usize) {
                 *reads.entry(name(io.thread as usize)).or_default() += 1;
             }
@@ -111,15 +110,15 @@ impl Recording {
         names.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         names.truncate(SERVICES_MOST);
         let mut services: Vec<(String, Service)> = Vec::new();
-        let (ends, asked) = (Rc::new(Ends::of(self)), When::of(self));
+        let (ends, asked) = (Rc::new(Endpoints::of(self)), PollTimes::of(self));
         for (_, one) in names {
             let inside: Vec<bool> =
                 (0..self.threads.len()).map(|ix| self.is_included(ix) && name(ix) == one).collect();
-            let asking = Asking::of(self, &inside);
-            let mut exchange = Exchange::at(self, &inside, Rc::clone(&ends), &asked);
-            exchange.spread(self, &asking, None);
-            let served = exchange.served(self);
-            let known = Known::Recorded(exchange);
+            let asking = SleepEvidence::of(self, &inside);
+            let mut traffic = Traffic::at(self, &inside, Rc::clone(&ends), &asked);
+            traffic.regroup(self, &asking, None);
+            let served = traffic.served(self);
+            let known = Requests::Recorded(traffic);
             let service = Service::of(&known, &served, &asking, None);
             if service.requests.len() >= REQUESTS_MIN {
                 services.push((one.to_owned(), service));
@@ -130,26 +129,26 @@ impl Recording {
     }
 }
 
-/// So many names are looked at, those that read most often.
+/// Most names of threads that are examined, those that read most often.
 const SERVICES_MOST: usize = 16;
-/// What came on a connection that was accepted longer before has nothing to do with that, ns.
+/// An accept this long before the first request was not made for that request, ns.
 const ACCEPTED_BEFORE_NS: u64 = 1_000_000;
-/// So many connections with one request each were made for it.
+/// Least number of connections with a single request from which they are taken to be new.
 const ONCE_MIN: usize = 50;
-/// With fewer requests it is no service.
+/// With fewer requests a group is no service.
 pub(crate) const REQUESTS_MIN: usize = 10;
 
-/// Where the requests of a group are known from.
-pub(crate) enum Known {
-    Recorded(Exchange),
+/// The requests of a group, recorded or guessed.
+pub(crate) enum Requests {
+    Recorded(Traffic),
     Guessed(Guess),
 }
 
-impl Known {
-    fn evidence(&self, served: &[Vec<Request>], asking: &Asking) -> Evidence {
+impl Requests {
+    fn evidence(&self, served: &[Vec<Request>], asking: &SleepEvidence) -> Evidence {
         let guess = match self {
-            Known::Recorded(exchange) => return exchange.evidence(served, asking),
-            Known::Guessed(guess) => guess,
+            Requests::Recorded(traffic) => return traffic.evidence(served, asking),
+            Requests::Guessed(guess) => guess,
         };
         let sure = |line: usize| guess.sure.get(line).is_some_and(|sure| *sure);
         let of = Evidence::of(&lines(served, sure), guess.distances_ns.clone(), asking);
@@ -158,58 +157,61 @@ impl Known {
 
     /// Whether there may be more connections than are known.
     fn may_be_more(&self) -> bool {
-        let Known::Guessed(guess) = self else { return false };
-        guess.servers.values().any(|server| server.crowd.is_some_and(|crowd| crowd.or_more))
+        let Requests::Guessed(guess) = self else { return false };
+        guess
+            .servers
+            .values()
+            .any(|server| server.connections.is_some_and(|connections| connections.or_more))
     }
 
     pub fn pools(&self, recording: &Recording, inside: &[bool]) -> Pools {
         match self {
-            Known::Recorded(exchange) => Pools::of(recording, exchange, inside),
-            Known::Guessed(guess) => Pools::guessed(recording, guess),
+            Requests::Recorded(traffic) => Pools::of(recording, traffic, inside),
+            Requests::Guessed(guess) => Pools::of_guess(recording, guess),
         }
     }
 }
 
-/// The requests of each connection, and whether it is known that they came on one.
+/// The requests of each connection, and whether it is certain that they came on one.
 fn lines(served: &[Vec<Request>], sure: impl Fn(usize) -> bool) -> Vec<(&[Request], bool)> {
     served.iter().enumerate().map(|(line, requests)| (&requests[..], sure(line))).collect()
 }
 
-/// What is known of the connections of a group.
+/// The recorded connections of a group.
 #[derive(Debug)]
-pub(crate) struct Exchange {
-    pub ends: Rc<Ends>,
+pub(crate) struct Traffic {
+    pub ends: Rc<Endpoints>,
     /// In order of the connections, then of time.
     pub connections: Vec<Connection>,
     /// Connections within the group.
-    pub inner: Vec<Inner>,
+    pub inner: Vec<InnerConnection>,
 }
 
-/// A connection on which a thread of the group asks another one.
+/// A connection on which one thread of the group asks another.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Inner {
-    pub client: EndIx,
-    pub server: EndIx,
+pub(crate) struct InnerConnection {
+    pub client: EndpointIx,
+    pub server: EndpointIx,
 }
 
-/// A client's connection, and what was asked on it; or several, one after the other, for which the
-/// client used the same descriptor.
+/// A client's connection and its requests; or several connections, one after the other, for which
+/// the client used the same descriptor.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// At the group's side.
-    pub ends: Vec<EndIx>,
-    /// How many requests came on each of them.
+    /// The ends at the group's side.
+    pub ends: Vec<EndpointIx>,
+    /// Number of requests at each of `ends`.
     counts: Vec<usize>,
-    /// How many of them were seen to be accepted.
+    /// Number of `ends` whose accept was recorded.
     accepted: usize,
-    pub requests: Vec<Asked>,
+    pub requests: Vec<TracedRequest>,
 }
 
 impl Connection {
-    /// Whether the client connected anew for most requests: then nothing tells which of them comes
-    /// after the answer to which.
+    /// Whether the client connected anew for most requests. Nothing then tells which request
+    /// follows which answer.
     fn is_anew(&self) -> bool {
-        // One request on a connection that was there before is not the only one that came on it.
+        // An older connection may have had requests before the recording began.
         let least = if self.accepted == self.ends.len() { 1 } else { 2 };
         2 * self.ends.len() > self.requests.len().max(least)
     }
@@ -218,7 +220,7 @@ impl Connection {
         Connection { ends: Vec::new(), counts: Vec::new(), accepted: 0, requests: Vec::new() }
     }
 
-    fn add(&mut self, end: EndIx, requests: &[Asked], ends: &Ends) {
+    fn add(&mut self, end: EndpointIx, requests: &[TracedRequest], ends: &Endpoints) {
         self.ends.push(end);
         self.accepted += usize::from(ends.all[end as usize].accepted.is_some());
         self.counts.push(requests.len());
@@ -226,7 +228,7 @@ impl Connection {
     }
 
     /// Its ends in order, each with its requests.
-    fn by_end(&self) -> impl Iterator<Item = (EndIx, &[Asked])> {
+    fn by_end(&self) -> impl Iterator<Item = (EndpointIx, &[TracedRequest])> {
         let mut left = &self.requests[..];
         self.ends.iter().zip(&self.counts).map(move |(end, count)| {
             let (here, rest) = left.split_at(*count);
@@ -236,17 +238,17 @@ impl Connection {
     }
 }
 
-/// A request, and by which transfers.
+/// A recorded request, with its transfers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct TracedRequest {
     pub arrived_ns: u64,
-    /// The first read.
+    /// The first read (index into the transfers).
     pub read: u32,
     /// The last write.
     pub answer: u32,
 }
 
-impl Asked {
+impl TracedRequest {
     fn request(&self, recording: &Recording, connection: u32) -> Request {
         let (first_ns, answer) = (recording.first_ns, &recording.ios[self.answer as usize]);
         Request {
@@ -257,43 +259,48 @@ impl Asked {
     }
 }
 
-impl Exchange {
-    /// `inside` tells which threads are in the group.
-    pub fn of(recording: &Recording, inside: &[bool]) -> Exchange {
-        Exchange::at(recording, inside, Rc::new(Ends::of(recording)), &When::of(recording))
+impl Traffic {
+    /// Finds the connections of the group's threads (`inside`).
+    pub fn of(recording: &Recording, inside: &[bool]) -> Traffic {
+        Traffic::at(recording, inside, Rc::new(Endpoints::of(recording)), &PollTimes::of(recording))
     }
 
-    /// The same where the ends, and when threads asked, are known already.
-    fn at(recording: &Recording, inside: &[bool], ends: Rc<Ends>, asked: &When) -> Exchange {
-        let mut exchange = Exchange { connections: Vec::new(), inner: Vec::new(), ends };
-        let listeners = exchange.listeners(recording, inside);
-        let mut lines: BTreeMap<(bool, i32, Place), usize> = BTreeMap::new();
-        for end in 0..exchange.ends.all.len() as EndIx {
-            if !exchange.is_border(recording, inside, &listeners, end) {
-                exchange.inner.extend(exchange.inner(recording, inside, end));
+    /// Builds the connections from ends and times of polls that are known already.
+    fn at(
+        recording: &Recording,
+        inside: &[bool],
+        ends: Rc<Endpoints>,
+        asked: &PollTimes,
+    ) -> Traffic {
+        let mut traffic = Traffic { connections: Vec::new(), inner: Vec::new(), ends };
+        let listeners = traffic.listeners(recording, inside);
+        let mut lines: BTreeMap<(bool, i32, FdOrSocket), usize> = BTreeMap::new();
+        for end in 0..traffic.ends.all.len() as EndpointIx {
+            if !traffic.is_border(recording, inside, &listeners, end) {
+                traffic.inner.extend(traffic.inner_connection(recording, inside, end));
                 continue;
             }
-            let requests = exchange.requests(recording, asked, end);
+            let requests = traffic.requests_at(recording, asked, end);
             if requests.is_empty() {
                 continue;
             }
-            let one = &exchange.ends.all[end as usize];
-            let peer = one.peer.map(|peer| &exchange.ends.all[peer as usize]);
+            let one = &traffic.ends.all[end as usize];
+            let peer = one.peer.map(|peer| &traffic.ends.all[peer as usize]);
             let key = peer.map_or((false, one.pid, one.place), |peer| (true, peer.pid, peer.place));
-            let new = exchange.connections.len();
+            let new = traffic.connections.len();
             let line = *lines.entry(key).or_insert(new);
             if line == new {
-                exchange.connections.push(Connection::new());
+                traffic.connections.push(Connection::new());
             }
-            exchange.connections[line].add(end, &requests, &exchange.ends);
+            traffic.connections[line].add(end, &requests, &traffic.ends);
         }
-        exchange.are_new();
-        exchange
+        traffic.mark_accepted();
+        traffic
     }
 
-    /// Not every socket tells that it was accepted. Where most requests are each the only one on
-    /// theirs, and they are many, it was.
-    fn are_new(&mut self) {
+    /// Marks connections with a single request as accepted if they are many and have most requests:
+    /// some sockets do not show their accept.
+    fn mark_accepted(&mut self) {
         let all = self.requests_known();
         let once = |one: &&mut Connection| one.requests.len() == 1 && one.accepted == 0;
         let once: Vec<&mut Connection> = self.connections.iter_mut().filter(once).collect();
@@ -304,7 +311,7 @@ impl Exchange {
         }
     }
 
-    fn evidence(&self, served: &[Vec<Request>], asking: &Asking) -> Evidence {
+    fn evidence(&self, served: &[Vec<Request>], asking: &SleepEvidence) -> Evidence {
         let mut times: Vec<u64> = served.iter().flatten().map(|one| one.arrived_ns).collect();
         times.sort_unstable();
         let distances_ns = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -327,32 +334,38 @@ impl Exchange {
         2 * anew > all
     }
 
-    /// Where closed clients connect anew for each request, each request is that of the one that
-    /// waits for nothing for longest, of as many as likely ask. Descriptors do not tell: the lowest
-    /// that is free is used, whoever asks. `asking` is what the clients' sleep says, and `told`
-    /// what the caller does.
-    pub fn spread(&mut self, recording: &Recording, asking: &Asking, told: Option<Clients>) {
+    /// Regroups the requests of closed clients that connect anew for each one. Each request goes to
+    /// the client that has been idle longest, of the given (`told`) or the likeliest number.
+    /// Descriptors do not distinguish clients, because the kernel gives out the lowest free one.
+    /// `asking`: evidence from the clients' sleep.
+    pub fn regroup(
+        &mut self,
+        recording: &Recording,
+        asking: &SleepEvidence,
+        told: Option<Clients>,
+    ) {
         let says = || self.evidence(&self.served(recording), asking).says().0;
         if !self.is_anew() || told.map_or_else(says, |told| told.ask) == Loop::Open {
             return;
         }
         let all = std::mem::take(&mut self.connections);
         let (anew, mut kept): (Vec<Connection>, _) = all.into_iter().partition(Connection::is_anew);
-        let request = |asked: &Asked| asked.request(recording, 0);
+        let request = |asked: &TracedRequest| asked.request(recording, 0);
         let requests: Vec<Request> =
             anew.iter().flat_map(|one| &one.requests).map(request).collect();
         let number = told.and_then(|told| told.number);
         let likeliest = || evidence::likeliest(requests.iter());
         let clients = number.or_else(|| asking.closed_clients()).unwrap_or_else(likeliest);
-        let mut lines = Lines::new(clients, number.is_some());
-        let mut asked: Vec<(EndIx, &[Asked])> = anew.iter().flat_map(Connection::by_end).collect();
+        let mut lines = ClientConnections::new(clients, number.is_some());
+        let mut asked: Vec<(EndpointIx, &[TracedRequest])> =
+            anew.iter().flat_map(Connection::by_end).collect();
         asked.sort_by_key(|(end, requests)| (requests[0].arrived_ns, *end));
         let first = kept.len();
         for (end, requests) in asked {
             let last = request(&requests[requests.len() - 1]);
             let times = (request(&requests[0]).arrived_ns, last.answered_ns);
             let new = kept.len() - first;
-            let (at, _) = lines.take(times, new as u32);
+            let (at, _) = lines.assign(times, new as u32);
             if at as usize == new {
                 kept.push(Connection::new());
             }
@@ -369,7 +382,8 @@ impl Exchange {
         self.connections.iter().enumerate().map(requests).collect()
     }
 
-    /// Connections that were accepted for the sake of a request: the transfer, and the request.
+    /// Connections that were accepted for a request: the accept (index into the transfers), and the
+    /// request.
     pub fn accepted_for(&self, recording: &Recording) -> Vec<(u32, Tag)> {
         let mut all = Vec::new();
         for (line, one) in self.connections.iter().enumerate() {
@@ -390,7 +404,8 @@ impl Exchange {
         all
     }
 
-    /// Threads that accept the connections that they serve, where these are made anew for requests.
+    /// Threads that accept the connections that they serve, where connections are made anew for
+    /// requests.
     pub fn accept_for_themselves<'a>(
         &'a self,
         recording: &'a Recording,
@@ -399,17 +414,18 @@ impl Exchange {
         ends.filter_map(|end| {
             let accept = self.ends.all[*end as usize].accepted?;
             let thread = recording.ios[accept as usize].thread;
-            let serves = self.ends.first(recording, *end)?.thread == thread;
+            let serves = self.ends.first_transfer(recording, *end)?.thread == thread;
             serves.then_some(thread as usize)
         })
     }
 
+    /// Whether the end is the group's side of a connection from outside.
     fn is_border(
         &self,
         recording: &Recording,
         inside: &[bool],
         listeners: &BTreeMap<Listener, i64>,
-        end: EndIx,
+        end: EndpointIx,
     ) -> bool {
         let one = &self.ends.all[end as usize];
         let of_listener = || {
@@ -421,16 +437,17 @@ impl Exchange {
         outside && self.serves(recording, inside, end)
     }
 
-    fn is_outside(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
-        self.ends.first(recording, end).is_some_and(|io| !inside[io.thread as usize])
+    fn is_outside(&self, recording: &Recording, inside: &[bool], end: EndpointIx) -> bool {
+        self.ends.first_transfer(recording, end).is_some_and(|io| !inside[io.thread as usize])
     }
 
-    /// Of each place at which connections are accepted, how many more come from threads of the
-    /// group than from elsewhere. Not of each connection it is known who asks on it.
+    /// For each accepting descriptor: connections from the group's threads minus those from
+    /// outside. It decides for connections whose client is not known.
     fn listeners(&self, recording: &Recording, inside: &[bool]) -> BTreeMap<Listener, i64> {
         let mut listeners = BTreeMap::new();
         for (end, one) in self.ends.all.iter().enumerate() {
-            if let (Some(peer), Some(at)) = (one.peer, self.ends.listener(recording, end as EndIx))
+            if let (Some(peer), Some(at)) =
+                (one.peer, self.ends.listener(recording, end as EndpointIx))
             {
                 let more = if self.is_outside(recording, inside, peer) { -1 } else { 1 };
                 *listeners.entry(at).or_default() += more;
@@ -439,39 +456,50 @@ impl Exchange {
         listeners
     }
 
-    /// A connection that both ends of which are in the group: who connected asks.
-    fn inner(&self, recording: &Recording, inside: &[bool], server: EndIx) -> Option<Inner> {
+    /// The connection of which both ends are in the group, if `server` is its serving end.
+    fn inner_connection(
+        &self,
+        recording: &Recording,
+        inside: &[bool],
+        server: EndpointIx,
+    ) -> Option<InnerConnection> {
         let client = self.ends.all[server as usize].peer?;
-        let first = self.ends.first(recording, client)?;
-        let answers = |end: EndIx| {
-            let mut moves = self.ends.all[end as usize].moves.iter();
-            moves.any(|at| recording.ios[*at as usize].kind == Transfer::Write)
+        let first = self.ends.first_transfer(recording, client)?;
+        let answers = |end: EndpointIx| {
+            let mut moves = self.ends.all[end as usize].transfers.iter();
+            moves.any(|at| recording.ios[*at as usize].kind == IoKind::Write)
         };
         let asks = !self.ends.is_served(recording, client) && inside[first.thread as usize];
         (asks && answers(server) && self.serves(recording, inside, server))
-            .then_some(Inner { client, server })
+            .then_some(InnerConnection { client, server })
     }
 
-    /// Whether a thread of the group reads what it is asked there.
-    fn serves(&self, recording: &Recording, inside: &[bool], end: EndIx) -> bool {
+    /// Whether a thread of the group reads requests at this end.
+    fn serves(&self, recording: &Recording, inside: &[bool], end: EndpointIx) -> bool {
         let one = &self.ends.all[end as usize];
-        let Some(first) = self.ends.first(recording, end) else { return false };
+        let Some(first) = self.ends.first_transfer(recording, end) else { return false };
         let serves = self.ends.is_served(recording, end);
-        // An eventfd moves eight bytes at a time, a pipe to oneself one.
+        // An eventfd moves eight bytes at a time, a pipe that wakes its own thread one.
         let counts = !one.place.is_socket()
             && matches!(first.result, 1 | 8)
-            && one.moves.iter().all(|at| recording.ios[*at as usize].result == first.result);
+            && one.transfers.iter().all(|at| recording.ios[*at as usize].result == first.result);
         inside[first.thread as usize] && serves && (one.peer.is_some() || !counts)
     }
 
-    fn requests(&self, recording: &Recording, asked: &When, end: EndIx) -> Vec<Asked> {
+    /// The requests at an end, in order of time.
+    fn requests_at(
+        &self,
+        recording: &Recording,
+        asked: &PollTimes,
+        end: EndpointIx,
+    ) -> Vec<TracedRequest> {
         let one = &self.ends.all[end as usize];
-        let mut requests: Vec<Asked> = Vec::new();
-        let mut open: Option<Asked> = None;
-        let mut written = self.written(recording, end).into_iter().peekable();
-        for &at in &one.moves {
+        let mut requests: Vec<TracedRequest> = Vec::new();
+        let mut open: Option<TracedRequest> = None;
+        let mut written = self.sent_times(recording, end).into_iter().peekable();
+        for &at in &one.transfers {
             let io = &recording.ios[at as usize];
-            if io.kind == Transfer::Write {
+            if io.kind == IoKind::Write {
                 if let Some(request) = &mut open {
                     request.answer = at;
                 }
@@ -489,38 +517,39 @@ impl Exchange {
                     sent_ns.get_or_insert(ns);
                 }
             }
-            let arrived_ns = sent_ns.unwrap_or_else(|| asked.arrival(at, io)).max(answered_ns);
-            open = Some(Asked { arrived_ns, read: at, answer: at });
+            let arrived_ns = sent_ns.unwrap_or_else(|| asked.arrival_ns(at, io)).max(answered_ns);
+            open = Some(TracedRequest { arrived_ns, read: at, answer: at });
         }
         requests.extend(open.filter(|open| open.answer != open.read));
         requests
     }
 
-    /// When data came in, or else when the other end began to write, if it is known.
-    fn written(&self, recording: &Recording, end: EndIx) -> Vec<u64> {
+    /// Times at which data came in, or else at which the other end began to write; empty if
+    /// unknown.
+    fn sent_times(&self, recording: &Recording, end: EndpointIx) -> Vec<u64> {
         let one = &self.ends.all[end as usize];
         if !one.ready_ns.is_empty() {
             return one.ready_ns.clone();
         }
         let Some(peer) = one.peer else { return Vec::new() };
-        let moves = self.ends.all[peer as usize].moves.iter();
+        let moves = self.ends.all[peer as usize].transfers.iter();
         let ios = moves.map(|at| &recording.ios[*at as usize]);
-        ios.filter(|io| io.kind == Transfer::Write).map(|io| io.entered_ns).collect()
+        ios.filter(|io| io.kind == IoKind::Write).map(|io| io.entered_ns).collect()
     }
 }
 
-/// When a thread that reads learned that there was something to read.
-struct When {
-    /// By index of the transfer: from when on, and at what time at the latest, ns.
-    of: Vec<(u64, u64)>,
+/// Bounds of when a reading thread learned that there was something to read.
+struct PollTimes {
+    /// Earliest and latest time, by index of the transfer, ns.
+    bounds: Vec<(u64, u64)>,
 }
 
-impl When {
-    fn of(recording: &Recording) -> When {
-        let mut of = vec![(0, 0); recording.ios.len()];
+impl PollTimes {
+    fn of(recording: &Recording) -> PollTimes {
+        let mut bounds = vec![(0, 0); recording.ios.len()];
         for thread in &recording.threads {
             let mut asked_ns = (0, 0);
-            // It has learned nothing before it was there.
+            // A thread learned nothing before it was born.
             let born_ns = match thread.birth {
                 Birth::Forked { at_ns, .. } => recording.first_ns.saturating_add(at_ns),
                 Birth::Present { .. } => u64::MAX,
@@ -533,25 +562,26 @@ impl When {
                     }
                     Step::Io(at) => {
                         let io = &recording.ios[at as usize];
-                        // If it had to wait, it was told when it was woken.
-                        if io.kind == Transfer::Poll && asked_ns.1 < io.entered_ns {
+                        // A thread that had to wait learned it when it was woken.
+                        if io.kind == IoKind::Poll && asked_ns.1 < io.entered_ns {
                             let before_ns = match asked_ns.1 {
                                 0 => born_ns.min(io.entered_ns),
                                 ns => ns,
                             };
                             asked_ns = (before_ns, io.left_ns);
                         }
-                        of[at as usize] = asked_ns;
+                        bounds[at as usize] = asked_ns;
                     }
                     _ => {}
                 }
             }
         }
-        When { of }
+        PollTimes { bounds }
     }
 
-    fn arrival(&self, at: u32, io: &Io) -> u64 {
-        let (from_ns, to_ns) = self.of[at as usize];
+    /// The middle of the bounds, or the beginning of the read if there are none.
+    fn arrival_ns(&self, at: u32, io: &Io) -> u64 {
+        let (from_ns, to_ns) = self.bounds[at as usize];
         if to_ns == 0 { io.entered_ns } else { (from_ns / 2 + to_ns / 2).min(io.left_ns) }
     }
 }

@@ -5,21 +5,21 @@ use std::fmt;
 use std::str::FromStr;
 use wildmatch::WildMatch;
 
-/// Chooses threads: by process, by name, or by control group.
+/// Chooses threads by process, name or control group.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Selector {
-    /// `pid:N`: threads of this process and of those it started; where the file does not tell
-    /// processes, the thread with this id and those it started.
+    /// `pid:N`: threads of this process and of its descendants. Where the file does not record
+    /// processes, the thread with this id and its descendants.
     Pid(i32),
-    /// `comm:PATTERN`: threads with such a name.
+    /// `comm:PATTERN`: threads with a matching name.
     Comm(WildMatch),
-    /// `cgroup:PATTERN`: threads in a group with such a path, or below it.
+    /// `cgroup:PATTERN`: threads in a group with a matching path, or below it.
     Cgroup(WildMatch),
-    /// `PATTERN`: threads with such a name or in such a group.
+    /// `PATTERN`: threads with a matching name or in a matching group.
     Any(WildMatch),
 }
 
-/// What of a thread a pattern is held against.
+/// The properties of a thread that a selector is matched against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject<'a> {
     pub comm: &'a str,
@@ -31,6 +31,7 @@ pub(crate) struct Subject<'a> {
 }
 
 impl Selector {
+    /// Whether it chooses the thread.
     pub(crate) fn matches(&self, subject: &Subject<'_>) -> bool {
         let comm =
             |pattern: &WildMatch| pattern.matches(subject.comm) || pattern.matches(subject.name);
@@ -43,7 +44,7 @@ impl Selector {
     }
 }
 
-/// Whether the group or one above it has such a path.
+/// Whether the path of the group, or of one above it, matches.
 fn in_group(pattern: &WildMatch, group: Option<&str>) -> bool {
     let Some(group) = group else { return false };
     let group = group.trim_end_matches('/');
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_chooses_nothing() {
+    fn refuses_patterns_that_choose_nothing() {
         for pattern in ["", "pid:", "pid:x", "pid:-1", "comm:", "cgroup:"] {
             assert!(pattern.parse::<Selector>().is_err(), "{pattern}");
         }

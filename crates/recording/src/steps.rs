@@ -1,20 +1,19 @@
-//! What a thread did, step by step, in eight bytes for each: there are millions.
+//! The steps of a thread, eight bytes for each: a recording has millions.
 
 use crate::thread::Step;
 
-/// Steps in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     packed: Vec<Packed>,
 }
 
-/// The kind in the lowest bits, and a number above.
+/// A step: its kind in the lowest bits, its number above.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Packed(u64);
 
 const KIND_BITS: u32 = 3;
 const KIND: u64 = (1 << KIND_BITS) - 1;
-/// Longer runs count as this, which is 73 years.
+/// Longer runs are cut to this, which is 73 years.
 const RUN_MAX_NS: u64 = u64::MAX >> KIND_BITS;
 
 const RUN: u64 = 0;
@@ -68,7 +67,7 @@ impl Steps {
         push_one(&mut self.packed, step.into());
     }
 
-    /// Executes for `ns` more.
+    /// Adds `ns` of execution, to the last step if that is a run.
     pub fn push_run(&mut self, ns: u64) {
         let last = self.packed.last_mut();
         match last.map(|last| (Step::from(*last), last)) {
@@ -79,7 +78,7 @@ impl Steps {
         }
     }
 
-    /// Bytes that they take.
+    /// Bytes of memory that they take.
     pub fn bytes(&self) -> usize {
         self.packed.capacity() * size_of::<Packed>()
     }
@@ -89,8 +88,8 @@ impl Steps {
     }
 }
 
-/// Puts one more into a list that may become very long: there it grows by a quarter, not to twice
-/// its size.
+/// Pushes onto a list that may become very long: from 4096 elements on it grows by a quarter
+/// instead of doubling.
 pub(crate) fn push_one<T>(list: &mut Vec<T>, one: T) {
     const LONG: usize = 1 << 12;
     if list.len() == list.capacity() && list.len() >= LONG {

@@ -1,4 +1,4 @@
-//! What is in a recording, for people.
+//! The contents of a recording, for people.
 
 use crate::about::{About, Ended};
 use crate::cost::EventCost;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Summary {
-    /// What kind of file it was.
+    /// Kind of file.
     pub form: Form,
     /// First event to last, ns.
     pub span_ns: u64,
@@ -26,9 +26,9 @@ pub struct Summary {
     pub command: Option<String>,
     /// CPUs of the machine.
     pub cpus: u16,
-    /// What the file says of the machine and of the recorded groups, if `cpumax record` made it.
+    /// The machine and the recorded groups, as the file describes them, if `cpumax record` made it.
     pub about: Option<About>,
-    /// The same of the end of the recording.
+    /// The end of the recording, as the file describes it, if `cpumax record` made it.
     pub ended: Option<Ended>,
     /// Whether system calls were recorded, so that user and kernel mode are told apart.
     pub has_syscalls: bool,
@@ -36,7 +36,7 @@ pub struct Summary {
     pub has_runtime: bool,
     /// Whether the file tells wakeups by interrupts from those by threads.
     pub has_context: bool,
-    /// What recording an event cost the thread it is of, as it was taken off their CPU time.
+    /// Cost of recording an event, as subtracted from the CPU time of its thread.
     pub event_cost: EventCost,
     /// CPU time of all threads that are in the workload, ns.
     pub runtime_ns: u64,
@@ -50,9 +50,9 @@ pub struct Summary {
     pub has_processes: bool,
     /// Whether the file tells the control groups of threads, be it only the root group.
     pub has_groups: bool,
-    /// What was repaired.
+    /// Faults that were repaired.
     pub defects: Defects,
-    /// What is not in it.
+    /// Things that the recording lacks.
     pub gaps: Vec<Gap>,
 }
 
@@ -69,12 +69,12 @@ impl Summary {
 pub struct Waits {
     /// Times they slept, or were about to.
     pub all: u64,
-    /// Of these, those of which it is not known when they ended, or whether there was a wait.
+    /// Of these, those whose end, or existence, is not known.
     pub unknown: u64,
 }
 
 impl Waits {
-    /// Of these threads together.
+    /// The waits of these threads together.
     pub fn of<'a>(threads: impl IntoIterator<Item = &'a ThreadSummary>) -> Waits {
         threads.into_iter().fold(Waits::default(), |sum, thread| Waits {
             all: sum.all + thread.waits + thread.merged_waits,
@@ -82,7 +82,7 @@ impl Waits {
         })
     }
 
-    /// With those of one more thread.
+    /// The sum with the waits of one more thread.
     pub(crate) fn with(self, thread: &Thread) -> Waits {
         Waits {
             all: self.all + thread.waits.len() as u64 + thread.merged_waits,
@@ -90,8 +90,8 @@ impl Waits {
         }
     }
 
-    /// Whether latencies and the effect of a limit can be told from them: beyond a tenth of unknown
-    /// ones nothing should be claimed.
+    /// Whether latencies and the effect of a limit can be told from them: at most a tenth are
+    /// unknown.
     pub fn are_known(self) -> bool {
         self.unknown * 10 <= self.all
     }
@@ -101,7 +101,7 @@ impl Waits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ThreadSummary {
-    /// As its task is called in the workload: name and id.
+    /// Name of its task in the workload: name and id.
     pub name: String,
     /// Its name, as the kernel has it.
     pub comm: String,
@@ -115,7 +115,7 @@ pub struct ThreadSummary {
     pub kernel: bool,
     /// CPU time, ns.
     pub runtime_ns: u64,
-    /// What of that was used at a real-time priority, ns.
+    /// CPU time used at a real-time priority, part of `runtime_ns`, ns.
     pub real_time_ns: u64,
     /// Times it slept and was woken.
     pub waits: u64,
@@ -129,7 +129,7 @@ pub struct ThreadSummary {
 }
 
 impl Recording {
-    /// What is in it.
+    /// The contents of the recording: threads, defects and gaps.
     pub fn summary(&self) -> Summary {
         let names = self.names();
         let mut threads: Vec<ThreadSummary> = (0..self.threads.len())
@@ -181,7 +181,7 @@ impl Recording {
     }
 }
 
-/// Damaged files may hold any number.
-fn sum(values: impl Iterator<Item = u64>) -> u64 {
+/// Sums saturate: damaged files may hold any number.
+pub(crate) fn sum(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(0, u64::saturating_add)
 }

@@ -1,39 +1,36 @@
-//! What the number and arguments of a system call tell of the wait that may happen in it.
+//! The meaning of the numbers and arguments of system calls, for waits and transfers.
 
-/// Whose numbering of system calls is in force.
+/// The table of system call numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Abi {
     #[default]
     X86_64,
     /// The table shared by the newer architectures (arm64, RISC-V, and others).
     Generic,
-    /// Numbers mean nothing here.
+    /// No call can be understood.
     Unknown,
 }
 
-/// How long such a call means to wait.
+/// How long a call means to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// For a length of time.
     Relative,
-    /// Until a point of time.
     Absolute,
     /// For an event, or at most so many ms.
     TimeoutMs(i32),
-    /// For an event, or until some time.
+    /// For an event, or until a time that is not known.
     TimeoutUnknown,
-    /// For an event, however long it takes.
+    /// For an event, without a timeout.
     Event,
-    /// Nothing is known of it.
     Other,
 }
 
-/// What such a call does with a descriptor.
+/// The operation of a call on a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Transfer {
+pub(crate) enum IoKind {
     Read,
     Write,
-    /// The result is the new descriptor.
+    /// Returns the new descriptor.
     Accept,
     Connect,
     Close,
@@ -48,15 +45,15 @@ const TIMER_ABSTIME: u64 = 1;
 enum Call {
     Nanosleep,
     ClockNanosleep,
-    /// Which argument is the timeout in ms.
+    /// Index of the argument with the timeout in ms.
     Millis(usize),
-    /// Which argument points to the timeout.
+    /// Index of the argument that points to the timeout.
     Pointer(usize),
     Read,
 }
 
 impl Abi {
-    /// By the name `uname -m` gives; where the file does not tell, x86-64 is taken for granted.
+    /// The table of an architecture by its name in `uname -m`; x86-64 if the file does not tell.
     pub fn of(arch: Option<&str>) -> Self {
         match arch {
             None | Some("x86_64") => Abi::X86_64,
@@ -65,6 +62,7 @@ impl Abi {
         }
     }
 
+    /// How long a call means to wait, by its number and arguments.
     pub fn hint(self, number: i64, args: &[u64; 6]) -> Hint {
         let call = match self {
             Abi::X86_64 => x86_64(number),
@@ -87,8 +85,8 @@ impl Abi {
 }
 
 impl Abi {
-    /// What the call does with which descriptor.
-    pub fn transfer(self, number: i64, args: &[u64; 6]) -> Option<(Transfer, i32)> {
+    /// The operation and the descriptor of a call; `None` for calls without a descriptor.
+    pub fn transfer(self, number: i64, args: &[u64; 6]) -> Option<(IoKind, i32)> {
         let (kind, at) = match self {
             Abi::X86_64 => x86_64_transfer(number),
             Abi::Generic => generic_transfer(number),
@@ -98,31 +96,31 @@ impl Abi {
     }
 }
 
-/// And which argument is the descriptor.
-fn x86_64_transfer(number: i64) -> Option<(Transfer, usize)> {
+/// The operation, and the index of the argument with the descriptor.
+fn x86_64_transfer(number: i64) -> Option<(IoKind, usize)> {
     Some(match number {
-        0 | 19 | 45 | 47 | 299 => (Transfer::Read, 0), // read, readv, recvfrom, recvmsg, recvmmsg
+        0 | 19 | 45 | 47 | 299 => (IoKind::Read, 0), // read, readv, recvfrom, recvmsg, recvmmsg
         // write, writev, sendfile, sendto, sendmsg, sendmmsg
-        1 | 20 | 40 | 44 | 46 | 307 => (Transfer::Write, 0),
-        3 => (Transfer::Close, 0),
-        42 => (Transfer::Connect, 0),
-        43 | 288 => (Transfer::Accept, 0), // accept, accept4
+        1 | 20 | 40 | 44 | 46 | 307 => (IoKind::Write, 0),
+        3 => (IoKind::Close, 0),
+        42 => (IoKind::Connect, 0),
+        43 | 288 => (IoKind::Accept, 0), // accept, accept4
         // poll, select, epoll_wait, pselect6, ppoll, epoll_pwait, epoll_pwait2
-        7 | 23 | 232 | 270 | 271 | 281 | 441 => (Transfer::Poll, 0),
+        7 | 23 | 232 | 270 | 271 | 281 | 441 => (IoKind::Poll, 0),
         _ => return None,
     })
 }
 
-fn generic_transfer(number: i64) -> Option<(Transfer, usize)> {
+fn generic_transfer(number: i64) -> Option<(IoKind, usize)> {
     Some(match number {
         // read, readv, recvfrom, recvmsg, recvmmsg
-        63 | 65 | 207 | 212 | 243 => (Transfer::Read, 0),
+        63 | 65 | 207 | 212 | 243 => (IoKind::Read, 0),
         // write, writev, sendfile, sendto, sendmsg, sendmmsg
-        64 | 66 | 71 | 206 | 211 | 269 => (Transfer::Write, 0),
-        57 => (Transfer::Close, 0),
-        203 => (Transfer::Connect, 0),
-        202 | 242 => (Transfer::Accept, 0),
-        22 | 72 | 73 | 441 => (Transfer::Poll, 0), // epoll_pwait, pselect6, ppoll, epoll_pwait2
+        64 | 66 | 71 | 206 | 211 | 269 => (IoKind::Write, 0),
+        57 => (IoKind::Close, 0),
+        203 => (IoKind::Connect, 0),
+        202 | 242 => (IoKind::Accept, 0),
+        22 | 72 | 73 | 441 => (IoKind::Poll, 0), // epoll_pwait, pselect6, ppoll, epoll_pwait2
         _ => return None,
     })
 }

@@ -1,16 +1,16 @@
-//! A thread of a recording: its work and its waits, in order, with all waiting for a CPU taken out.
+//! A thread of a recording: its work and its waits, in order, without the time it waited for a CPU.
 
-use crate::event::Left;
+use crate::event::{Irq, PrevState};
 use crate::steps::{Steps, push_one};
-use crate::syscalls::{Hint, Transfer};
+use crate::syscalls::{Hint, IoKind};
 use std::cmp::Reverse;
 
-/// A thread that gets a CPU so soon did not queue for it, ns.
+/// A shorter wait for a CPU does not count as queueing, ns.
 const QUEUED_MIN_NS: u64 = 5_000;
-/// So often a thread waits before that tells which CPUs it may use: by chance it does now and then.
-const KEPT_MIN: u32 = 10;
-/// A thread that waits for longer than this while a CPU is idle is moved there: at the latest a
-/// tick of 10 ms finds it (kernel: `sched_balance_trigger()`), ns.
+/// Least number of observations from which a thread's CPUs are inferred; fewer may be chance.
+const OBSERVATIONS_MIN: u32 = 10;
+/// The load balancer moves a queued thread to an idle CPU within a tick, at most 10 ms (kernel:
+/// `sched_balance_trigger()`). A thread that waits longer may not use the idle CPU, ns.
 pub(crate) const LONG_QUEUED_NS: u64 = 10_000_000;
 /// Priorities below this are those of `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`.
 const REAL_TIME_BELOW: i32 = 100;
@@ -24,43 +24,44 @@ const GROUPS_MAX: usize = 64;
 pub(crate) struct Thread {
     pub tid: i32,
     pub pid: Option<i32>,
-    /// The process that started its process, if perf told of it.
+    /// Process that started the thread's process, if perf recorded it.
     pub parent_pid: Option<i32>,
     pub comm: String,
-    /// As it was told last, as the kernel counts: below 100 real-time, 120 is nice 0.
+    /// Last known priority, as the kernel counts: below 100 real-time, 120 is nice 0.
     pub prio: i32,
-    /// CPU time by the priority it had then, ns.
+    /// CPU time by priority, ns.
     prios_ns: Vec<(i32, u64)>,
     pub kthread: bool,
     pub birth: Birth,
     pub exited: bool,
-    /// Slept when the recording ended: its last burst is whole.
+    /// Whether it slept when the recording ended, so that its last burst is whole.
     pub asleep: bool,
     pub steps: Steps,
     pub waits: Vec<Wait>,
-    /// When it could run and did not, in order of time; not what was over at once.
+    /// Times in which it could run and did not, in order; those below 5 us are left out.
     pub queued: Vec<Queued>,
-    /// Waits whose wakeup is missing, but must have come when a CPU ended its idle time.
+    /// Waits without a recorded wakeup that must have ended when a CPU ended its idle time.
     pub placed_waits: u64,
-    /// Waits whose wakeup is missing and may have come any time before the thread ran.
+    /// Waits without a recorded wakeup that may have ended any time before the thread ran.
     pub guessed_waits: u64,
-    /// Times it was about to sleep and ran on, as no wakeup was recorded and no CPU was idle.
+    /// Times it was about to sleep and ran on: no wakeup was recorded and no CPU was idle.
     pub merged_waits: u64,
-    /// Waits (by index) that may turn out to be such, while the recording is read.
+    /// Indices of waits that may prove to be such, while the recording is read.
     pub doubtful_waits: Vec<u32>,
-    /// CPU time in all.
+    /// CPU time in all, ns.
     pub runtime_ns: u64,
-    /// What of that was taken off, as it went into the recording.
+    /// CPU time that recording events took, already subtracted from `runtime_ns`, ns.
     pub cost_ns: u64,
-    /// What is still to be taken off, as the time between events was shorter, and how much that may
-    /// be. Single times differ, also where on average it is known well what an event costs.
+    /// Cost of recording that is still to be subtracted because the time between events was
+    /// shorter, and the most that may be owed, ns. Events differ, even where their average cost is
+    /// known well.
     owed_ns: u64,
     pub owed_most_ns: u64,
-    /// Wall time on a CPU.
+    /// Wall time on a CPU, ns.
     pub wall_ns: u64,
-    /// CPU time that the kernel charged to it, as it was told, ns.
+    /// CPU time that the kernel charged, ns.
     pub charged_ns: u64,
-    /// The same thread before it took another name or went into another group (index).
+    /// Index of the thread that this one was before it took another name or group.
     pub was: Option<u32>,
     /// When it left a CPU last, on the clock of the recording.
     pub last_ns: u64,
@@ -68,29 +69,29 @@ pub(crate) struct Thread {
     pub starts_in_kernel: Option<bool>,
     /// Groups in which it was switched out, and how often.
     pub groups: Vec<(u64, u64)>,
-    /// CPUs it was seen on, the first 64; all of these if it was seen on another one.
+    /// Mask of the CPUs 0 to 63 it was seen on; all bits if it was seen on another one.
     pub cpus: u64,
-    /// Stays on a CPU.
+    /// Number of stays on a CPU.
     pub stays: u64,
-    /// Long waits for a CPU, and those of them that ended with the CPU busy and another one idle
-    /// for as long as the balancer takes.
+    /// Long waits for a CPU; some ended with that CPU busy and another one idle for as long as the
+    /// load balancer takes.
     long_queued: u32,
-    kept_queued: u32,
+    long_queued_beside_idle: u32,
 }
 
-/// How it came to be.
+/// How a thread came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Birth {
-    /// Was there already, or began without a known parent, so long after the recording began.
+    /// It existed before the recording, or its parent is unknown. `at_ns`: first seen, ns since the
+    /// recording began.
     Present { at_ns: u64 },
-    /// Started by another thread (index).
+    /// Another thread (index) started it, ns since the recording began.
     Forked { parent: u32, at_ns: u64 },
 }
 
-/// What a thread does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Executes.
+    /// Executes for so many ns.
     Run(u64),
     SysEnter,
     SysExit,
@@ -100,21 +101,20 @@ pub(crate) enum Step {
     Fork(u32),
     /// Waits (index into its waits).
     Wait(u32),
-    /// Does something with a descriptor (index into the transfers): begins to write, or has read,
-    /// accepted, connected, closed or polled.
+    /// Uses a descriptor (index into the transfers): begins to write, or has read, accepted,
+    /// connected, closed or polled.
     Io(u32),
 }
 
-/// A time asleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wait {
     /// When it left the CPU, on the clock of the recording.
     pub start_ns: u64,
     /// When it was woken (not when it ran again).
     pub end_ns: u64,
-    pub left: Left,
+    pub left: PrevState,
     pub cause: Cause,
-    /// What its system call tells of the wait.
+    /// The wait that its system call asks for, if it was recorded.
     pub hint: Option<Hint>,
 }
 
@@ -128,15 +128,14 @@ impl Wait {
     }
 }
 
-/// A time in a queue for a CPU, or throttled: from when on a thread could run, and when it did, on
-/// the clock of the recording.
+/// A time in a run queue, or throttled, on the clock of the recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Queued {
     pub from_ns: u64,
     pub to_ns: u64,
 }
 
-/// What ended a wait.
+/// The event that ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     Thread {
@@ -147,26 +146,35 @@ pub(crate) enum Cause {
     Unseen,
 }
 
-/// What kind of interrupt, as far as the file tells.
+/// Kind of an interrupt, as far as it was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interrupt {
     /// A high-resolution timer.
     Timer,
-    /// The handler of a device.
     Device,
-    /// A soft interrupt by its number.
-    Soft { vector: u32 },
-    /// Some soft interrupt.
+    /// A soft interrupt, by its number.
+    Soft {
+        vector: u32,
+    },
+    /// A soft interrupt of unknown number.
     SoftUnknown,
-    /// Some interrupt.
     Unknown,
+}
+
+impl From<Irq> for Interrupt {
+    fn from(irq: Irq) -> Self {
+        match irq {
+            Irq::Handler => Interrupt::Device,
+            Irq::Timer => Interrupt::Timer,
+        }
+    }
 }
 
 /// One thread wakes another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edge {
     pub waker: u32,
-    /// The wakee, and in the highest bit whether it was really waiting.
+    /// The woken thread; the highest bit is set if it was waiting.
     wakee_used: u32,
     pub at_ns: u64,
 }
@@ -174,7 +182,7 @@ pub(crate) struct Edge {
 impl Edge {
     const USED: u32 = 1 << 31;
 
-    /// Of a wakee that may turn out to be waiting.
+    /// A wakeup of a thread that is not yet known to wait.
     pub fn new(waker: u32, wakee: u32, at_ns: u64) -> Edge {
         Edge { waker, wakee_used: wakee, at_ns }
     }
@@ -183,12 +191,12 @@ impl Edge {
         self.wakee_used & !Edge::USED
     }
 
-    /// Whether the wakee was really waiting.
+    /// Whether the woken thread was waiting.
     pub fn is_used(&self) -> bool {
         self.wakee_used & Edge::USED != 0
     }
 
-    /// The wakee goes on as another one.
+    /// Moves the wakeup to the thread as which the woken one goes on.
     pub fn set_wakee(&mut self, wakee: u32) {
         self.wakee_used = wakee | self.wakee_used & Edge::USED;
     }
@@ -198,47 +206,47 @@ impl Edge {
     }
 }
 
-/// Through what data is moved: a descriptor of the thread's process, or, with the highest bit set,
-/// a socket.
+/// The way of a transfer: a descriptor of the thread's process, or, with the highest bit set, a
+/// socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(u32);
+pub(crate) struct FdOrSocket(u32);
 
-impl Place {
+impl FdOrSocket {
     const SOCKET: u32 = 1 << 31;
 
-    /// A negative number is no descriptor's; what is done with it fails.
-    pub fn descriptor(fd: i32) -> Place {
-        Place(u32::try_from(fd).unwrap_or(Place::SOCKET - 1))
+    /// A negative `fd` becomes a number that no descriptor has: calls on it fail.
+    pub fn descriptor(fd: i32) -> FdOrSocket {
+        FdOrSocket(u32::try_from(fd).unwrap_or(FdOrSocket::SOCKET - 1))
     }
 
     /// Sockets are numbered in the order in which they are first seen.
-    pub fn socket(number: u32) -> Place {
-        Place(number | Place::SOCKET)
+    pub fn socket(number: u32) -> FdOrSocket {
+        FdOrSocket(number | FdOrSocket::SOCKET)
     }
 
     pub fn is_socket(self) -> bool {
-        self.0 & Place::SOCKET != 0
+        self.0 & FdOrSocket::SOCKET != 0
     }
 }
 
-/// No thread's.
-pub(crate) const NOBODY: u32 = u32::MAX;
+/// Index of no thread.
+pub(crate) const NO_THREAD: u32 = u32::MAX;
 
-/// Data has come in for whoever reads from the socket.
+/// Data has come in at the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ready {
     pub socket: u32,
     pub at_ns: u64,
 }
 
-/// A system call that moves data or says that there is some, or a message of a socket.
+/// A system call that transfers data or asks for some, or a message of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Io {
-    /// Index of the thread, or `NOBODY` where a socket changes its state.
+    /// Index of the thread, or [`NO_THREAD`] where a socket changes its state.
     pub thread: u32,
-    pub kind: Transfer,
-    pub at: Place,
-    /// What came of it: bytes, a descriptor, or how many are ready; negative: an error.
+    pub kind: IoKind,
+    pub at: FdOrSocket,
+    /// Bytes, a descriptor, or the number of ready descriptors; negative: an error.
     pub result: i32,
     pub entered_ns: u64,
     /// 0 if the end was not recorded.
@@ -252,7 +260,7 @@ impl Io {
     }
 }
 
-/// The name of a thread without the digits at its end: that of all threads of its kind.
+/// The name of a thread without the digits at its end, which the threads of its kind share.
 ///
 /// ```
 /// assert_eq!(cpumax_recording::unnumbered("worker-12"), "worker-");
@@ -266,7 +274,6 @@ pub fn unnumbered(name: &str) -> &str {
 }
 
 impl Thread {
-    /// See [`unnumbered`].
     pub fn unnumbered(&self) -> &str {
         unnumbered(&self.comm)
     }
@@ -303,7 +310,7 @@ impl Thread {
             cpus: 0,
             stays: 0,
             long_queued: 0,
-            kept_queued: 0,
+            long_queued_beside_idle: 0,
         }
     }
 
@@ -318,7 +325,7 @@ impl Thread {
         matches!(&*self.comm, "perf" | "perf-exec" | "cpumax-record")
     }
 
-    /// Forgets all it did, and returns its waits.
+    /// Clears its steps, waits and sums, and returns its waits.
     pub fn forget(&mut self) -> Vec<Wait> {
         self.steps = Steps::default();
         (self.runtime_ns, self.wall_ns, self.stays) = (0, 0, 0);
@@ -331,7 +338,7 @@ impl Thread {
         std::mem::take(&mut self.waits)
     }
 
-    /// Executes for `ns`, of which up to `cost_ns` went into the recording of events.
+    /// Adds `ns` of execution, of which up to `cost_ns` went into the recording of events.
     pub fn run(&mut self, ns: u64, cost_ns: u32) {
         let owed_ns = self.owed_ns + u64::from(cost_ns);
         let cost_ns = owed_ns.min(ns);
@@ -345,43 +352,44 @@ impl Thread {
         self.steps.push_run(ns);
     }
 
-    /// Waits that data from the network ended.
+    /// Number of waits that data from the network ended.
     pub fn network_waits(&self) -> usize {
         self.waits.iter().filter(|wait| wait.is_for_network()).count()
     }
 
-    /// It got a CPU that it could have used before.
-    pub fn queued(&mut self, from_ns: u64, to_ns: u64) {
+    /// Notes that it got a CPU after it could have run since `from_ns`; short times are dropped.
+    pub fn add_queued(&mut self, from_ns: u64, to_ns: u64) {
         if to_ns.saturating_sub(from_ns) >= QUEUED_MIN_NS {
             push_one(&mut self.queued, Queued { from_ns, to_ns });
         }
     }
 
-    /// It got a CPU for which it waited long; `kept`: that was busy, and another one idle.
-    pub fn waited_long(&mut self, kept: bool) {
+    /// Notes a long wait for a CPU; `kept`: that CPU was busy while another one was idle.
+    pub fn add_long_wait(&mut self, kept: bool) {
         self.long_queued = self.long_queued.saturating_add(1);
-        self.kept_queued = self.kept_queued.saturating_add(u32::from(kept));
+        self.long_queued_beside_idle = self.long_queued_beside_idle.saturating_add(u32::from(kept));
     }
 
-    /// Whether it may not use all CPUs: most of its long waits were for one while another was idle.
-    pub fn is_kept(&self) -> bool {
+    /// Whether its affinity keeps it from some CPUs: most of its long waits were for a busy CPU
+    /// while another was idle.
+    pub fn is_pinned(&self) -> bool {
         self.cpus != u64::MAX
-            && self.kept_queued >= KEPT_MIN
-            && 2 * u64::from(self.kept_queued) > self.long_queued.into()
+            && self.long_queued_beside_idle >= OBSERVATIONS_MIN
+            && 2 * u64::from(self.long_queued_beside_idle) > self.long_queued.into()
     }
 
-    /// Whether the CPUs that it was seen on tell which it may use.
+    /// Whether it was seen often enough to infer the CPUs that it may use.
     pub fn is_often_seen(&self) -> bool {
-        self.stays >= KEPT_MIN.into()
+        self.stays >= OBSERVATIONS_MIN.into()
     }
 
-    pub fn saw_cpu(&mut self, cpu: usize) {
+    pub fn add_cpu(&mut self, cpu: usize) {
         self.stays += 1;
-        // One beyond counts as all of them, as nothing can be said of a thread that was there.
+        // A thread seen on a CPU beyond 63 may use any: the mask does not hold it.
         self.cpus |= if cpu < 64 { 1 << cpu } else { u64::MAX };
     }
 
-    pub fn saw_group(&mut self, group: u64) {
+    pub fn add_group(&mut self, group: u64) {
         if let Some((_, times)) = self.groups.iter_mut().find(|(id, _)| *id == group) {
             *times += 1;
         } else if self.groups.len() < GROUPS_MAX {
@@ -389,8 +397,7 @@ impl Thread {
         }
     }
 
-    /// It used so much CPU time at this priority.
-    pub fn used_at(&mut self, prio: i32, ns: u64) {
+    pub fn add_runtime_at(&mut self, prio: i32, ns: u64) {
         if let Some((_, sum_ns)) = self.prios_ns.iter_mut().find(|(at, _)| *at == prio) {
             *sum_ns = sum_ns.saturating_add(ns);
         } else if self.prios_ns.len() < PRIOS_MAX {
@@ -404,8 +411,8 @@ impl Thread {
         real_time.fold(0, |sum, (_, ns)| sum.saturating_add(*ns))
     }
 
-    /// The priority at which it used most CPU time: a real-time one if most of it was at any of
-    /// them.
+    /// The priority at which it used most CPU time; a real-time one if real-time priorities
+    /// together have more than half of it.
     pub fn main_prio(&self) -> i32 {
         let real_time_ns = self.real_time_ns();
         let all_ns = self.prios_ns.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
@@ -414,7 +421,7 @@ impl Thread {
         own.max_by_key(|(at, ns)| (*ns, Reverse(*at))).map_or(self.prio, |(prio, _)| *prio)
     }
 
-    /// The group it was in most often.
+    /// The group in which it was switched out most often.
     pub fn group(&self) -> Option<u64> {
         let most = self.groups.iter().max_by_key(|(id, times)| (*times, *id));
         most.map(|(id, _)| *id)

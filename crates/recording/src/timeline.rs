@@ -1,19 +1,17 @@
-//! Threads out of events: what each thread executed, what it waited for, and who ended the wait.
+//! Assembles threads from events: what each executed, what it waited for, and who ended the wait.
 //!
-//! Follows `sched_switch` on every CPU. A thread that is preempted, throttled or queued is simply
-//! not running: that time vanishes here. CPU time is what `sched_stat_runtime` says was charged
-//! (interrupts and stolen time are not), spread over the wall time between two such events; where
-//! none came while a thread was on a CPU, it is the wall time. Whether a wakeup was the work of the
-//! running thread or of an interrupt that hit it is decided in `waker`, from what the file knows of
-//! the context.
+//! Follows `sched_switch` on every CPU. Time in which a thread is preempted, throttled or queued is
+//! dropped. CPU time is what `sched_stat_runtime` charged, without interrupts and stolen time,
+//! spread over the wall time between two such events. A stay on a CPU without a charge counts its
+//! wall time. `waker` decides whether the running thread or an interrupt woke a thread.
 
 use crate::Defect;
 use crate::cost::EventCost;
 use crate::defects::Defects;
-use crate::event::{Enough, Event, Irq, Kind, Left, Machine, Named, Note, Sink};
+use crate::event::{Event, Kind, Machine, Note, PrevState, Sink, Stop, ThreadRef};
 use crate::steps::push_one;
-use crate::syscalls::{Abi, Hint, Transfer};
-use crate::thread::{Cause, Edge, Interrupt, Io, LONG_QUEUED_NS, Place, Ready, Step, Thread};
+use crate::syscalls::{Abi, Hint, IoKind};
+use crate::thread::{Cause, Edge, FdOrSocket, Io, LONG_QUEUED_NS, Ready, Step, Thread};
 use std::collections::{BTreeMap, HashMap};
 
 mod begin;
@@ -28,36 +26,35 @@ mod sockets;
 mod wait;
 mod waker;
 
-use births::Told;
+use births::Announced;
 use on_cpu::OnCpu;
 pub(crate) use signs::Signs;
 use waker::Cpu;
 
-/// CPUs beyond this are taken for damage, not for hardware.
+/// Larger numbers of CPUs are taken for damage.
 pub(crate) const CPUS_MAX: u32 = 4096;
-/// Most threads that do something. A replay takes up to 6 kB for each.
+/// Most threads that may do something. A replay takes up to 6 kB for each.
 const THREADS_MAX: usize = 1 << 16;
-/// By so much single events in a row may cost more than was measured, which is what they cost on
-/// average.
+/// The measured cost of an event is an average. Single events in a row may owe up to this much
+/// more, ns.
 const OWED_MOST_NS: u64 = 10_000;
-/// So many steps backwards are forgiven, and one in so many events.
+/// Steps backwards in time that are accepted: this many, or one in so many events.
 const BACKWARDS_FREE: u64 = 100;
 const BACKWARDS_ONE_IN: u64 = 100;
 
-/// The assembly under way.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     pub threads: Vec<Thread>,
     pub edges: Vec<Edge>,
-    /// What threads did with descriptors.
+    /// Operations of threads on descriptors.
     pub ios: Vec<Io>,
     /// Numbers of sockets by their addresses.
     pub sockets: BTreeMap<u64, u32>,
-    /// When data came in at sockets.
+    /// Times at which data came in at sockets.
     pub ready: Vec<Ready>,
-    /// Accepts of a process whose sockets are not known yet (index into the transfers), by what
-    /// descriptor came of them.
-    accepts: BTreeMap<(i32, Place), Vec<u32>>,
+    /// Accepts (index into the transfers) whose sockets are not known yet, by process and new
+    /// descriptor.
+    accepts: BTreeMap<(i32, FdOrSocket), Vec<u32>>,
     pub groups: BTreeMap<u64, String>,
     pub machine: Machine,
     pub defects: Defects,
@@ -67,68 +64,62 @@ pub(crate) struct Timeline {
     pub has_syscalls: bool,
     pub has_runtime: bool,
     pub has_context: bool,
-    /// Whether any wakeup was recorded.
-    pub has_wakeups: bool,
-    wakeups: u64,
     /// Switches of threads that go to sleep.
     sleeps: u64,
-    /// The process that started a process, where perf tells.
+    /// Parent process of each process, if perf recorded it.
     pub parent_pids: BTreeMap<i32, i32>,
-    /// Threads of which perf told and that have not done anything yet.
-    told: HashMap<i32, Told>,
+    /// Threads that perf announced and that have not done anything yet.
+    announced: HashMap<i32, Announced>,
     live: HashMap<i32, Live>,
     cpus: Vec<Cpu>,
     abi: Abi,
     cost: EventCost,
-    /// How much of it may be taken off later.
+    /// Most cost of recording that a thread may owe, ns.
     owed_most_ns: u64,
-    backwards_ns: u64,
-    switches: u64,
-    /// What the reader holds to put events in order, bytes.
+    /// Bytes that the reader holds to put events in order.
     reader_bytes: u64,
-    /// What of the file is in memory.
+    /// Bytes of the file that are in memory.
     pub file_bytes: u64,
-    /// Of the paths of all groups, and of how many parts they are.
+    /// Sums over all groups: bytes of their paths, and levels.
     path_bytes: usize,
     group_levels: u64,
     /// Switches that name another thread than the one in whose context they happened.
     other_ids: u64,
     is_overwritten: bool,
     pub signs: Signs,
-    /// Why the recording cannot be used, if that was found on the way.
+    /// Why the recording cannot be used, if that was found while reading.
     refused: Option<String>,
 }
 
-/// What is known of a thread at the moment, beside what is already settled in its [`Thread`].
+/// The present state of a thread; what is settled stands in its [`Thread`].
 #[derive(Debug)]
 pub(crate) struct Live {
-    /// Index into `threads`.
     thread: u32,
     state: State,
     /// A wakeup that came while it was running.
     early_wake: Option<Wake>,
     /// CPU time charged to it before it was seen to run, ns.
     early_charge_ns: u64,
-    /// The system call it is in, if it is in one and that is known.
+    /// The system call it is in, if that was recorded.
     call: Option<Hint>,
-    /// The transfer it is in: what it will have moved is known at the end of the call.
+    /// The unfinished transfer of that call; its result comes with the end of the call.
     transfer: Option<Io>,
-    /// The one it writes in (index into `ios`).
+    /// The unfinished write of that call (index into `ios`).
     sending: Option<u32>,
-    /// Its control group, as it told last.
+    /// Its control group, as of its last event.
     group: Option<u64>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// Nothing has been seen of it yet.
+    /// No event of it was seen yet.
     Unknown,
-    /// Has just been forked, or was preempted, or woken.
+    /// Preempted, woken, or just forked.
     Ready {
         since_ns: u64,
     },
     Running(OnCpu),
-    /// Has left this CPU some time after, why is not known.
+    /// Left this CPU at some time after, for an unknown reason.
     Gone {
         after_ns: u64,
         cpu: u32,
@@ -140,10 +131,10 @@ enum State {
 /// How a thread got on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entry {
-    /// By a switch that was recorded.
+    /// By a recorded switch.
     Seen { from_idle: bool },
-    /// The CPU was idle and recorded nothing since `earliest_ns`: the first charge of CPU time
-    /// tells when it began.
+    /// The CPU was idle and recorded nothing since `earliest_ns`. The first charge of CPU time
+    /// tells when the stay began.
     FromIdle { earliest_ns: u64 },
     /// The switch was lost; the CPU was last seen at `since_ns`.
     Before { since_ns: u64 },
@@ -158,8 +149,7 @@ impl Entry {
 #[derive(Debug, Clone, Copy)]
 struct Asleep {
     since_ns: u64,
-    left: Left,
-    /// The CPU it left.
+    left: PrevState,
     cpu: u32,
     wake: Option<Wake>,
 }
@@ -175,14 +165,17 @@ impl Timeline {
         Timeline { cost, ..Timeline::default() }
     }
 
-    /// Ends what is still running and gives up what was needed only on the way. The error says what
-    /// cannot be true of any recording of a machine.
+    /// Ends the stays under way, settles all waits, and drops the state needed only while reading.
+    ///
+    /// # Errors
+    ///
+    /// A text that says what cannot be true of any machine.
     pub fn finish(&mut self) -> Result<(), String> {
         let end_ns = self.last_ns;
-        self.see_the_end();
+        self.gather_final_signs();
         for cpu in 0..self.cpus.len() {
             if let Some(tid) = self.cpus[cpu].current {
-                self.leave(cpu, tid, end_ns, None);
+                self.leave_cpu(cpu, tid, end_ns, None);
             }
         }
         let mut tids: Vec<i32> = self.live.keys().copied().collect();
@@ -204,17 +197,17 @@ impl Timeline {
         self.refusal().map_or(Ok(()), Err)
     }
 
-    /// Numbers of the CPUs that have events, in order.
+    /// Numbers of the CPUs that have events, ascending.
     pub fn cpus_seen(&self) -> Vec<u16> {
         let cpus = self.cpus.iter().zip(0..);
         cpus.filter(|(cpu, _)| cpu.last_ns.is_some()).map(|(_, number)| number).collect()
     }
 
-    /// The live thread of this id, made up if it is new.
+    /// The live thread of this id; creates it if it is new.
     fn live(&mut self, tid: i32) -> &mut Live {
         let threads = &mut self.threads;
         self.live.entry(tid).or_insert_with(|| {
-            let mut thread = self.told.remove(&tid).unwrap_or_default().thread(tid);
+            let mut thread = self.announced.remove(&tid).unwrap_or_default().into_thread(tid);
             thread.owed_most_ns = self.owed_most_ns;
             threads.push(thread);
             Live {
@@ -230,13 +223,14 @@ impl Timeline {
         })
     }
 
+    /// The thread of this id; creates it if it is new.
     fn thread_of(&mut self, tid: i32) -> &mut Thread {
         let ix = self.live(tid).thread as usize;
         &mut self.threads[ix]
     }
 
-    /// Something happened in the context of `tid` on this CPU: it must be the one that runs there.
-    fn current_is(&mut self, cpu: usize, tid: i32, now_ns: u64) {
+    /// An event happened in the context of `tid` on this CPU: makes it the current thread there.
+    fn set_current(&mut self, cpu: usize, tid: i32, now_ns: u64) {
         if tid < 0 || self.cpus[cpu].current == Some(tid) {
             return;
         }
@@ -254,15 +248,14 @@ impl Timeline {
             Some(other) => {
                 self.defects.mismatched_switches += 1;
                 let last_ns = last_ns.unwrap_or(now_ns);
-                self.leave(cpu, other, last_ns, None);
+                self.leave_cpu(cpu, other, last_ns, None);
                 Entry::Before { since_ns: last_ns }
             }
         };
-        self.enter(cpu, tid, now_ns, entry);
+        self.enter_cpu(cpu, tid, now_ns, entry);
     }
 
-    /// A thread gets on a CPU.
-    fn enter(&mut self, cpu: usize, tid: i32, now_ns: u64, entry: Entry) {
+    fn enter_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, entry: Entry) {
         let (mut since_ns, mut earliest_ns) = match entry {
             Entry::Seen { .. } => (now_ns, None),
             Entry::FromIdle { earliest_ns } => (now_ns, Some(earliest_ns)),
@@ -273,14 +266,14 @@ impl Timeline {
             self.cpus[cpu].idle_ns = Some(since_ns);
             return;
         }
-        // It cannot have run before it was born or could.
+        // A thread cannot have run before it was born or could run.
         if let State::Ready { since_ns: ready_ns } = self.live(tid).state {
             since_ns = since_ns.max(ready_ns.min(now_ns));
             earliest_ns = earliest_ns.map(|ns| ns.max(ready_ns));
         }
         let settled = self.settle_wait(tid, since_ns, Some((cpu, entry)));
         if let State::Running(on) = &self.live(tid).state {
-            // It cannot run on two CPUs: the end of its other stay was lost.
+            // A thread cannot run on two CPUs: the end of its other stay was lost.
             let other = on.cpu as usize;
             self.defects.mismatched_switches += 1;
             let mut end_ns = since_ns;
@@ -288,20 +281,20 @@ impl Timeline {
                 self.cpus[other].current = None;
                 end_ns = self.cpus[other].last_ns.map_or(end_ns, |last_ns| last_ns.min(end_ns));
             }
-            self.leave(other, tid, end_ns, None);
+            self.leave_cpu(other, tid, end_ns, None);
         }
         let debt_ns = self.cost.other_ns;
         let live = self.live(tid);
         let early_ns = std::mem::take(&mut live.early_charge_ns);
         let ready_ns = if let State::Ready { since_ns } = live.state { since_ns } else { since_ns };
         let thread = self.thread_of(tid);
-        thread.saw_cpu(cpu);
+        thread.add_cpu(cpu);
         if entry.is_seen() {
-            thread.queued(ready_ns, since_ns);
+            thread.add_queued(ready_ns, since_ns);
         }
         if since_ns.saturating_sub(ready_ns) > LONG_QUEUED_NS {
-            let kept = self.is_kept(cpu, since_ns - LONG_QUEUED_NS, entry);
-            self.thread_of(tid).waited_long(kept);
+            let kept = self.waits_beside_idle_cpu(cpu, since_ns - LONG_QUEUED_NS, entry);
+            self.thread_of(tid).add_long_wait(kept);
         }
         let thread = self.thread_of(tid);
         let ran_ns = thread.runtime_ns;
@@ -314,12 +307,13 @@ impl Timeline {
         let unseen = settled.filter(|settled| settled.missing.is_some() && !entry.is_seen());
         let earliest_ns = earliest_ns.map(|ns| ns.max(woken_ns));
         let mut on = OnCpu::new(cpu as u32, since_ns.max(woken_ns), earliest_ns, debt_ns, unseen);
-        on.begins_at(thread.prio, ran_ns);
+        on.set_start(thread.prio, ran_ns);
         self.live(tid).state = State::Running(on);
     }
 
-    /// Whether this CPU, which a thread waits for, was busy since then, and another one idle.
-    fn is_kept(&self, cpu: usize, from_ns: u64, entry: Entry) -> bool {
+    /// Whether this CPU, for which a thread waits, was busy since `from_ns` while another one was
+    /// idle.
+    fn waits_beside_idle_cpu(&self, cpu: usize, from_ns: u64, entry: Entry) -> bool {
         let idle = |other: &Cpu| {
             other.current == Some(0) && other.idle_ns.is_some_and(|idle_ns| idle_ns <= from_ns)
         };
@@ -327,15 +321,15 @@ impl Timeline {
         entry == Entry::Seen { from_idle: false } && was_busy && self.cpus.iter().any(idle)
     }
 
-    /// A thread gets off its CPU; `left` says why, `None` that it is not known.
-    fn leave(&mut self, cpu: usize, tid: i32, now_ns: u64, left: Option<Left>) {
+    /// A thread gets off its CPU; `left` says why, `None` if that is unknown.
+    fn leave_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, left: Option<PrevState>) {
         if tid <= 0 {
             return;
         }
         let state = match left {
             None => State::Gone { after_ns: now_ns, cpu: cpu as u32 },
-            Some(Left::Runnable) => State::Ready { since_ns: now_ns },
-            Some(Left::Dead) => State::Dead,
+            Some(PrevState::Runnable) => State::Ready { since_ns: now_ns },
+            Some(PrevState::Dead) => State::Dead,
             Some(left) => {
                 State::Asleep(Asleep { since_ns: now_ns, left, cpu: cpu as u32, wake: None })
             }
@@ -347,52 +341,55 @@ impl Timeline {
             self.threads[ix].last_ns = now_ns;
             on.end(now_ns, &mut self.threads[ix]);
         }
-        if left == Some(Left::Dead) {
+        if left == Some(PrevState::Dead) {
             self.threads[ix].exited = true;
         }
     }
 
-    fn switch(&mut self, event: &Event<'_>, prev: &Named<'_>, left: Left, next: &Named<'_>) {
+    fn apply_switch(
+        &mut self,
+        event: &Event<'_>,
+        prev: &ThreadRef<'_>,
+        left: PrevState,
+        next: &ThreadRef<'_>,
+    ) {
         let cpu = event.cpu as usize;
         let now_ns = event.time_ns;
-        self.switches += 1;
         self.other_ids += u64::from(event.tid >= 0 && event.tid != prev.tid);
-        let sleeps = prev.tid > 0 && !matches!(left, Left::Runnable | Left::Dead);
-        self.sleeps += u64::from(sleeps);
-        self.watch_switch(cpu, prev.tid, left, next.tid);
-        self.current_is(cpu, prev.tid, now_ns);
-        self.named(prev, now_ns);
+        self.sleeps += u64::from(prev.tid > 0 && left.is_sleep());
+        self.add_switch_sign(cpu, prev.tid, left, next.tid);
+        self.set_current(cpu, prev.tid, now_ns);
+        self.set_name_and_prio(prev, now_ns);
         if let Some(group) = event.cgroup
             && prev.tid > 0
         {
-            self.thread_of(prev.tid).saw_group(group);
+            self.thread_of(prev.tid).add_group(group);
         }
-        self.leave(cpu, prev.tid, now_ns, Some(left));
-        self.cpus[cpu].switched();
+        self.leave_cpu(cpu, prev.tid, now_ns, Some(left));
+        self.cpus[cpu].leave_interrupts();
         if prev.tid == 0 {
             self.cpus[cpu].left_idle_ns = None;
             self.cpus[cpu].busy_ns = Some(now_ns);
         }
-        self.named(next, now_ns);
-        self.enter(cpu, next.tid, now_ns, Entry::Seen { from_idle: prev.tid == 0 });
+        self.set_name_and_prio(next, now_ns);
+        self.enter_cpu(cpu, next.tid, now_ns, Entry::Seen { from_idle: prev.tid == 0 });
     }
 
-    fn waking(&mut self, event: &Event<'_>, wakee: &Named<'_>) {
-        self.has_wakeups = true;
-        self.wakeups += 1;
+    fn apply_wakeup(&mut self, event: &Event<'_>, wakee: &ThreadRef<'_>) {
+        self.signs.wakeups += 1;
         if wakee.tid <= 0 {
             return;
         }
-        self.named(wakee, event.time_ns);
+        self.set_name_and_prio(wakee, event.time_ns);
         if matches!(self.live(wakee.tid).state, State::Ready { .. } | State::Dead) {
             return;
         }
         if let State::Asleep(Asleep { wake: Some(wake), .. }) = self.live(wakee.tid).state {
-            self.woken_again(wake.at_ns, event.time_ns);
+            self.count_unseen_run(wake.at_ns, event.time_ns);
             return;
         }
         let cause = match self.waker(event, wakee.tid) {
-            Ok(waker) => self.edge(waker, wakee.tid, event.time_ns),
+            Ok(waker) => self.add_edge(waker, wakee.tid, event.time_ns),
             Err(interrupt) => Cause::Interrupt(interrupt),
         };
         let first_ns = self.first_ns;
@@ -410,28 +407,28 @@ impl Timeline {
         }
     }
 
-    /// Notes that `waker` wakes `wakee` here.
-    fn edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
+    fn add_edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
         let wakee = self.live(wakee).thread;
         let waker_ix = self.live(waker).thread;
         let edge = self.edges.len() as u32;
         push_one(&mut self.edges, Edge::new(waker_ix, wakee, now_ns));
-        self.point(waker, now_ns, Step::Wake(edge));
+        self.add_step(waker, now_ns, Step::Wake(edge));
         Cause::Thread { edge }
     }
 
-    /// Something a running thread does at this point of its work.
-    fn point(&mut self, tid: i32, now_ns: u64, step: Step) {
+    /// Adds a step at this point of a thread's work.
+    fn add_step(&mut self, tid: i32, now_ns: u64, step: Step) {
         let live = self.live(tid);
         if let State::Running(on) = &mut live.state {
-            on.note(now_ns, step);
+            on.add_point(now_ns, step);
         } else {
             let ix = live.thread as usize;
             self.threads[ix].steps.push(step);
         }
     }
 
-    fn runtime(&mut self, tid: i32, ns: u64, now_ns: u64) {
+    /// Settles the running thread by a charge of `ns`, or keeps the charge until it runs.
+    fn apply_charge(&mut self, tid: i32, ns: u64, now_ns: u64) {
         if tid <= 0 {
             return;
         }
@@ -442,11 +439,11 @@ impl Timeline {
         match &mut live.state {
             State::Running(on) => {
                 if let Some(began) = on.charge(ns, now_ns, &mut self.threads[ix]) {
-                    let was_idle = self.cpus[on.cpu as usize].began(&began);
-                    began.woken(was_idle, &mut self.threads[ix]);
+                    let was_idle = self.cpus[on.cpu as usize].note_began(&began);
+                    began.set_wakeup(was_idle, &mut self.threads[ix]);
                 }
             }
-            // Another CPU may charge it before it does anything that is recorded.
+            // Another CPU may charge a thread before it does anything that is recorded.
             State::Ready { .. } | State::Gone { .. } | State::Asleep(_) if possible => {
                 live.early_charge_ns = live.early_charge_ns.saturating_add(ns);
             }
@@ -454,8 +451,9 @@ impl Timeline {
         }
     }
 
-    /// Puts the event in order and finds its CPU; `None` if it must be left out.
-    fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, Enough> {
+    /// Counts the event and returns its time, not before that of the last one; `None` if it must be
+    /// left out.
+    fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, Stop> {
         self.events += 1;
         if event.cpu >= self.machine.cpus_possible.unwrap_or(CPUS_MAX).clamp(1, CPUS_MAX) {
             self.defects.impossible_cpus += 1;
@@ -465,17 +463,17 @@ impl Timeline {
             self.first_ns = event.time_ns;
             self.last_ns = event.time_ns;
         }
-        let time_ns = self.unsilenced(event.time_ns);
+        let time_ns = self.cut_silence(event.time_ns);
         let late_ns = self.last_ns.saturating_sub(time_ns);
         if late_ns > 0 {
             self.defects.backwards_events += 1;
-            self.backwards_ns = self.backwards_ns.max(late_ns);
-            self.defects.backwards_most_ns = self.backwards_ns;
+            let most_ns = self.defects.backwards_most_ns.max(late_ns);
+            self.defects.backwards_most_ns = most_ns;
             if self.defects.backwards_events > BACKWARDS_FREE.max(self.events / BACKWARDS_ONE_IN) {
-                return Err(Enough::Backwards {
+                return Err(Stop::Misordered {
                     backwards: self.defects.backwards_events,
                     events: self.events,
-                    by_at_most_ns: self.backwards_ns,
+                    by_at_most_ns: most_ns,
                 });
             }
         }
@@ -485,15 +483,38 @@ impl Timeline {
             self.cpus.resize_with(cpu + 1, Cpu::default);
         }
         if self.is_overwritten && self.cpus[cpu].last_ns.is_none() {
-            self.begin_here(self.last_ns);
+            self.restart_at(self.last_ns);
         }
         Ok(Some(self.last_ns))
     }
+
+    /// Notes process, name and group of the running thread, and the cost of recording the event.
+    fn note_running(&mut self, event: &Event<'_>) {
+        if event.tid <= 0 {
+            return;
+        }
+        if let Some(pid) = event.pid {
+            self.thread_of(event.tid).pid = Some(pid);
+        }
+        if let Some(comm) = event.comm {
+            self.rename(event.tid, comm, event.time_ns);
+        }
+        if let Some(group) = event.cgroup {
+            self.set_group(event.tid, group, event.time_ns);
+        }
+        let cost_ns = match event.kind {
+            Kind::SysEnter { .. } | Kind::SysExit { .. } => self.cost.syscall_ns,
+            _ => self.cost.other_ns,
+        };
+        if let State::Running(on) = &mut self.live(event.tid).state {
+            on.add_cost(cost_ns);
+        }
+    }
 }
 
-/// It is woken, so it slept.
+/// A sleeping thread of which only the wakeup was seen.
 fn asleep(since_ns: u64, cpu: u32, wake: Wake) -> State {
-    State::Asleep(Asleep { since_ns, left: Left::Sleeping, cpu, wake: Some(wake) })
+    State::Asleep(Asleep { since_ns, left: PrevState::Sleeping, cpu, wake: Some(wake) })
 }
 
 impl Sink for Timeline {
@@ -508,54 +529,37 @@ impl Sink for Timeline {
         self.reader_bytes = bytes;
     }
 
-    fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {
+    fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
         let Some(time_ns) = self.admit(event)? else {
             return Ok(());
         };
         let event = &Event { time_ns, ..*event };
         let cpu = event.cpu as usize;
-        if self.is_again(cpu, &event.kind, time_ns) || self.is_of_the_switch(event) {
+        if self.drop_repeated(cpu, &event.kind, time_ns) || self.is_part_of_switch(event) {
             return Ok(());
         }
         self.has_context |= event.context.is_some();
         if !matches!(event.kind, Kind::Switch { .. }) {
-            self.current_is(cpu, event.tid, time_ns);
+            self.set_current(cpu, event.tid, time_ns);
         }
-        if event.tid > 0 {
-            if let Some(pid) = event.pid {
-                self.thread_of(event.tid).pid = Some(pid);
-            }
-            if let Some(comm) = event.comm {
-                self.rename(event.tid, comm, time_ns);
-            }
-            if let Some(group) = event.cgroup {
-                self.in_group(event.tid, group, time_ns);
-            }
-            let cost_ns = match event.kind {
-                Kind::SysEnter { .. } | Kind::SysExit { .. } => self.cost.syscall_ns,
-                _ => self.cost.other_ns,
-            };
-            if let State::Running(on) = &mut self.live(event.tid).state {
-                on.owe(cost_ns);
-            }
-        }
+        self.note_running(event);
         match &event.kind {
-            Kind::Switch { prev, left, next } => self.switch(event, prev, *left, next),
-            Kind::Waking(wakee) => self.waking(event, wakee),
-            Kind::WakeupNew(child) => self.started(child, time_ns),
-            Kind::Fork { child, child_comm } => self.fork(event, *child, child_comm),
-            Kind::Runtime { tid, ns } => self.runtime(*tid, *ns, time_ns),
-            Kind::SysEnter { number, args } => self.enters_call(event, *number, args),
-            Kind::SysExit { result } => self.leaves_call(event, *result),
+            Kind::Switch { prev, left, next } => self.apply_switch(event, prev, *left, next),
+            Kind::Waking(wakee) => self.apply_wakeup(event, wakee),
+            Kind::WakeupNew(child) => self.begin_thread(child, time_ns),
+            Kind::Fork { child, child_comm } => self.apply_fork(event, *child, child_comm),
+            Kind::Runtime { tid, ns } => self.apply_charge(*tid, *ns, time_ns),
+            Kind::SysEnter { number, args } => self.enter_call(event, *number, args),
+            Kind::SysExit { result } => self.leave_call(event, *result),
             Kind::SocketSent { socket, result } => {
-                self.moves(event, Transfer::Write, *socket, *result);
+                self.add_message(event, IoKind::Write, *socket, *result);
             }
             Kind::SocketReceived { socket, result } => {
-                self.moves(event, Transfer::Read, *socket, *result);
+                self.add_message(event, IoKind::Read, *socket, *result);
             }
-            Kind::DataReady { socket } => self.data_ready(event, *socket),
+            Kind::DataReady { socket } => self.add_data_ready(event, *socket),
             Kind::SocketState { socket, from, to } => {
-                self.socket_state(event, *socket, *from, *to);
+                self.apply_socket_state(event, *socket, *from, *to);
             }
             Kind::IrqEnter(_)
             | Kind::IrqExit(_)
@@ -566,27 +570,18 @@ impl Sink for Timeline {
         if let Cpu { has_lost: true, last_ns: Some(last_ns), .. } = self.cpus[cpu] {
             self.signs.lost_ns = self.signs.lost_ns.saturating_add(time_ns - last_ns);
         }
-        self.cpus[cpu].follow(event);
+        self.cpus[cpu].track(event);
         if self.threads.len() > THREADS_MAX {
-            return Err(Enough::Threads { most: THREADS_MAX });
+            return Err(Stop::TooManyThreads { most: THREADS_MAX });
         }
         self.check_size()
     }
 
     fn note(&mut self, note: &Note<'_>) {
-        self.take_note(note);
+        self.apply_note(note);
     }
 
     fn defect(&mut self, defect: Defect) {
         self.defects.count(defect);
-    }
-}
-
-impl From<Irq> for Interrupt {
-    fn from(irq: Irq) -> Self {
-        match irq {
-            Irq::Handler => Interrupt::Device,
-            Irq::Timer => Interrupt::Timer,
-        }
     }
 }

@@ -1,17 +1,15 @@
 //! Files of trace-cmd (trace.dat, versions 6 and 7), as trace-cmd.dat.v6(5) and trace-cmd.dat.v7(5)
-//! describe them: a head with the kernel's descriptions of events, then for each CPU the pages of
-//! its ring buffer as the kernel filled them, in version 7 perhaps compressed in chunks.
+//! describe them. A head has the kernel's descriptions of events. For each CPU follow the pages of
+//! its ring buffer as the kernel filled them; version 7 may compress them in chunks.
 //!
-//! The pages of all CPUs are gone through side by side, so what is held is a piece of each. Left
-//! out: symbols, buffers of instances beside the first that holds events, offsets and times of
-//! guests.
+//! The pages of all CPUs are read side by side, so a piece of each is held. Left out: symbols,
+//! buffers of instances beside the first that holds events, offsets and times of guests.
 
 use crate::error::Error;
 use crate::event::{Event, Note, Sink};
-use crate::input::io_error;
 use crate::raw::{Bytes, Formats, PID_AT, TYPE_AT, WalkError, context};
 use crate::refused;
-use crate::tracepoint::{RECORD_WITH, Tracepoint};
+use crate::tracepoint::Tracepoint;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io::{Read, Seek};
@@ -23,68 +21,68 @@ mod options;
 mod pages;
 
 use head::Head;
-use pages::Lane;
+use pages::CpuBuffer;
 
-/// True if the file begins as a trace.dat file does.
 pub(crate) fn is_trace_dat(start: &[u8]) -> bool {
     start.starts_with(b"\x17\x08\x44")
 }
 
-/// What may be held of the CPUs' buffers.
+/// Bound on the pieces of buffers held, of all CPUs together.
 const HELD_MAX_BYTES: u64 = 64 << 20;
 
-/// Reads all of it into `sink`. `name` is for messages.
+/// Reads a whole file into `sink`. `name` is for messages.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     mut file: F,
     sink: &mut impl Sink,
 ) -> Result<(), Error> {
-    let mut head = Head::read(&mut file).map_err(|e| error(name, "head", e))?;
-    head.options
-        .check_clock()
-        .map_err(|what| Error::Unsupported { name: name.to_owned(), what })?;
+    let mut head = Head::read(&mut file).map_err(|e| to_error(name, "head", e))?;
+    head.options.check_clock().map_err(|what| Error::unsupported(name, what))?;
     if !head.formats.has(Tracepoint::Switch) {
-        let what = format!("it holds no sched_switch events; {RECORD_WITH}");
-        return Err(Error::Unsupported { name: name.to_owned(), what });
+        return Err(Error::no_switches(name));
     }
     sink.machine(std::mem::take(&mut head.options.machine));
     if head.options.lost > 0 {
         sink.note(&Note::Lost { events: head.options.lost, by_the_kernel: true });
     }
-    merge(name, &mut file, &head, sink)
+    pass_on_in_order(name, &mut file, &head, sink)
 }
 
-/// Goes through the buffers of all CPUs in order of time.
-fn merge<F: Read + Seek>(
+/// Passes on the events of all CPUs in order of time.
+fn pass_on_in_order<F: Read + Seek>(
     name: &str,
     file: &mut F,
     head: &Head,
     sink: &mut impl Sink,
 ) -> Result<(), Error> {
     let share = HELD_MAX_BYTES / head.buffers.len().max(1) as u64;
-    let mut lanes = Vec::new();
+    let mut cpu_buffers = Vec::new();
     for buffer in &head.buffers {
-        lanes.push(Lane::new(buffer, head, share).map_err(|what| malformed(name, "head", what))?);
+        cpu_buffers.push(
+            CpuBuffer::new(buffer, head, share)
+                .map_err(|what| Error::malformed(name, "head", what))?,
+        );
     }
-    let place = |lane: &Lane| format!("buffer of CPU {}", lane.cpu);
+    let place = |buffer_of_cpu: &CpuBuffer| format!("buffer of CPU {}", buffer_of_cpu.cpu);
     let mut pending = BinaryHeap::new();
-    for (ix, lane) in lanes.iter_mut().enumerate() {
-        let next_ns = lane.advance(file).map_err(|e| error(name, &place(lane), e))?;
+    for (ix, buffer_of_cpu) in cpu_buffers.iter_mut().enumerate() {
+        let next_ns =
+            buffer_of_cpu.advance(file).map_err(|e| to_error(name, &place(buffer_of_cpu), e))?;
         pending.extend(next_ns.map(|ns| Reverse((ns, ix))));
     }
-    let mut seen = Seen { formats: &head.formats, has_switch: false, has_waking: false };
+    let mut seen = EventsSeen { formats: &head.formats, has_switch: false, has_waking: false };
     while let Some(mut first) = pending.peek_mut() {
         let Reverse((now_ns, ix)) = *first;
-        let lane = &mut lanes[ix];
-        if let Some(events) = lane.lost.take() {
-            sink.note(&Note::LostOn { cpu: lane.cpu, events });
+        let buffer_of_cpu = &mut cpu_buffers[ix];
+        if let Some(events) = buffer_of_cpu.lost.take() {
+            sink.note(&Note::LostOn { cpu: buffer_of_cpu.cpu, events });
         }
         let time_ns = head.options.time_ns(now_ns);
-        if let Some(record) = lane.record() {
+        if let Some(record) = buffer_of_cpu.record() {
             let raw = Bytes::new(record, head.endian);
-            seen.hand_on(raw, time_ns, lane.cpu, sink).map_err(|e| refused(name, e))?;
+            seen.pass_on(raw, time_ns, buffer_of_cpu.cpu, sink).map_err(|e| refused(name, e))?;
         }
-        match lane.advance(file).map_err(|e| error(name, &place(lane), e))? {
+        match buffer_of_cpu.advance(file).map_err(|e| to_error(name, &place(buffer_of_cpu), e))? {
             Some(next_ns) => *first = Reverse((next_ns, ix)),
             None => drop(std::collections::binary_heap::PeekMut::pop(first)),
         }
@@ -92,29 +90,28 @@ fn merge<F: Read + Seek>(
     if seen.has_switch {
         return Ok(());
     }
-    let what = format!("it holds no sched_switch events; {RECORD_WITH}");
-    Err(Error::Unsupported { name: name.to_owned(), what })
+    Err(Error::no_switches(name))
 }
 
-/// The descriptions, and which events there have been.
-struct Seen<'a> {
+/// The descriptions, and which events have come so far.
+struct EventsSeen<'a> {
     formats: &'a Formats,
     has_switch: bool,
-    /// `sched_waking` comes before `sched_wakeup`; then that is not needed.
+    /// `sched_waking` comes before `sched_wakeup`, which is not needed then.
     has_waking: bool,
 }
 
-impl Seen<'_> {
-    fn hand_on(
+impl EventsSeen<'_> {
+    fn pass_on(
         &mut self,
         raw: Bytes<'_>,
         time_ns: u64,
         cpu: u32,
         sink: &mut impl Sink,
-    ) -> Result<(), crate::event::Enough> {
+    ) -> Result<(), crate::event::Stop> {
         let format = raw.u16(TYPE_AT).and_then(|id| self.formats.of(id));
         let (Some(tid), Some(format)) = (raw.i32(PID_AT), format) else {
-            // Descriptions of events that tell nothing here are not kept.
+            // Descriptions of events of no use here are not kept.
             if raw.len() <= PID_AT {
                 sink.defect(crate::Defect::UnreadableRecord);
             }
@@ -139,13 +136,9 @@ impl Seen<'_> {
     }
 }
 
-fn error(name: &str, place: &str, error: WalkError) -> Error {
+fn to_error(name: &str, place: &str, error: WalkError) -> Error {
     match error {
-        WalkError::Io(source) => io_error(name, source),
-        WalkError::Wrong(what) => malformed(name, place, what),
+        WalkError::Io(source) => Error::io(name, source),
+        WalkError::Wrong(what) => Error::malformed(name, place, what),
     }
-}
-
-fn malformed(name: &str, place: &str, what: String) -> Error {
-    Error::Malformed { name: name.to_owned(), place: place.to_owned(), what }
 }

@@ -1,8 +1,7 @@
-//! Which tracepoints are understood, by name, and what their states and names mean.
+//! The tracepoints that are understood, and the meaning of `prev_state`.
 
-use crate::event::Left;
+use crate::event::PrevState;
 
-/// The tracepoints that tell something here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tracepoint {
     Switch,
@@ -26,22 +25,22 @@ pub(crate) enum Tracepoint {
     Other,
 }
 
-/// What to say when a file has no `sched_switch`.
+/// Message where a file has no `sched_switch`.
 pub(crate) const RECORD_WITH: &str =
     "`perf sched record -a --all-cgroups -- sleep 10` records all that is needed";
 
-/// What to say when only some switches are there.
+/// Message where a file holds only some switches.
 pub(crate) const SWITCHES_SAMPLED: &str = "it holds a sample of the thread switches (`-F`, or `-c` \
     above 1), not each; `perf sched record -a --all-cgroups -- sleep 10` records all";
 
-/// What to say where thread switches are records of perf's own.
+/// Message where thread switches are records of perf's own.
 pub(crate) const SWITCH_RECORDS: &str = "it holds switches as records of perf (`--switch-events`), \
     which do not tell why threads leave a CPU and who wakes them";
 
 impl Tracepoint {
-    /// By system and name: a probe in a system of its own may be called as a tracepoint is.
-    pub fn of(system: &str, name: &str) -> Self {
-        let tracepoint = Tracepoint::named(name);
+    /// By system and name: a probe in another system may have the name of a tracepoint.
+    pub fn from_system(system: &str, name: &str) -> Self {
+        let tracepoint = Tracepoint::from_name(name);
         if tracepoint.system() == system { tracepoint } else { Tracepoint::Other }
     }
 
@@ -68,7 +67,7 @@ impl Tracepoint {
     }
 
     /// By the name without its system.
-    pub fn named(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         match name {
             "sched_switch" => Tracepoint::Switch,
             "sched_waking" => Tracepoint::Waking,
@@ -93,54 +92,54 @@ impl Tracepoint {
     }
 }
 
-/// What the letters of `prev_state` mean; the kernel joins several by `|` and marks preemption by
-/// `+`.
-pub(crate) fn left(letters: &str) -> Left {
+/// Why a thread left the CPU, by the letters of `prev_state`. The kernel joins several by `|` and
+/// marks preemption by `+`.
+pub(crate) fn prev_state(letters: &str) -> PrevState {
     let has = |set: &str| letters.chars().any(|c| set.contains(c));
     if has("XZx") {
-        Left::Dead
+        PrevState::Dead
     } else if has("I") {
-        Left::Idle
+        PrevState::Idle
     } else if has("D") {
-        Left::Blocked
+        PrevState::Blocked
     } else if has("Tt") {
-        Left::Stopped
+        PrevState::Stopped
     } else if letters.is_empty() || has("R+") {
-        Left::Runnable
+        PrevState::Runnable
     } else {
-        Left::Sleeping
+        PrevState::Sleeping
     }
 }
 
-/// What the number of `prev_state` means, as current kernels count, where the file prints no
-/// letters and describes no fields.
-pub(crate) fn left_by_number(state: u64) -> Left {
+/// Why a thread left the CPU, by the number of `prev_state` in current kernels. For files that
+/// print no letters and describe no fields.
+pub(crate) fn prev_state_by_number(state: u64) -> PrevState {
     let bits = [(0x30, "X"), (0x80, "I"), (0x2, "D"), (0xc, "T"), (0x41, "S")];
     let letters = bits.iter().find(|(bit, _)| state & bit != 0).map_or("R", |(_, letter)| letter);
-    left(letters)
+    prev_state(letters)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::left;
-    use crate::event::Left;
+    use super::prev_state;
+    use crate::event::PrevState;
 
     #[test]
     fn reads_states() {
         for (letters, want) in [
-            ("R", Left::Runnable),
-            ("R+", Left::Runnable),
-            ("S", Left::Sleeping),
-            ("D", Left::Blocked),
-            ("D|K", Left::Blocked),
-            ("I", Left::Idle),
-            ("P", Left::Sleeping),
-            ("t", Left::Stopped),
-            ("X", Left::Dead),
-            ("Z", Left::Dead),
-            ("", Left::Runnable),
+            ("R", PrevState::Runnable),
+            ("R+", PrevState::Runnable),
+            ("S", PrevState::Sleeping),
+            ("D", PrevState::Blocked),
+            ("D|K", PrevState::Blocked),
+            ("I", PrevState::Idle),
+            ("P", PrevState::Sleeping),
+            ("t", PrevState::Stopped),
+            ("X", PrevState::Dead),
+            ("Z", PrevState::Dead),
+            ("", PrevState::Runnable),
         ] {
-            assert_eq!(left(letters), want, "{letters}");
+            assert_eq!(prev_state(letters), want, "{letters}");
         }
     }
 }

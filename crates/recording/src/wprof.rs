@@ -1,13 +1,11 @@
-//! What `wprof -J` writes: a line of JSON for each event, after one that tells of the session and
-//! those with call stacks. Its own `--json-schema` describes them; versions 3 are read.
+//! The JSON that `wprof -J` writes: a line about the session, lines of call stacks, then a line for
+//! each event. Its `--json-schema` describes them; versions 3 are read.
 //!
-//! Switches, wakeups, forks and names are taken. A wakeup by the idle task is one by an interrupt:
-//! that is how wprof tells them. Priorities stand with switches only, so a thread that is woken has
-//! the one it had last.
+//! Switches, wakeups, forks and names are used. A wakeup in the name of the idle task came from an
+//! interrupt. Priorities stand with switches only, so a woken thread keeps its last one.
 
 use crate::error::Error;
-use crate::event::{Context, Event, Kind, Left, Machine, Named, Note, Sink};
-use crate::input::io_error;
+use crate::event::{Context, Event, Kind, Machine, Note, PrevState, Sink, ThreadRef};
 use crate::lines::{End, next_line};
 use crate::{Defect, refused};
 use serde::Deserialize;
@@ -15,15 +13,15 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-/// Beyond so many unreadable lines, one of so many may be unreadable.
+/// Bounds on unreadable lines: so many, or else one in so many.
 const UNREADABLE_FEW: u64 = 20;
 const LINES_PER_UNREADABLE: u64 = 20;
-/// nice 0
+/// The priority of nice 0.
 const PRIO_DEFAULT: i32 = 120;
-/// Times are seconds since the session began; none lasts for years.
+/// Largest time of an event, in seconds since the session began.
 const SECONDS_MAX: f64 = 1e8;
 
-/// True if the file begins with wprof's line about the session.
+/// Whether the file begins with wprof's line about the session.
 pub(crate) fn is_wprof(start: &[u8]) -> bool {
     let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let has = |word: &[u8]| line.windows(word.len()).any(|part| part == word);
@@ -38,7 +36,7 @@ struct Session<'a> {
     stack_cnt: u64,
 }
 
-/// An event, with what is of use of it.
+/// The fields of an event that are used.
 #[derive(Debug, Deserialize)]
 struct Line<'a> {
     ts: f64,
@@ -76,25 +74,23 @@ struct Task<'a> {
     comm: Cow<'a, str>,
 }
 
-/// Reads all of it into `sink`. `name` is for messages.
+/// Reads a whole file into `sink`. `name` is for messages.
 pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut next = |buffer: &mut Vec<u8>| {
         let end = next_line(&mut file, buffer);
-        end.map_err(|e| io_error(name, e))
+        end.map_err(|e| Error::io(name, e))
     };
     next(&mut buffer)?;
-    let session: Session<'_> = serde_json::from_slice(&buffer).map_err(|e| Error::Malformed {
-        name: name.to_owned(),
-        place: "line 1".to_owned(),
-        what: format!("it is not what wprof says of a session: {e}"),
+    let session: Session<'_> = serde_json::from_slice(&buffer).map_err(|e| {
+        Error::malformed(name, "line 1", format!("it is not wprof's line about a session: {e}"))
     })?;
     if session.version.split('.').next() != Some("3") {
         let what = format!(
             "it is of version {} of wprof's JSON; versions 3 are read",
             cpumax_limit::one_line(&session.version)
         );
-        return Err(Error::Unsupported { name: name.to_owned(), what });
+        return Err(Error::unsupported(name, what));
     }
     let stacks = session.stack_cnt;
     sink.machine(Machine::default());
@@ -112,9 +108,9 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
         }
         let line = serde_json::from_slice::<Line<'_>>(&buffer);
         let read = line.ok().filter(|_| end != End::TooLong);
-        match read.map(|line| hand_on(&line, &mut prios, sink)) {
+        match read.map(|line| pass_on(&line, &mut prios, sink)) {
             Some(Ok(true)) => events += 1,
-            Some(Err(enough)) => return Err(refused(name, enough)),
+            Some(Err(stop)) => return Err(refused(name, stop)),
             None | Some(Ok(false)) if end == End::OfFile => sink.defect(Defect::CutAtTheEnd),
             None | Some(Ok(false)) => {
                 bad += 1;
@@ -133,16 +129,16 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     }
 }
 
-/// Hands on one event; false: it is not what it should be.
-fn hand_on(
+/// Passes on one event; false if the line is malformed.
+fn pass_on(
     line: &Line<'_>,
     prios: &mut BTreeMap<i32, i32>,
     sink: &mut impl Sink,
-) -> Result<bool, crate::event::Enough> {
+) -> Result<bool, crate::event::Stop> {
     if !(0.0..SECONDS_MAX).contains(&line.ts) {
         return Ok(false);
     }
-    let mut event = Event::of_nobody((line.ts * 1e9).round() as u64, line.cpu);
+    let mut event = Event::without_thread((line.ts * 1e9).round() as u64, line.cpu);
     let mut of = line.task.as_ref();
     match (line.t.as_ref(), &line.prev, &line.next, &line.wakee) {
         ("switch", Some(prev), Some(next), _) => {
@@ -152,7 +148,7 @@ fn hand_on(
             }
             event.kind = Kind::Switch {
                 prev: prev.named(prios),
-                left: left(line.prev_state.as_deref().unwrap_or_default()),
+                left: prev_state(line.prev_state.as_deref().unwrap_or_default()),
                 next: next.named(prios),
             };
             of = Some(prev);
@@ -169,10 +165,10 @@ fn hand_on(
             event.kind = Kind::Fork { child: child.tid, child_comm: &child.comm };
         }
         ("switch" | "waking" | "wakeup_new", ..) => return Ok(false),
-        // Interrupts are told when they end, in the name of whoever they interrupted.
+        // An interrupt is recorded when it ends, in the name of the interrupted thread.
         ("hardirq" | "softirq" | "ipi", ..) => of = None,
         ("task_rename" | "exec" | "timer", ..) => {}
-        // Others may be told later, and elsewhere.
+        // Events of other types may be out of order, or of other CPUs.
         _ => return Ok(true),
     }
     if let Some(of) = of {
@@ -190,20 +186,20 @@ fn hand_on(
 }
 
 impl Task<'_> {
-    fn named(&self, prios: &BTreeMap<i32, i32>) -> Named<'_> {
+    fn named(&self, prios: &BTreeMap<i32, i32>) -> ThreadRef<'_> {
         let prio = prios.get(&self.tid).copied().unwrap_or(PRIO_DEFAULT);
-        Named { tid: self.tid, comm: &self.comm, prio }
+        ThreadRef { tid: self.tid, comm: &self.comm, prio }
     }
 }
 
-/// What wprof's words for states mean.
-fn left(state: &str) -> Left {
+/// Why a thread left the CPU, by wprof's words.
+fn prev_state(state: &str) -> PrevState {
     match state {
-        "interruptible_sleep" | "parked" | "freezable" => Left::Sleeping,
-        "uninterruptible_sleep" | "killable_sleep" | "rtlock_wait" | "frozen" => Left::Blocked,
-        "idle" => Left::Idle,
-        "stopped" | "traced" => Left::Stopped,
-        "exit_dead" | "exit_zombie" | "exit_trace" | "task_dead" => Left::Dead,
-        _ => Left::Runnable,
+        "interruptible_sleep" | "parked" | "freezable" => PrevState::Sleeping,
+        "uninterruptible_sleep" | "killable_sleep" | "rtlock_wait" | "frozen" => PrevState::Blocked,
+        "idle" => PrevState::Idle,
+        "stopped" | "traced" => PrevState::Stopped,
+        "exit_dead" | "exit_zombie" | "exit_trace" | "task_dead" => PrevState::Dead,
+        _ => PrevState::Runnable,
     }
 }

@@ -1,4 +1,4 @@
-//! Recordings from outside: what they become, and what is refused.
+//! Recordings as a user reads them: their workloads, and the refused ones.
 
 mod behaviour {
     mod clients;

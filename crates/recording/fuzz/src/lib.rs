@@ -1,8 +1,8 @@
-//! What all fuzz targets of recordings do with one that could be read.
+//! Uses a recording in every way, once it could be read.
 
 use cpumax_recording::{Error, Recording, Selection};
 
-/// Asks for all that is told of it, and for workloads with and without a group that is limited.
+/// Asks for the summary, the services, and workloads with and without a limited group.
 pub fn use_up(recording: Result<Recording, Error>) {
     let Ok(recording) = recording else { return };
     let _ = recording.summary();

@@ -1,31 +1,31 @@
-//! Which of its functions a kernel has, where they tell generations of bandwidth control apart.
+//! Kernel functions whose presence tells generations of bandwidth control apart.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
-/// Only a kernel that throttles by task has the first (6.18+), only one that releases CPUs by
-/// interrupts the second (6.3+).
+/// Only kernels that throttle by task have the first (6.18+); only kernels that release CPUs by
+/// interrupts have the second (6.3+).
 const TOLD: [&str; 2] = ["throttle_cfs_rq_work", "__cfsb_csd_unthrottle"];
-/// Every kernel with limits has it.
+/// Every kernel with limits has this function.
 const PERIOD_TIMER: &str = "sched_cfs_period_timer";
-/// No list of symbols is larger, bytes.
-const MOST: u64 = 1 << 26;
+const SYMBOLS_MAX_BYTES: u64 = 1 << 26;
 
-/// Those of the kernel that runs here, by the names that it tells everybody; none where it tells no
-/// names.
+/// Reads which of these functions the running kernel has, from `/proc/kallsyms`. Empty if that file
+/// cannot be read or lists no scheduler function.
 pub fn here() -> BTreeMap<String, bool> {
     let Ok(file) = File::open("/proc/kallsyms") else { return BTreeMap::new() };
-    among(BufReader::new(file.take(MOST)))
+    read_functions(BufReader::new(file.take(SYMBOLS_MAX_BYTES)))
 }
 
-fn among(symbols: impl BufRead) -> BTreeMap<String, bool> {
+/// Reads which functions a list of symbols has; empty if it lists no scheduler function.
+fn read_functions(symbols: impl BufRead) -> BTreeMap<String, bool> {
     let mut found: BTreeMap<String, bool> =
         TOLD.iter().map(|name| ((*name).to_owned(), false)).collect();
     let mut is_told = false;
     for line in symbols.lines().map_while(Result::ok) {
         let Some(symbol) = line.split_ascii_whitespace().nth(2) else { continue };
-        // A compiler's own copy of a function has a point and more behind the name.
+        // The compiler names its copies of a function with a dot and a suffix (`.cold`).
         let name = symbol.split('.').next().unwrap_or(symbol);
         is_told |= name == PERIOD_TIMER;
         if let Some(has) = found.get_mut(name) {
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn functions_are_those_that_the_kernel_names() {
-        let told = |text: &str| among(text.as_bytes());
+        let told = |text: &str| read_functions(text.as_bytes());
         let has =
             |task, csd| BTreeMap::from([(TOLD[0].to_owned(), task), (TOLD[1].to_owned(), csd)]);
         let timer = "0000000000000000 t sched_cfs_period_timer\n";

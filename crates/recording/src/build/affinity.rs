@@ -1,31 +1,34 @@
 //! The CPUs that a thread may use.
 //!
-//! Kernel threads that belong to a CPU say so in their names, and `cpuset.cpus.effective` of its
-//! control group holds for a thread. Otherwise its waits tell: the balancer moves a thread that
-//! waits for one CPU while another is idle, unless it may not run there.
+//! The name of a per-CPU kernel thread contains its CPU. Other threads have the
+//! `cpuset.cpus.effective` of their control group. Without that file their waits show it: the load
+//! balancer moves a thread that waits for one CPU while another is idle, unless it may not run
+//! there.
 
 use super::{Selection, is_in, kernel_threads};
 use crate::recording::Recording;
 use crate::thread::Thread;
 use cpumax_workload::{Affinity, CpuSet};
 
-/// The file of a control group that tells on which CPUs its threads may run.
+/// Control group file with the CPUs on which its threads may run.
 const CPUSET: &str = "cpuset.cpus.effective";
 
-/// CPUs by what they are of.
+/// CPUs that chosen threads may use.
 pub(super) struct Allowed<'a> {
-    /// Of the threads of the limited group, as the caller says.
+    /// CPUs of the limited group, as the caller says.
     told: Option<&'a CpuSet>,
-    /// Of threads that waited for a CPU beside idle ones: those that each of them ran on.
+    /// Masks of the CPUs that threads ran on which waited beside idle CPUs.
     kept: Vec<u64>,
 }
 
 impl<'a> Allowed<'a> {
-    /// `inside` tells which threads are in the group that is limited.
+    /// Collects the CPUs of the limited group's threads (`inside`).
     pub fn of(recording: &Recording, selection: &'a Selection, inside: &[bool]) -> Allowed<'a> {
         let threads = recording.threads.iter().zip(inside).filter(|(_, inside)| **inside);
-        let mut kept: Vec<u64> =
-            threads.filter(|(thread, _)| thread.is_kept()).map(|(thread, _)| thread.cpus).collect();
+        let mut kept: Vec<u64> = threads
+            .filter(|(thread, _)| thread.is_pinned())
+            .map(|(thread, _)| thread.cpus)
+            .collect();
         kept.sort_unstable_by_key(|cpus| (cpus.count_ones(), *cpus));
         kept.dedup();
         Allowed { told: selection.pin.as_ref(), kept }
@@ -33,7 +36,8 @@ impl<'a> Allowed<'a> {
 }
 
 impl Recording {
-    /// Which CPUs a thread may use; `inside` is whether it is in the limited group.
+    /// The affinity of a thread; adds its set of CPUs to `sets`. `inside`: it is in the limited
+    /// group.
     pub(super) fn affinity(
         &self,
         thread: &Thread,
@@ -42,7 +46,7 @@ impl Recording {
         cpus: u16,
         sets: &mut Vec<CpuSet>,
     ) -> Affinity {
-        let set = match self.allowed(thread, inside, allowed) {
+        let set = match self.allowed_cpus(thread, inside, allowed) {
             Some(CpuSet(numbers)) => numbers.into_iter().filter(|cpu| *cpu < cpus).collect(),
             None => Vec::new(),
         };
@@ -57,25 +61,25 @@ impl Recording {
         Affinity::Set(at as u32)
     }
 
-    /// By the CPUs of the workload; `None`: all.
-    fn allowed(&self, thread: &Thread, inside: bool, allowed: &Allowed<'_>) -> Option<CpuSet> {
+    /// CPUs of the workload; `None`: all.
+    fn allowed_cpus(&self, thread: &Thread, inside: bool, allowed: &Allowed<'_>) -> Option<CpuSet> {
         if self.is_kernel(thread) {
-            return self.numbered(kernel_threads::cpu(&thread.comm));
+            return self.cpu_set(kernel_threads::bound_cpu(&thread.comm));
         }
         if let Some(told) = allowed.told.filter(|_| inside) {
             return Some(told.clone());
         }
         if let Some(set) = self.cpuset(thread) {
-            return self.numbered(set.0);
+            return self.cpu_set(set.0);
         }
-        // A thread that never waited may use what those may that did, as far as it kept to that.
+        // A thread that never waited gets the CPUs of one that did, if it stayed on them.
         let stayed = thread.is_often_seen().then_some(thread.cpus)?;
         let kept = allowed.kept.iter().filter(|_| inside).find(|cpus| stayed & !**cpus == 0)?;
-        let kept = if thread.is_kept() { stayed } else { *kept };
-        self.numbered((0..64).filter(|cpu| kept >> cpu & 1 == 1))
+        let kept = if thread.is_pinned() { stayed } else { *kept };
+        self.cpu_set((0..64).filter(|cpu| kept >> cpu & 1 == 1))
     }
 
-    /// What the files of its group, or of the nearest above it, say.
+    /// The cpuset of its group, or of the nearest one above that has the file.
     fn cpuset(&self, thread: &Thread) -> Option<CpuSet> {
         let own = self.group_path(thread)?;
         let groups = &self.machine.about.as_ref()?.groups;
@@ -85,7 +89,7 @@ impl Recording {
     }
 
     /// These CPUs of the machine, as the workload numbers them.
-    fn numbered(&self, numbers: impl IntoIterator<Item = u16>) -> Option<CpuSet> {
+    fn cpu_set(&self, numbers: impl IntoIterator<Item = u16>) -> Option<CpuSet> {
         let set: Vec<u16> = numbers.into_iter().filter_map(|cpu| self.cpu_ix(cpu)).collect();
         (!set.is_empty()).then_some(CpuSet(set))
     }

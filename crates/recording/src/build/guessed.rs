@@ -1,20 +1,20 @@
 //! Sections of threads whose requests were guessed from the scheduler's events.
 //!
-//! Connections are not in such a recording. A thread that serves one request at a time has one;
-//! others have as many as the clients' sleep tells; or else as there were clients that came before
-//! the first answer, or requests under way at once, whichever is more. Of those the one that was
-//! idle for longest asks next.
+//! Scheduler events show no connections. A thread that serves one request at a time has one. Others
+//! have as many as the clients' sleep shows. Without that evidence they have the larger of two
+//! numbers: the clients that came before the first answer, and the requests under way at once. The
+//! connection that was idle longest asks next.
 //!
-//! Where several threads work for a request, each section but the first begins because the thread
-//! before it forked or woke this one: that part is what the other did at that time.
+//! Several threads may work for a request. Each section but the first then begins because another
+//! thread forked or woke this one, and that thread's section at that time is the part before.
 
-use super::Places;
+use super::TaskMap;
 use super::program::Builder;
-use super::sections::{Section, carry};
+use super::sections::{Section, merge_unowned};
 use crate::recording::Recording;
 use crate::requests::Request;
-use crate::requests::guess::{Guess, Role, Served, Server, Woken};
-use crate::requests::lines::Lines;
+use crate::requests::guess::{Guess, Role, ServedRequest, Server, WokenBy};
+use crate::requests::lines::ClientConnections;
 use crate::thread::{Cause, Step, Wait};
 use cpumax_workload::{Op, Span};
 use parts::{Piece, Pieces};
@@ -23,24 +23,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 mod parts;
 
 /// A request whose connection is not known yet.
-struct Loose {
+struct UnassignedRequest {
     /// The first part first.
     sections: Vec<usize>,
-    /// Who does the first part.
+    /// The thread of the first part.
     thread: usize,
     arrived_ns: u64,
     answered_ns: u64,
-    /// It woke the thread when it came.
+    /// Whether it woke the thread when it came.
     woke: bool,
 }
 
 impl Recording {
-    /// The sections of all threads that answer, and the requests by connection. `closed`: how many
-    /// closed clients there are, where that is known, and whether somebody told it.
-    pub(super) fn guessed(
+    /// The sections of all answering threads, and the requests by connection. `closed`: the number
+    /// of closed clients, if known, and whether the caller gave it.
+    pub(super) fn guessed_sections(
         &self,
         guess: &mut Guess,
-        places: &Places,
+        task_map: &TaskMap,
         closed: Option<(usize, bool)>,
     ) -> (Vec<Section>, Vec<Vec<Request>>) {
         let (mut sections, mut pieces) = (Vec::new(), Vec::new());
@@ -48,7 +48,7 @@ impl Recording {
             let inside = self.threads[thread].starts_in_kernel.unwrap_or(false);
             let mut cutter = Cutter {
                 recording: self,
-                places,
+                task_map,
                 guess,
                 server,
                 thread,
@@ -66,66 +66,68 @@ impl Recording {
                 sections: std::mem::take(&mut sections),
                 pieces: std::mem::take(&mut pieces),
             };
-            cutter.begin();
-            self.threads[thread].steps.iter().for_each(|step| cutter.step(step));
+            cutter.begin_burst();
+            self.threads[thread].steps.iter().for_each(|step| cutter.add_step(step));
             let last = cutter.left.pop_front();
-            cutter.close(self.last_ns, self.last_ns, last);
+            cutter.close_section(self.last_ns, self.last_ns, last);
             (sections, pieces) = (cutter.sections, cutter.pieces);
         }
         let mut loose = Pieces::of(guess, &sections, &pieces).requests();
         loose.sort_by_key(|request| (request.arrived_ns, request.thread));
-        call(&loose, &mut sections);
+        chain_sections(&loose, &mut sections);
         let woke = loose.windows(2).filter(|pair| pair[0].woke && pair[1].woke);
         guess.distances_ns = woke.map(|pair| pair[1].arrived_ns - pair[0].arrived_ns).collect();
-        let served = self.connect(guess, places, closed, &loose, &mut sections);
+        let served = self.assign_connections(guess, task_map, closed, &loose, &mut sections);
         let mut by_thread: BTreeMap<usize, Vec<Section>> = BTreeMap::new();
         for section in sections {
             by_thread.entry(section.thread).or_default().push(section);
         }
-        (by_thread.into_values().flat_map(carry).collect(), served)
+        (by_thread.into_values().flat_map(merge_unowned).collect(), served)
     }
 
-    /// The requests by connection, which their sections are told.
-    fn connect(
+    /// Gives each request a connection, notes it in the sections, and returns the requests by
+    /// connection.
+    fn assign_connections(
         &self,
         guess: &mut Guess,
-        places: &Places,
+        task_map: &TaskMap,
         closed: Option<(usize, bool)>,
-        loose: &[Loose],
+        loose: &[UnassignedRequest],
         sections: &mut [Section],
     ) -> Vec<Vec<Request>> {
         let mut served: Vec<Vec<Request>> = Vec::new();
-        let clients = clients_at_start(guess, places);
+        let clients = clients_at_start(guess, task_map);
         let pools: BTreeSet<u32> = guess
             .servers
             .iter()
-            .filter(|(thread, server)| server.role.is_asked() && !places.serves_one[**thread])
-            .map(|(thread, _)| places.inboxes[*thread].unwrap_or_default())
+            .filter(|(thread, server)| server.role.is_asked() && !task_map.serves_one[**thread])
+            .map(|(thread, _)| task_map.inboxes[*thread].unwrap_or_default())
             .collect();
-        // The sleep of clients that may ask any of several pools does not tell how many ask one;
-        // those that somebody counted are spread evenly.
+        // The clients' sleep does not tell how many clients ask each of several pools. A given
+        // number is spread evenly.
         let told = closed.filter(|(_, is_told)| *is_told);
         let told = told.map(|(number, _)| number.div_ceil(pools.len().max(1)));
         let asleep = closed.map(|(number, _)| number).filter(|_| pools.len() == 1);
-        let mut lines: BTreeMap<(u32, usize), Lines> = BTreeMap::new();
+        let mut lines: BTreeMap<(u32, usize), ClientConnections> = BTreeMap::new();
         for request in loose {
-            let single = places.serves_one[request.thread];
+            let single = task_map.serves_one[request.thread];
             let key = (
-                places.inboxes[request.thread].unwrap_or_default(),
+                task_map.inboxes[request.thread].unwrap_or_default(),
                 if single { request.thread + 1 } else { 0 },
             );
             let lines = lines.entry(key).or_insert_with(|| {
-                let crowd = guess.servers.get(&request.thread).and_then(|server| server.crowd);
-                let crowd = crowd.map(|crowd| crowd.clients);
-                let (known, sure) = match told.or(crowd).or(asleep) {
+                let connections =
+                    guess.servers.get(&request.thread).and_then(|server| server.connections);
+                let connections = connections.map(|connections| connections.clients);
+                let (known, sure) = match told.or(connections).or(asleep) {
                     _ if single => (1, true),
                     Some(clients) => (clients, true),
                     None => (clients.get(&key.0).copied().unwrap_or(0), false),
                 };
-                Lines::new(known, sure)
+                ClientConnections::new(known, sure)
             });
             let times = (request.arrived_ns, request.answered_ns);
-            let (connection, free_ns) = lines.take(times, served.len() as u32);
+            let (connection, free_ns) = lines.assign(times, served.len() as u32);
             if connection as usize == served.len() {
                 served.push(Vec::new());
             }
@@ -145,64 +147,67 @@ impl Recording {
     }
 }
 
-/// Cuts what one thread did into sections, one for each request and one for what is left over.
+/// Cuts the work of one thread into sections, one for each request and one for other work.
 struct Cutter<'a> {
     recording: &'a Recording,
-    places: &'a Places,
+    task_map: &'a TaskMap,
     guess: &'a Guess,
     server: &'a Server,
     thread: usize,
     builder: Builder,
-    /// The burst under way, and the requests of it that are still to end.
+    /// The burst under way, and its requests that are still to end.
     burst: usize,
-    left: VecDeque<Served>,
-    /// Work done in it, ns.
+    left: VecDeque<ServedRequest>,
+    /// Work done in the burst, ns.
     worked_ns: u64,
-    /// Where the section begins.
+    /// When the section begins.
     start_ns: u64,
-    /// Where in its instructions the answer has been sent.
+    /// Index into the section's instructions behind the answer.
     answer_at: Option<usize>,
     /// When a request came that has not been answered yet.
     asked_ns: Option<u64>,
-    /// It begins where the burst does.
+    /// Whether the section begins with the burst.
     begins: bool,
     sections: Vec<Section>,
-    /// What is known of each section.
+    /// Information on each section.
     pieces: Vec<Piece>,
 }
 
 impl Cutter<'_> {
-    fn woken(&self) -> Woken {
-        self.server.bursts.get(self.burst).map_or(Woken::Otherwise, |burst| burst.woken)
+    /// The source of the wakeup that began the burst.
+    fn woken(&self) -> WokenBy {
+        self.server.bursts.get(self.burst).map_or(WokenBy::Otherwise, |burst| burst.woken)
     }
 
     /// Looks up the requests of the burst that begins.
-    fn begin(&mut self) {
+    fn begin_burst(&mut self) {
         let burst = self.server.bursts.get(self.burst);
-        self.left =
-            burst.map(|burst| self.guess.served(self.server, burst).into()).unwrap_or_default();
+        self.left = burst
+            .map(|burst| self.guess.served_requests(self.server, burst).into())
+            .unwrap_or_default();
         self.worked_ns = 0;
         self.begins = true;
     }
 
-    fn step(&mut self, step: Step) {
+    fn add_step(&mut self, step: Step) {
         match step {
-            Step::Run(ns) => self.run(ns),
-            Step::SysEnter => self.builder.enter(),
-            Step::SysExit => self.builder.exit(),
+            Step::Run(ns) => self.add_run(ns),
+            Step::SysEnter => self.builder.enter_kernel(),
+            Step::SysExit => self.builder.exit_kernel(),
             Step::Wake(edge) => {
-                if let Some(channel) = self.recording.is_message(edge, self.places) {
-                    self.builder.act(Op::Send { channel, n: 1 });
+                if let Some(channel) = self.recording.message_channel(edge, self.task_map) {
+                    self.builder.push_op(Op::Send { channel, n: 1 });
                 }
             }
             Step::Fork(_) | Step::Io(_) => {}
             Step::Wait(wait) => {
-                self.wait(self.recording.threads[self.thread].waits[wait as usize]);
+                self.add_wait(self.recording.threads[self.thread].waits[wait as usize]);
             }
         }
     }
 
-    fn run(&mut self, mut ns: u64) {
+    /// Adds CPU time, split where a request of the burst ends.
+    fn add_run(&mut self, mut ns: u64) {
         while let Some(&served) = self.left.front() {
             let answer_work = served.answer_work.filter(|_| self.answer_at.is_none());
             let until_work = answer_work.unwrap_or(served.until_work).min(served.until_work);
@@ -210,60 +215,61 @@ impl Cutter<'_> {
                 break;
             }
             let part_ns = until_work.saturating_sub(self.worked_ns);
-            self.builder.run(part_ns);
+            self.builder.add_run(part_ns);
             (ns, self.worked_ns) = (ns - part_ns, self.worked_ns + part_ns);
             if answer_work.is_some() {
-                self.answer_at = Some(self.builder.here());
+                self.answer_at = Some(self.builder.flushed_len());
             } else {
                 self.left.pop_front();
-                self.close(served.answered_ns, served.answered_ns, Some(served));
+                self.close_section(served.answered_ns, served.answered_ns, Some(served));
             }
         }
-        self.builder.run(ns);
+        self.builder.add_run(ns);
         self.worked_ns = self.worked_ns.saturating_add(ns);
     }
 
-    fn wait(&mut self, wait: Wait) {
+    /// Adds a wait, which ends the section unless it is in the middle of a request.
+    fn add_wait(&mut self, wait: Wait) {
         if let Role::Forked { .. } = self.server.role {
             if !self.is_for_server(&wait) {
-                self.sleep(&wait);
+                self.add_sleep(&wait);
             }
             return;
         }
         let served = self.left.pop_front();
-        if served.is_none() && self.woken() == Woken::Outside && !self.server.asks {
+        if served.is_none() && self.woken() == WokenBy::Outside && !self.server.asks {
             self.asked_ns.get_or_insert(self.start_ns);
         }
         let next = self.server.bursts.get(self.burst + 1).map(|burst| burst.woken);
-        // Asked, not answered, and not asked again: it waits for something else.
-        if served.is_none() && self.asked_ns.is_some() && next == Some(Woken::Otherwise) {
+        // Asked, not answered, and not asked again: the thread waits for something else.
+        if served.is_none() && self.asked_ns.is_some() && next == Some(WokenBy::Otherwise) {
             self.burst += 1;
-            self.sleep(&wait);
+            self.add_sleep(&wait);
         } else {
-            self.close(wait.start_ns, wait.end_ns, served);
+            self.close_section(wait.start_ns, wait.end_ns, served);
             self.burst += 1;
         }
-        self.begin();
+        self.begin_burst();
     }
 
-    fn sleep(&mut self, wait: &Wait) {
+    fn add_sleep(&mut self, wait: &Wait) {
         let ns = wait.end_ns.saturating_sub(wait.start_ns);
-        self.builder.act(Op::Sleep(Span::Fixed(ns.max(1))));
+        self.builder.push_op(Op::Sleep(Span::Fixed(ns.max(1))));
     }
 
-    /// Whether it waits for another thread that serves: for a lock, or for the CPU.
+    /// Whether it waits for another serving thread: for a lock, or for the CPU.
     fn is_for_server(&self, wait: &Wait) -> bool {
         let Cause::Thread { edge } = wait.cause else { return false };
         self.guess.servers.contains_key(&(self.recording.edges[edge as usize].waker as usize))
     }
 
-    /// Ends a section; the next begins at `next_ns`.
-    fn close(&mut self, end_ns: u64, next_ns: u64, served: Option<Served>) {
-        let (ops, work_ns) = self.builder.cut();
+    /// Ends a section; the next one begins at `next_ns`.
+    fn close_section(&mut self, end_ns: u64, next_ns: u64, served: Option<ServedRequest>) {
+        let (ops, work_ns) = self.builder.take_ops();
         let burst = self.server.bursts.get(self.burst);
         let began = burst.filter(|_| std::mem::take(&mut self.begins));
         self.pieces.push(Piece {
-            asked: began.is_some_and(|burst| burst.woken == Woken::Outside),
+            asked: began.is_some_and(|burst| burst.woken == WokenBy::Outside),
             by: began.and_then(|burst| burst.by),
             burst_ns: burst.map_or(self.start_ns, |burst| burst.start_ns),
             arrived_ns: match served {
@@ -288,8 +294,8 @@ impl Cutter<'_> {
     }
 }
 
-/// Has each part of a request but the first begin when the one before is done.
-fn call(loose: &[Loose], sections: &mut [Section]) {
+/// Makes each part of a request but the first begin when the one before is done.
+fn chain_sections(loose: &[UnassignedRequest], sections: &mut [Section]) {
     for request in loose {
         for pair in request.sections.windows(2) {
             let end_ns = sections[pair[0]].end_ns;
@@ -300,12 +306,12 @@ fn call(loose: &[Loose], sections: &mut [Section]) {
     }
 }
 
-/// How many times somebody from outside woke a thread of each pool before any was answered there.
-fn clients_at_start(guess: &Guess, places: &Places) -> BTreeMap<u32, usize> {
+/// Wakeups of each pool's threads by clients before the first answer there.
+fn clients_at_start(guess: &Guess, task_map: &TaskMap) -> BTreeMap<u32, usize> {
     let bursts = || {
         let asked = guess.servers.iter().filter(|(_, server)| server.role.is_asked());
         asked.flat_map(|(ix, server)| {
-            let pool = places.inboxes[*ix].unwrap_or_default();
+            let pool = task_map.inboxes[*ix].unwrap_or_default();
             server.bursts.iter().map(move |burst| (pool, burst))
         })
     };
@@ -315,7 +321,7 @@ fn clients_at_start(guess: &Guess, places: &Places) -> BTreeMap<u32, usize> {
         *first_ns = burst.start_ns.min(*first_ns);
     }
     let mut clients: BTreeMap<u32, usize> = BTreeMap::new();
-    for (pool, burst) in bursts().filter(|(_, burst)| burst.woken == Woken::Outside) {
+    for (pool, burst) in bursts().filter(|(_, burst)| burst.woken == WokenBy::Outside) {
         let before = first_ns.get(&pool).is_some_and(|first_ns| burst.start_ns < *first_ns);
         *clients.entry(pool).or_default() += usize::from(before);
     }

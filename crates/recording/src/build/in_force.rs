@@ -1,4 +1,4 @@
-//! Limits that the recording says were in force on the chosen threads.
+//! Limits in force on the chosen threads while they were recorded.
 
 use super::{Selection, is_in};
 use crate::about::Ended;
@@ -6,8 +6,8 @@ use crate::recording::Recording;
 use cpumax_limit::Limit;
 
 impl Recording {
-    /// The limit under which the chosen threads of a selection were recorded, as far as the
-    /// recording tells and it was the same all the time.
+    /// The limit under which the selection's chosen threads were recorded. `None` if the recording
+    /// does not tell it, it changed, there is none, or the threads are not all in one group.
     pub fn limit_of(&self, selection: &Selection) -> Option<Limit> {
         let about = self.machine.about.as_deref()?;
         let (path, is_same) = self.group_of(selection)?;
@@ -17,8 +17,8 @@ impl Recording {
         group.limit().filter(|limit| is_same && is_kept && limit.quota_ns().is_some())
     }
 
-    /// The group above all threads that are chosen by patterns, where the recording tells a limit
-    /// of it or of one above it: that holds them wherever they are put.
+    /// Path of the group above all threads chosen by patterns, if it or a group above it has a
+    /// limit. That limit holds the threads wherever the replay puts them.
     pub fn limited_above(&self, selection: &Selection) -> Option<&str> {
         let about = self.machine.about.as_deref()?;
         let (path, is_same) = self.group_of(selection)?;
@@ -36,7 +36,7 @@ impl Recording {
         (!above.is_empty() && limits(above)).then_some(above)
     }
 
-    /// The innermost group that has all chosen threads, and whether all are in it and none below.
+    /// The innermost group that has all chosen threads, and whether none is in a group below it.
     fn group_of(&self, selection: &Selection) -> Option<(&str, bool)> {
         let inside = self.inside(&self.names(), selection);
         let chosen = self.threads.iter().zip(&inside).filter(|(_, inside)| **inside);

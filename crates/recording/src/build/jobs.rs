@@ -1,27 +1,26 @@
-//! Requests as jobs: each section of a thread that serves is work that a token carries, and whoever
-//! of the threads that serve its connection is free takes the token.
+//! Requests as jobs. Each section of a serving thread is a job that a token carries; any idle
+//! thread that serves the connection takes the token.
 //!
 //! Threads that read from the same connections are one pool with one queue. A closed client sends
-//! the next request so long after the answer to the last one as was recorded; an open one sends
-//! each at its time, whatever came of those before. Open clients with one plan for all of their
-//! connections send what is late on whichever becomes free: all threads of a name take from one
-//! queue then. So do threads of a name that accept connections for themselves, where clients
-//! connect anew for each request.
+//! the next request as long after the last answer as was recorded; an open one sends each at its
+//! time. Open clients with one plan for all of their connections send late requests on whichever
+//! becomes idle: all threads of a name then take from one queue. The same holds for threads of a
+//! name that accept connections for themselves, if clients connect anew for each request.
 
-use super::Places;
+use super::TaskMap;
 use super::sections::Section;
 use crate::recording::Recording;
-use crate::requests::endpoints::EndIx;
+use crate::requests::endpoints::EndpointIx;
 use crate::requests::guess::{Guess, Role};
 use crate::requests::tags::Tag;
-use crate::requests::{Exchange, Request};
+use crate::requests::{Request, Traffic};
 use cpumax_workload::{Arrivals, ChannelIx, ChannelSpec, JobIx, JobSpec, Op, Parts, Source, Span};
 use std::collections::BTreeMap;
 
-/// Threads that serve, by pool.
+/// Serving threads, by pool.
 pub(crate) struct Pools {
     /// By index of the thread; `None`: it does not serve.
-    pub of: Vec<Option<u32>>,
+    pub pool_of: Vec<Option<u32>>,
     pub count: u32,
     /// Whether the thread serves one connection only.
     pub alone: Vec<bool>,
@@ -30,75 +29,76 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Adds their channels.
-    pub(super) fn add(&self, places: &mut Places, workload: &mut Parts) {
+    /// Adds a channel for each pool, and notes it for the pool's threads.
+    pub(super) fn add_channels(&self, task_map: &mut TaskMap, workload: &mut Parts) {
         let first = workload.channels.len() as ChannelIx;
         for pool in 0..self.count {
             let name = format!("requests of pool {}", pool + 1);
             workload.channels.push(ChannelSpec { name, capacity: u64::MAX, oldest_first: true });
         }
-        places.inboxes = self.of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
-        places.serves_one.clone_from(&self.alone);
-        places.accepts.clone_from(&self.accepts);
+        task_map.inboxes = self.pool_of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
+        task_map.serves_one.clone_from(&self.alone);
+        task_map.accepts.clone_from(&self.accepts);
     }
 
-    pub fn of(recording: &Recording, exchange: &Exchange, inside: &[bool]) -> Pools {
+    /// Pools of recorded requests.
+    pub fn of(recording: &Recording, traffic: &Traffic, inside: &[bool]) -> Pools {
         let threads = recording.threads.len();
         let mut root: Vec<usize> = (0..threads).collect();
         let mut serves: Vec<Option<u32>> = vec![None; threads];
         let mut alone = vec![true; threads];
-        let mut first: BTreeMap<EndIx, usize> = BTreeMap::new();
+        let mut first: BTreeMap<EndpointIx, usize> = BTreeMap::new();
         let mut accepts = vec![false; threads];
-        for (accept, _) in exchange.accepted_for(recording) {
+        for (accept, _) in traffic.accepted_for(recording) {
             let thread = recording.ios[accept as usize].thread as usize;
             if inside.get(thread) == Some(&true) {
                 accepts[thread] = true;
             }
         }
-        let lines = exchange.connections.iter().map(|one| &one.ends[..]);
-        let inner = exchange.inner.iter().map(|inner| std::slice::from_ref(&inner.server));
+        let lines = traffic.connections.iter().map(|one| &one.ends[..]);
+        let inner = traffic.inner.iter().map(|inner| std::slice::from_ref(&inner.server));
         let ends = lines
             .chain(inner)
             .zip(0_u32..)
             .flat_map(|(ends, line)| ends.iter().map(move |end| (line, *end)));
         for (line, end) in ends {
-            let one = &exchange.ends.all[end as usize];
-            for at in &one.moves {
+            let one = &traffic.ends.all[end as usize];
+            for at in &one.transfers {
                 let thread = recording.ios[*at as usize].thread as usize;
                 if !inside[thread] {
                     continue;
                 }
                 alone[thread] &= serves[thread].is_none_or(|other| other == line);
                 serves[thread] = Some(line);
-                join(&mut root, thread, *first.entry(end).or_insert(thread));
+                unite(&mut root, thread, *first.entry(end).or_insert(thread));
             }
         }
-        // Whoever is free of those that accept for themselves takes the next connection.
+        // Any idle one of the threads that accept for themselves takes the next connection.
         let mut accepting: BTreeMap<&str, usize> = BTreeMap::new();
-        for thread in exchange.accept_for_themselves(recording) {
+        for thread in traffic.accept_for_themselves(recording) {
             let name = recording.threads[thread].unnumbered();
-            join(&mut root, thread, *accepting.entry(name).or_insert(thread));
+            unite(&mut root, thread, *accepting.entry(name).or_insert(thread));
         }
         let mut numbers: BTreeMap<usize, u32> = BTreeMap::new();
         let of = (0..threads).map(|thread| {
             (serves[thread].is_some() || accepts[thread]).then_some(())?;
             let next = numbers.len() as u32;
-            Some(*numbers.entry(find(&mut root, thread)).or_insert(next))
+            Some(*numbers.entry(find_root(&mut root, thread)).or_insert(next))
         });
         let of = of.collect();
         for (thread, accepts) in accepts.iter_mut().enumerate() {
             *accepts &= serves[thread].is_none();
             alone[thread] &= !*accepts;
         }
-        Pools { of, count: numbers.len() as u32, alone, accepts }
+        Pools { pool_of: of, count: numbers.len() as u32, alone, accepts }
     }
 }
 
 impl Pools {
-    /// Threads that clients wake directly serve their own, unless others are woken with them in
-    /// vain; others share the work of their process, those behind a front that of all called the
-    /// same, and processes that are forked for connections that of their parent.
-    pub fn guessed(recording: &Recording, guess: &Guess) -> Pools {
+    /// Pools of guessed requests. Threads that clients wake directly have a pool each, unless they
+    /// share connections. Other threads that clients ask share the pool of their process, threads
+    /// behind a front that of their name, and forked processes that of their parent.
+    pub fn of_guess(recording: &Recording, guess: &Guess) -> Pools {
         let mut of = vec![None; recording.threads.len()];
         let mut alone = vec![false; recording.threads.len()];
         let mut accepts = vec![false; recording.threads.len()];
@@ -121,16 +121,18 @@ impl Pools {
             alone[ix] = server.single;
             accepts[ix] = server.role == Role::Forks;
         }
-        Pools { of, count: numbers.len() as u32, alone, accepts }
+        Pools { pool_of: of, count: numbers.len() as u32, alone, accepts }
     }
 }
 
-fn join(root: &mut [usize], one: usize, other: usize) {
-    let (a, b) = (find(root, one), find(root, other));
+/// Joins the sets of two threads (union-find).
+fn unite(root: &mut [usize], one: usize, other: usize) {
+    let (a, b) = (find_root(root, one), find_root(root, other));
     root[a.max(b)] = a.min(b);
 }
 
-fn find(root: &mut [usize], mut at: usize) -> usize {
+/// The lowest thread in the set of a thread (union-find).
+fn find_root(root: &mut [usize], mut at: usize) -> usize {
     while root[at] != at {
         root[at] = root[root[at]];
         at = root[at];
@@ -138,27 +140,27 @@ fn find(root: &mut [usize], mut at: usize) -> usize {
     at
 }
 
-/// Makes the jobs of one group.
+/// Builds the jobs of one group.
 struct Assembly<'a> {
     first_ns: u64,
-    /// The requests of each connection.
     served: &'a [Vec<Request>],
-    places: &'a Places,
+    task_map: &'a TaskMap,
     open: bool,
     sections: Vec<Section>,
     /// Sections of each request, in order of time.
-    of: BTreeMap<Tag, Vec<usize>>,
-    /// Tokens from outside: channel, time, job.
+    sections_of: BTreeMap<Tag, Vec<usize>>,
+    /// Tokens from outside by channel: time, ns, and job.
     arrivals: BTreeMap<ChannelIx, Vec<(u64, JobIx)>>,
 }
 
 impl Recording {
-    /// Has all threads of a name, but for what numbers them, take from one queue; not those that
-    /// only accept connections.
-    pub(super) fn share_inboxes(&self, places: &mut Places) {
+    /// Makes all threads of a name take from one queue, and those that only accept connections from
+    /// another one.
+    pub(super) fn share_inboxes(&self, task_map: &mut TaskMap) {
         let mut first: BTreeMap<(&str, bool), ChannelIx> = BTreeMap::new();
-        let accepts = &places.accepts;
-        for ((thread, inbox), accepts) in self.threads.iter().zip(&mut places.inboxes).zip(accepts)
+        let accepts = &task_map.accepts;
+        for ((thread, inbox), accepts) in
+            self.threads.iter().zip(&mut task_map.inboxes).zip(accepts)
         {
             if let Some(inbox) = inbox {
                 let kind = (thread.unnumbered(), *accepts);
@@ -167,13 +169,13 @@ impl Recording {
         }
     }
 
-    /// Adds the jobs and what brings the first of them.
+    /// Adds the jobs, and the sources that bring the first job of each request.
     pub(super) fn add_jobs(
         &self,
         served: &[Vec<Request>],
         open: bool,
         mut sections: Vec<Section>,
-        places: &Places,
+        task_map: &TaskMap,
         workload: &mut Parts,
     ) {
         sections.sort_by_key(|section| (section.start_ns, section.thread));
@@ -184,31 +186,32 @@ impl Recording {
             }
         }
         let (first_ns, arrivals) = (self.first_ns, BTreeMap::new());
-        let mut assembly = Assembly { first_ns, served, places, open, sections, of, arrivals };
-        assembly.link();
-        assembly.finish(workload);
+        let mut assembly =
+            Assembly { first_ns, served, task_map, open, sections, sections_of: of, arrivals };
+        assembly.link_sections();
+        assembly.add_to(workload);
     }
 }
 
 impl Assembly<'_> {
     fn inbox(&self, section: usize) -> ChannelIx {
-        self.places.inboxes[self.sections[section].thread].unwrap_or_default()
+        self.task_map.inboxes[self.sections[section].thread].unwrap_or_default()
     }
 
-    fn arrives(&mut self, section: usize, at_ns: u64) {
+    fn add_arrival(&mut self, section: usize, at_ns: u64) {
         let inbox = self.inbox(section);
         self.arrivals.entry(inbox).or_default().push((at_ns, section as JobIx));
     }
 
-    /// Has each section bring the next.
-    fn link(&mut self) {
+    /// Makes each section bring the next one.
+    fn link_sections(&mut self) {
         let mut last: Option<(Tag, usize)> = None;
-        for (tag, sections) in std::mem::take(&mut self.of) {
+        for (tag, sections) in std::mem::take(&mut self.sections_of) {
             // The last section of each thread so far.
             let mut of_thread: BTreeMap<usize, usize> = BTreeMap::new();
             for pair in sections.windows(2) {
-                // A thread that asks several has each begin; a section without a caller follows
-                // the one before it.
+                // The caller of several sections begins each of them. A section without a caller
+                // follows the one before it.
                 let (before, next) = (pair[0], pair[1]);
                 of_thread.insert(self.sections[before].thread, before);
                 let caller = self.sections[next].by.and_then(|thread| of_thread.get(&thread));
@@ -226,36 +229,36 @@ impl Assembly<'_> {
             let requests = &self.served[tag.0 as usize];
             let arrived_ns = requests[tag.1 as usize].arrived_ns;
             match last.filter(|(before, _)| before.0 == tag.0 && !self.open) {
-                None => self.arrives(first, arrived_ns),
+                None => self.add_arrival(first, arrived_ns),
                 Some((before, answer)) => {
                     let answered_ns = requests[before.1 as usize].answered_ns;
                     let delay = Span::Fixed(arrived_ns.saturating_sub(answered_ns).max(1));
                     let (channel, job) = (self.inbox(first), first as JobIx);
-                    self.at_answer(answer, Op::After { delay, channel, job, keep: false });
+                    self.insert_at_answer(answer, Op::After { delay, channel, job, keep: false });
                 }
             }
             let answer = sections.iter().rfind(|at| self.sections[**at].answer_at.is_some());
             let answer = *answer.unwrap_or(&end);
-            self.at_answer(answer, Op::Done);
+            self.insert_at_answer(answer, Op::Done);
             last = Some((tag, answer));
         }
         for at in 0..self.sections.len() {
             if self.sections[at].request.is_none() {
                 let at_ns = self.sections[at].start_ns.saturating_sub(self.first_ns);
-                self.arrives(at, at_ns);
+                self.add_arrival(at, at_ns);
             }
         }
     }
 
-    /// Puts an instruction where the answer has been sent, behind those that are there already.
-    fn at_answer(&mut self, section: usize, op: Op) {
+    /// Inserts an instruction behind the answer, after those that are there already.
+    fn insert_at_answer(&mut self, section: usize, op: Op) {
         let section = &mut self.sections[section];
         let at = section.answer_at.unwrap_or(section.ops.len());
         section.ops.insert(at, op);
         section.answer_at = Some(at + 1);
     }
 
-    fn finish(self, workload: &mut Parts) {
+    fn add_to(self, workload: &mut Parts) {
         for (at, section) in self.sections.into_iter().enumerate() {
             let name = match section.request {
                 Some((connection, number)) => format!("request {connection}.{number} ({at})"),

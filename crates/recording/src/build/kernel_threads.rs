@@ -1,6 +1,5 @@
-//! Kernel threads by their names, for files that do not tell them apart from others.
+//! Recognizes kernel threads by their names, for files that do not mark them.
 
-/// Names, or what they begin with.
 const NAMES: [&str; 29] = [
     "kthreadd",
     "rcu_",
@@ -33,18 +32,18 @@ const NAMES: [&str; 29] = [
     "writeback",
 ];
 
-/// Threads of one CPU: the number follows.
+/// Threads of one CPU, whose number follows.
 const PER_CPU: [&str; 7] =
     ["migration/", "cpuhp/", "ksoftirqd/", "ktimers/", "rcuc/", "idle_inject/", "watchdog/"];
 
 /// Whether threads of this name are the kernel's.
-pub(super) fn is_name(comm: &str) -> bool {
+pub(super) fn is_kernel_name(comm: &str) -> bool {
     NAMES.iter().any(|name| comm.starts_with(name))
 }
 
-/// The CPU such a thread belongs to. Workers are bound by number, `kworker/2:1`; those of
-/// `kworker/u…` are not.
-pub(super) fn cpu(comm: &str) -> Option<u16> {
+/// The CPU to which a kernel thread belongs. Bound workers have its number (`kworker/2:1`);
+/// `kworker/u…` are not bound.
+pub(super) fn bound_cpu(comm: &str) -> Option<u16> {
     if let Some(worker) = comm.strip_prefix("kworker/") {
         return worker.split_once(':')?.0.parse().ok();
     }
@@ -54,7 +53,7 @@ pub(super) fn cpu(comm: &str) -> Option<u16> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cpu, is_name};
+    use super::{bound_cpu, is_kernel_name};
 
     #[test]
     fn knows_the_kernels_own() {
@@ -66,7 +65,7 @@ mod tests {
             ("rcu_preempt", true, None),
             ("nginx", false, None),
         ] {
-            assert_eq!((is_name(comm), cpu(comm)), (kernel, on), "{comm}");
+            assert_eq!((is_kernel_name(comm), bound_cpu(comm)), (kernel, on), "{comm}");
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The machine of a workload, as far as the recording tells what the kernel's choices hang on.
+//! The machine of a workload: the settings that influence the kernel's decisions.
 
 use crate::about::About;
 use cpumax_workload::bounds::{BANDWIDTH_SLICE_NS, HZ, SLICE_NS};
 use cpumax_workload::{MachineSpec, Preempt};
 
-/// Of so many CPUs. Settings that nobody told, or that no kernel has, are the usual ones.
+/// A machine with so many CPUs. Settings that are missing, or that no kernel has, get their
+/// defaults.
 pub(super) fn machine(cpus: u16, about: Option<&About>) -> MachineSpec {
     let usual = MachineSpec { cpus, ..MachineSpec::default() };
     let Some(about) = about else { return usual };
@@ -21,7 +22,7 @@ pub(super) fn machine(cpus: u16, about: Option<&About>) -> MachineSpec {
     }
 }
 
-/// `dynamic` may be any of them.
+/// `None` for `dynamic`, which may be any of them.
 fn preempt(name: &str) -> Option<Preempt> {
     Some(match name {
         "none" => Preempt::None,
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kernel_has_is_not_believed() {
+    fn impossible_settings_get_defaults() {
         let usual = MachineSpec { cpus: 2, ..MachineSpec::default() };
         let slices =
             [("base_slice_ns", "1"), ("sched_cfs_bandwidth_slice_us", "99999999999999999")];

@@ -1,50 +1,51 @@
 //! The steps of one thread as instructions.
 //!
-//! System calls in which nothing but time passes are one instruction; those in which the thread
-//! waits, wakes or forks are entered and left. Each time from a wakeup to the next wait is a
-//! request, so that its latency is recorded.
+//! A system call in which only time passes is one instruction. One in which the thread waits, wakes
+//! or forks is entered and left. Each time from a wakeup to the next wait is a request, so that its
+//! latency is recorded.
 
-use super::{Places, Recording};
+use super::{Recording, TaskMap};
 use crate::classify::Plan;
 use crate::thread::{Birth, Step, Wait};
 use cpumax_workload::{Op, Span, Target};
 
-/// Turns what a thread did into instructions.
+/// Turns the steps of a thread into instructions.
 pub(super) struct Builder {
     ops: Vec<Op>,
-    /// A kernel thread: all it does is in the kernel.
+    /// Whether it is a kernel thread, always in the kernel.
     kernel: bool,
-    /// In a system call, as recorded.
+    /// Whether it is in a system call, as recorded.
     inside: bool,
-    /// In a system call, as the instructions have it.
+    /// Whether it is in a system call, as the instructions have it.
     entered: bool,
     /// Time run since the last instruction, ns.
     run_ns: u64,
-    /// Time run in all, ns.
     work_ns: u64,
-    /// Requests are marked.
     marks: bool,
-    /// A request has begun.
     in_request: bool,
 }
 
-/// How a thread is to be understood.
+/// Properties of a thread that its program depends on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How {
-    /// All it does is in the kernel.
+pub(super) struct ProgramOptions {
     pub kernel: bool,
-    /// It is in another group than the one that forks it.
+    /// Whether it is in another group than the thread that forks it.
     pub moved: bool,
-    /// Each time from a wakeup to the next wait is a request.
+    /// Whether each time from a wakeup to the next wait is a request.
     pub marks: bool,
-    /// Where it waits for what comes later than that, ns since the recording began, it ends.
+    /// The thread ends at a wait that lasts beyond this time, ns since the recording began.
     pub until_ns: Option<u64>,
 }
 
 impl Recording {
-    /// What a thread does.
-    pub(super) fn program(&self, ix: usize, how: How, plans: &[Plan], places: &Places) -> Vec<Op> {
-        let How { kernel, moved, marks, until_ns } = how;
+    pub(super) fn program(
+        &self,
+        ix: usize,
+        options: ProgramOptions,
+        plans: &[Plan],
+        task_map: &TaskMap,
+    ) -> Vec<Op> {
+        let ProgramOptions { kernel, moved, marks, until_ns } = options;
         let thread = &self.threads[ix];
         let is_over = |wait: &Wait| {
             until_ns.is_some_and(|until_ns| wait.end_ns.saturating_sub(self.first_ns) > until_ns)
@@ -53,26 +54,26 @@ impl Recording {
         let inside = !kernel && thread.starts_in_kernel.unwrap_or(false);
         let mut builder = Builder::new(kernel, inside, marks);
         if moved {
-            builder.ops.push(Op::Move { who: Target::Myself, group: places.groups[ix] });
+            builder.ops.push(Op::Move { who: Target::Myself, group: task_map.groups[ix] });
         }
         if matches!(thread.birth, Birth::Forked { .. }) {
-            builder.begin();
+            builder.begin_request();
         }
         for step in thread.steps.iter() {
             match step {
-                Step::Run(ns) => builder.run(ns),
-                Step::SysEnter => builder.enter(),
-                Step::SysExit => builder.exit(),
+                Step::Run(ns) => builder.add_run(ns),
+                Step::SysEnter => builder.enter_kernel(),
+                Step::SysExit => builder.exit_kernel(),
                 Step::Wake(edge) => {
-                    if let Some(channel) = self.is_message(edge, places) {
-                        builder.act(Op::Send { channel, n: 1 });
+                    if let Some(channel) = self.message_channel(edge, task_map) {
+                        builder.push_op(Op::Send { channel, n: 1 });
                     }
                 }
                 Step::Fork(child) => {
-                    let starts = places.parents[child as usize] == Some(ix as u32)
-                        && places.inboxes[child as usize].is_none();
-                    if let Some(kind) = places.tasks[child as usize].filter(|_| starts) {
-                        builder.act(Op::Fork { kind });
+                    let starts = task_map.parents[child as usize] == Some(ix as u32)
+                        && task_map.inboxes[child as usize].is_none();
+                    if let Some(kind) = task_map.tasks[child as usize].filter(|_| starts) {
+                        builder.push_op(Op::Fork { kind });
                     }
                 }
                 Step::Io(_) => {}
@@ -82,19 +83,19 @@ impl Recording {
                 }
                 Step::Wait(wait) => {
                     let wait_op =
-                        wait_op(ix, &thread.waits[wait as usize], plans[wait as usize], places);
-                    builder.wait(wait_op);
+                        wait_op(ix, &thread.waits[wait as usize], plans[wait as usize], task_map);
+                    builder.add_wait(wait_op);
                 }
             }
         }
-        builder.end(is_done);
+        builder.finish(is_done);
         builder.ops.shrink_to_fit();
         builder.ops
     }
 }
 
 impl Builder {
-    /// `inside`: it is in a system call.
+    /// `inside`: the thread begins in a system call.
     pub fn new(kernel: bool, inside: bool, marks: bool) -> Builder {
         Builder {
             ops: Vec::new(),
@@ -108,26 +109,26 @@ impl Builder {
         }
     }
 
-    pub fn run(&mut self, ns: u64) {
+    pub fn add_run(&mut self, ns: u64) {
         self.run_ns = self.run_ns.saturating_add(ns);
         self.work_ns = self.work_ns.saturating_add(ns);
     }
 
-    fn begin(&mut self) {
+    fn begin_request(&mut self) {
         if self.marks {
             self.ops.push(Op::Begin);
             self.in_request = true;
         }
     }
 
-    /// How many instructions there are so far.
-    pub fn here(&mut self) -> usize {
+    /// Flushes the time run, and returns the number of instructions so far.
+    pub fn flushed_len(&mut self) -> usize {
         self.flush();
         self.ops.len()
     }
 
-    /// The instructions so far, whole for themselves, and how long they run, ns.
-    pub fn cut(&mut self) -> (Vec<Op>, u64) {
+    /// Takes the instructions so far, with their kernel part closed, and the time they run, ns.
+    pub fn take_ops(&mut self) -> (Vec<Op>, u64) {
         self.flush();
         if std::mem::take(&mut self.entered) {
             self.ops.push(Op::ExitKernel);
@@ -135,7 +136,7 @@ impl Builder {
         (std::mem::take(&mut self.ops), std::mem::take(&mut self.work_ns))
     }
 
-    /// Writes down the time run so far.
+    /// Adds the time run so far as an instruction.
     fn flush(&mut self) {
         let span = Span::Fixed(std::mem::take(&mut self.run_ns));
         match span {
@@ -145,14 +146,14 @@ impl Builder {
         }
     }
 
-    pub fn enter(&mut self) {
+    pub fn enter_kernel(&mut self) {
         if !self.kernel && !self.inside {
             self.flush();
             self.inside = true;
         }
     }
 
-    pub fn exit(&mut self) {
+    pub fn exit_kernel(&mut self) {
         if self.kernel || !self.inside {
             return;
         }
@@ -163,8 +164,8 @@ impl Builder {
         }
     }
 
-    /// Does something that is not just passing time.
-    pub fn act(&mut self, op: Op) {
+    /// Adds an instruction other than running.
+    pub fn push_op(&mut self, op: Op) {
         if self.inside && !self.entered {
             self.ops.push(Op::EnterKernel);
             self.entered = true;
@@ -173,17 +174,17 @@ impl Builder {
         self.ops.push(op);
     }
 
-    fn wait(&mut self, op: Op) {
+    fn add_wait(&mut self, op: Op) {
         if self.in_request {
-            self.act(Op::Done);
+            self.push_op(Op::Done);
         }
-        self.act(op);
+        self.push_op(op);
         self.in_request = self.marks;
     }
 
-    /// The end of the recording cuts a request short; that of a thread completes it, and so does a
-    /// sleep until then.
-    fn end(&mut self, is_done: bool) {
+    /// Ends the program. A thread that ended or slept (`is_done`) completed its request; the end of
+    /// the recording cuts it short.
+    fn finish(&mut self, is_done: bool) {
         self.flush();
         if is_done && self.in_request {
             self.ops.push(Op::Done);
@@ -194,12 +195,11 @@ impl Builder {
     }
 }
 
-/// The instruction that waits so.
-fn wait_op(ix: usize, wait: &Wait, plan: Plan, places: &Places) -> Op {
+fn wait_op(ix: usize, wait: &Wait, plan: Plan, task_map: &TaskMap) -> Op {
     let channel = match plan {
         Plan::Sleep => None,
-        Plan::Message => places.messages[ix],
-        Plan::Arrival => places.arrivals[ix],
+        Plan::Message => task_map.messages[ix],
+        Plan::Arrival => task_map.arrivals[ix],
     };
     match channel {
         Some(channel) => Op::Recv { channel, n: 1 },

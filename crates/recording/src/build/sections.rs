@@ -1,53 +1,52 @@
-//! What a thread that serves requests does, cut into sections, each of which belongs to one
-//! request.
+//! Cuts the work of a serving thread into sections, each of which belongs to one request.
 //!
-//! A section begins where the thread is woken or where it has read the next request, and ends where
-//! it waits for something new or has read another request. A wait in the middle of a request, with
-//! nothing else served meanwhile, is part of the section. Work that belongs to no request is added
-//! to the next section of the thread.
+//! A section begins where the thread is woken, or has read the next request. It ends where the
+//! thread waits for something new, or has read another request. A wait in the middle of a request,
+//! with nothing else served meanwhile, is part of the section. Work that belongs to no request is
+//! added to the thread's next section.
 
-use super::Places;
+use super::TaskMap;
 use super::program::Builder;
 use crate::classify::Plan;
 use crate::recording::Recording;
 use crate::requests::tags::{Tag, Tags};
-use crate::requests::{Exchange, Request};
-use crate::syscalls::Transfer;
+use crate::requests::{Request, Traffic};
+use crate::syscalls::IoKind;
 use crate::thread::{Birth, Cause, Step, Wait};
 use cpumax_workload::{Op, Span};
 
 /// A piece of a thread's work.
 #[derive(Debug)]
 pub(super) struct Section {
-    /// Index of the thread.
     pub thread: usize,
-    /// `None`: no request's.
+    /// `None`: it belongs to no request.
     pub request: Option<Tag>,
     pub ops: Vec<Op>,
     pub work_ns: u64,
     /// On the clock of the recording.
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Where in `ops` the answer has been sent.
+    /// Index into `ops` behind the answer.
     pub answer_at: Option<usize>,
-    /// It is there because another thread of the group asked, or answered: as soon as that has.
+    /// Whether another thread of the group asked for it, or answered: it begins as soon as that one
+    /// has.
     pub called: bool,
-    /// Which thread that is, where it is known: the last one.
+    /// The last such thread, if it is known.
     pub by: Option<usize>,
 }
 
-/// What is to be done at the end of the system call.
+/// The action at the end of a system call.
 enum AtExit {
     Nothing,
-    /// A request has been read, from whom if that is a thread of the group.
+    /// A request was read: its tag, the time, and the thread of the group that wrote it, if one
+    /// did.
     Begin(Tag, u64, Option<u32>),
-    /// An answer has been sent.
     Answer,
 }
 
 struct Cutter<'a> {
     recording: &'a Recording,
-    places: &'a Places,
+    task_map: &'a TaskMap,
     tags: &'a Tags,
     ix: usize,
     builder: Builder,
@@ -61,24 +60,24 @@ struct Cutter<'a> {
 }
 
 impl Recording {
-    /// The sections of all threads that serve, by recorded requests.
+    /// The sections of all serving threads, by recorded requests.
     pub(super) fn recorded_sections(
         &self,
-        exchange: &Exchange,
+        traffic: &Traffic,
         plans: &[(usize, Vec<Plan>)],
-        places: &Places,
+        task_map: &TaskMap,
     ) -> Vec<Section> {
-        let tags = Tags::of(self, exchange);
-        let serving = plans.iter().map(|(ix, _)| *ix).filter(|ix| places.inboxes[*ix].is_some());
-        serving.flat_map(|ix| self.sections(ix, places, &tags)).collect()
+        let tags = Tags::of(self, traffic);
+        let serving = plans.iter().map(|(ix, _)| *ix).filter(|ix| task_map.inboxes[*ix].is_some());
+        serving.flat_map(|ix| self.sections(ix, task_map, &tags)).collect()
     }
 
     /// The sections of a thread, in order of time.
-    fn sections(&self, ix: usize, places: &Places, tags: &Tags) -> Vec<Section> {
+    fn sections(&self, ix: usize, task_map: &TaskMap, tags: &Tags) -> Vec<Section> {
         let thread = &self.threads[ix];
         let mut cutter = Cutter {
             recording: self,
-            places,
+            task_map,
             tags,
             ix,
             builder: Builder::new(false, thread.starts_in_kernel.unwrap_or(false), false),
@@ -95,28 +94,28 @@ impl Recording {
         };
         let next = cutter.next_requests();
         for (step, next) in thread.steps.iter().zip(next) {
-            cutter.step(step, next);
+            cutter.add_step(step, next);
         }
-        cutter.close(self.last_ns, self.last_ns);
-        carry(cutter.done)
+        cutter.close_section(self.last_ns, self.last_ns);
+        merge_unowned(cutter.done)
     }
 }
 
 impl Cutter<'_> {
-    /// Of each step: the request that the thread deals with next, and whether it asks before which
-    /// descriptors are ready, or waits for another thread of the group to answer.
+    /// For each step: the thread's next request, and whether it polls before that, or waits for
+    /// another thread of the group to answer.
     fn next_requests(&self) -> Vec<(Option<Tag>, bool)> {
         let thread = &self.recording.threads[self.ix];
         let (mut tag, mut polls, mut told) = (None, false, false);
         let mut next = vec![(None, false); thread.steps.len()];
         for (at, step) in thread.steps.iter().enumerate().rev() {
-            next[at] = (tag, polls && !self.places.serves_one[self.ix] || told);
+            next[at] = (tag, polls && !self.task_map.serves_one[self.ix] || told);
             match step {
                 Step::Io(io) => {
                     if let Some(next) = self.tags.request(io) {
                         (tag, told) = (Some(next), self.tags.called_by(io).is_some());
                     }
-                    polls = self.recording.ios[io as usize].kind == Transfer::Poll;
+                    polls = self.recording.ios[io as usize].kind == IoKind::Poll;
                 }
                 Step::Wait(_) => polls = false,
                 _ => {}
@@ -125,25 +124,26 @@ impl Cutter<'_> {
         next
     }
 
-    fn step(&mut self, step: Step, (next, parts): (Option<Tag>, bool)) {
+    /// Adds a step. `next`: the next request; `parts`: a wait here ends the section.
+    fn add_step(&mut self, step: Step, (next, parts): (Option<Tag>, bool)) {
         match step {
-            Step::Run(ns) => self.builder.run(ns),
-            Step::SysEnter => self.builder.enter(),
+            Step::Run(ns) => self.builder.add_run(ns),
+            Step::SysEnter => self.builder.enter_kernel(),
             Step::SysExit => {
-                self.builder.exit();
-                self.has_moved();
+                self.builder.exit_kernel();
+                self.end_transfer();
             }
             Step::Wake(edge) => {
-                if let Some(channel) = self.recording.is_message(edge, self.places) {
-                    self.builder.act(Op::Send { channel, n: 1 });
+                if let Some(channel) = self.recording.message_channel(edge, self.task_map) {
+                    self.builder.push_op(Op::Send { channel, n: 1 });
                 }
             }
-            // Whoever is started serves from the beginning.
+            // A forked thread serves from the beginning.
             Step::Fork(_) => {}
             Step::Io(io) => {
-                self.io(io);
+                self.add_transfer(io);
                 if self.recording.ios[io as usize].is_message() {
-                    self.has_moved();
+                    self.end_transfer();
                 }
             }
             Step::Wait(wait) => {
@@ -155,66 +155,67 @@ impl Cutter<'_> {
                     && !parts;
                 if goes_on {
                     if let Some(op) = self.wait_op(&of) {
-                        self.builder.act(op);
+                        self.builder.push_op(op);
                     }
                 } else {
-                    self.close(of.start_ns, of.end_ns);
+                    self.close_section(of.start_ns, of.end_ns);
                 }
             }
         }
     }
 
-    /// At the end of a transfer.
-    fn has_moved(&mut self) {
+    /// Does what the end of a transfer causes.
+    fn end_transfer(&mut self) {
         match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
             AtExit::Nothing => {}
             AtExit::Begin(tag, now_ns, by) => {
-                self.close(now_ns, now_ns);
+                self.close_section(now_ns, now_ns);
                 (self.request, self.called, self.by) = (Some(tag), by.is_some(), by);
             }
-            AtExit::Answer => self.answer_at = Some(self.builder.here()),
+            AtExit::Answer => self.answer_at = Some(self.builder.flushed_len()),
         }
     }
 
-    fn io(&mut self, io: u32) {
+    fn add_transfer(&mut self, io: u32) {
         let Some(tag) = self.tags.request(io) else { return };
         let of = &self.recording.ios[io as usize];
         let by = self.tags.called_by(io);
         let other = self.request.is_some_and(|request| request != tag);
-        if of.kind != Transfer::Write && (other || self.answer_at.is_some()) {
+        if of.kind != IoKind::Write && (other || self.answer_at.is_some()) {
             self.at_exit = AtExit::Begin(tag, of.left_ns, by);
             return;
         }
         if other {
-            self.close(of.entered_ns, of.entered_ns);
+            self.close_section(of.entered_ns, of.entered_ns);
         }
         if self.request.is_none() {
             self.called = by.is_some();
         }
         self.by = by.or(self.by).filter(|_| self.called);
         self.request = Some(tag);
-        if self.tags.answers(io) && of.kind == Transfer::Write {
+        if self.tags.answers(io) && of.kind == IoKind::Write {
             self.at_exit = AtExit::Answer;
         }
     }
 
-    /// How it waits in the middle of a request: as long as was recorded. Who waits for somebody who
-    /// serves, too, waits for a lock or for the CPU: neither is as long under a limit.
+    /// The wait in the middle of a request, as long as recorded. `None` for a wait for another
+    /// serving thread: that is for a lock or the CPU, whose length a limit changes.
     fn wait_op(&self, wait: &Wait) -> Option<Op> {
         if let Cause::Thread { edge } = wait.cause
-            && self.places.inboxes[self.recording.edges[edge as usize].waker as usize].is_some()
+            && self.task_map.inboxes[self.recording.edges[edge as usize].waker as usize].is_some()
         {
             return None;
         }
         Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1))))
     }
 
-    fn close(&mut self, end_ns: u64, next_ns: u64) {
+    /// Ends a section; the next one begins at `next_ns`.
+    fn close_section(&mut self, end_ns: u64, next_ns: u64) {
         if matches!(self.at_exit, AtExit::Answer) {
-            self.answer_at = Some(self.builder.here());
+            self.answer_at = Some(self.builder.flushed_len());
         }
         self.at_exit = AtExit::Nothing;
-        let (ops, work_ns) = self.builder.cut();
+        let (ops, work_ns) = self.builder.take_ops();
         self.done.push(Section {
             thread: self.ix,
             request: self.request.take(),
@@ -230,7 +231,7 @@ impl Cutter<'_> {
     }
 }
 
-/// CPU time that went into each request, in the order in which they came, ns.
+/// CPU time of each request, in order of arrival, ns.
 pub(super) fn costs_ns(sections: &[Section], served: &[Vec<Request>]) -> Vec<u64> {
     let mut costs: Vec<Vec<(u64, u64)>> = served
         .iter()
@@ -247,8 +248,9 @@ pub(super) fn costs_ns(sections: &[Section], served: &[Vec<Request>]) -> Vec<u64
     costs.into_iter().map(|(_, ns)| ns).collect()
 }
 
-/// Adds what belongs to no request to the section behind it, unless it is much longer than those.
-pub(super) fn carry(sections: Vec<Section>) -> Vec<Section> {
+/// Adds sections without a request to the section after them, unless they are much longer than the
+/// others.
+pub(super) fn merge_unowned(sections: Vec<Section>) -> Vec<Section> {
     let owned = sections.iter().filter(|section| section.request.is_some());
     let (count, work_ns) =
         owned.fold((0, 0u64), |(n, ns), s| (n + 1, ns.saturating_add(s.work_ns)));

@@ -1,5 +1,5 @@
-//! Looks through a perf.data file before it is read, so that no size in it can make the reader
-//! allocate more than the file is worth, and so that a cut file is called cut.
+//! Checks a perf.data file before it is read. No size in it may make the reader allocate more
+//! memory than the file justifies, and a cut file is recognized as cut.
 
 use crate::error::Error;
 use crate::raw::Bytes;
@@ -10,32 +10,30 @@ use zstd_safe::{DCtx, InBuffer, OutBuffer};
 
 const MAGIC_LITTLE: &[u8] = b"PERFILE2";
 const MAGIC_BIG: &[u8] = b"2ELIFREP";
-/// Size of the head of a file.
 pub(super) const HEADER_SIZE: usize = 104;
-/// The smallest description of an event, and the largest that is believed.
+/// Size of the description of an event: the smallest, and the largest that is accepted.
 const ATTR_SIZE: std::ops::RangeInclusive<u64> = 64..=4096;
-/// Bits of the sections wanted here.
+/// Bits of the sections that are read here.
 const FEATURE_TRACING_DATA: u64 = 1 << 1;
 const FEATURE_CMDLINE: u64 = 1 << 11;
 const FEATURE_EVENT_DESC: u64 = 1 << 12;
-/// Records that carry more than they say in their own size.
+/// Record types; the first two carry more data than their own size says.
 const RECORD_AUXTRACE: u32 = 71;
 pub(super) const RECORD_TRACING_DATA: u32 = 66;
 const RECORD_FINISHED_ROUND: u32 = 68;
 pub(super) const RECORD_COMPRESSED: u32 = 81;
 pub(super) const RECORD_COMPRESSED2: u32 = 83;
-/// The reader holds two rounds in memory, and for each record so much beside its content. What they
-/// may take together: this, or in larger files the size of the file.
+/// The reader holds two rounds in memory, and so much for each record beside its content. Together
+/// they may take this, or in larger files the size of the file.
 const RECORD_COST_BYTES: u64 = 160;
 const HELD_MAX_BYTES: u64 = 400 << 20;
-/// The sections behind the data are held as well: kernel symbols are most of them.
+/// Bound on the sections behind the data, which are held as well; most of them are kernel symbols.
 pub(super) const SECTIONS_MAX_BYTES: u64 = 64 << 20;
-/// Names of events, and their numbers on each CPU.
+/// Bound on the names of events, with their numbers on each CPU.
 const EVENT_DESC_MAX_BYTES: u64 = 8 << 20;
-/// perf compresses no more than its buffer at once, by default 512 KiB.
+/// Bound on an unpacked record. perf compresses at most its buffer at once, by default 512 KiB.
 const EXPANDED_MAX_BYTES: u64 = 64 << 20;
 
-/// True if the file begins as a perf.data file does.
 pub(crate) fn is_perf_data(start: &[u8]) -> bool {
     start.starts_with(MAGIC_LITTLE) || start.starts_with(MAGIC_BIG)
 }
@@ -45,7 +43,7 @@ struct Records {
     endian: Endianness,
     count: u64,
     head: [u8; 8],
-    /// How much of the head is there, and how much of the record is to come.
+    /// Bytes of the head that are there, and bytes of the record that are to come.
     have: usize,
     left: usize,
 }
@@ -55,7 +53,8 @@ impl Records {
         Records { endian, count: 0, head: [0; 8], have: 0, left: 0 }
     }
 
-    fn pass(&mut self, mut data: &[u8]) {
+    /// Counts the records that begin in a piece of data.
+    fn count(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             if self.left == 0 {
                 let part = data.len().min(8 - self.have);
@@ -96,36 +95,40 @@ impl Section {
     }
 }
 
-/// Checks the head, the sections and the chain of records; returns how many bytes the reader will
+/// Checks the head, the sections and the chain of records. Returns the bytes that the reader will
 /// hold of them.
-pub(super) fn look_through<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, Error> {
-    let io = |source| Error::Io { name: name.to_owned(), source };
+pub(super) fn check<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, Error> {
+    let io = |source| Error::io(name, source);
     let len = file.seek(SeekFrom::End(0)).map_err(io)?;
     file.seek(SeekFrom::Start(0)).map_err(io)?;
     let mut guard = Guard { name, file, len, endian: Endianness::LittleEndian };
-    let (data, sections_bytes) = guard.head()?;
-    // As they are, and as what is read out of them.
-    guard.records(data, 2 * sections_bytes)
+    let (data, sections_bytes) = guard.check_head()?;
+    // Sections are held as bytes, and again parsed.
+    guard.check_records(data, 2 * sections_bytes)
 }
 
 impl<F: BufRead + Seek> Guard<'_, F> {
-    /// Where the data are, and the size of all further sections.
-    fn head(&mut self) -> Result<(Section, u64), Error> {
+    /// Checks the head; returns the section of the data, and the size of all further sections.
+    fn check_head(&mut self) -> Result<(Section, u64), Error> {
         let head =
-            self.take(0, HEADER_SIZE.min(usize::try_from(self.len).unwrap_or(HEADER_SIZE)))?;
+            self.read_at(0, HEADER_SIZE.min(usize::try_from(self.len).unwrap_or(HEADER_SIZE)))?;
         if head.starts_with(MAGIC_BIG) {
             self.endian = Endianness::BigEndian;
         }
         let bytes = Bytes::new(&head, self.endian);
         if head.len() < HEADER_SIZE {
-            return Err(self.cut(format!("{} bytes are less than a head", self.len)));
+            return Err(
+                self.cut(format!("it has {} bytes, its head alone {HEADER_SIZE}", self.len))
+            );
         }
         let number = |at: usize| bytes.u64(at).unwrap_or(0);
         let section = |at: usize| Section { offset: number(at), size: number(at + 8) };
         let (attr_size, attrs, data) = (number(16), section(24), section(40));
         if number(8) != HEADER_SIZE as u64 {
-            return Err(self
-                .malformed(8, format!("a head of {} bytes; {HEADER_SIZE} are known", number(8))));
+            return Err(self.malformed(
+                8,
+                format!("a head of {} bytes; only {HEADER_SIZE} are read", number(8)),
+            ));
         }
         if !ATTR_SIZE.contains(&attr_size) {
             return Err(self.malformed(
@@ -151,32 +154,32 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 }
             }
         }
-        Ok((data, self.features(data, number(72))?))
+        Ok((data, self.check_features(data, number(72))?))
     }
 
-    /// The table of further sections follows the data; returns the size of all.
-    fn features(&mut self, data: Section, first_word: u64) -> Result<u64, Error> {
-        let words = self.take(72, 32)?;
+    /// Checks the table of further sections, which follows the data; returns their size in all.
+    fn check_features(&mut self, data: Section, first_word: u64) -> Result<u64, Error> {
+        let words = self.read_at(72, 32)?;
         let bits: u32 = words.iter().map(|b| b.count_ones()).sum();
         for (bit, what) in [
             (FEATURE_TRACING_DATA, "descriptions of tracepoints"),
             (FEATURE_EVENT_DESC, "names of events"),
         ] {
-            if first_word & bit == 0 && bit == FEATURE_TRACING_DATA && self.tells_switches()? {
+            if first_word & bit == 0 && bit == FEATURE_TRACING_DATA && self.has_switch_records()? {
                 let what = format!("{SWITCH_RECORDS}; {RECORD_WITH}");
-                return Err(Error::Unsupported { name: self.name.to_owned(), what });
+                return Err(Error::unsupported(self.name, what));
             }
             if first_word & bit == 0 {
-                return Err(Error::Unsupported {
-                    name: self.name.to_owned(),
-                    what: format!("it holds no {what}; {RECORD_WITH}"),
-                });
+                return Err(Error::unsupported(
+                    self.name,
+                    format!("it holds no {what}; {RECORD_WITH}"),
+                ));
             }
         }
         let mut at = data.end().unwrap_or(self.len);
         let mut total = 0_u64;
         for index in 0..bits {
-            let entry = self.take(at, 16)?;
+            let entry = self.read_at(at, 16)?;
             let bytes = Bytes::new(&entry, self.endian);
             let section = Section {
                 offset: bytes.u64(0).unwrap_or(u64::MAX),
@@ -201,10 +204,10 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             let is_of =
                 |bit: u64| first_word & bit != 0 && index == ((bit - 1) & first_word).count_ones();
             if is_of(FEATURE_CMDLINE) {
-                self.command_line(section)?;
+                self.check_command_line(section)?;
             }
             if is_of(FEATURE_EVENT_DESC) {
-                self.event_desc(section)?;
+                self.check_event_desc(section)?;
             }
             at += 16;
         }
@@ -212,15 +215,15 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     /// Whether an event asks for records of thread switches (`context_switch`).
-    fn tells_switches(&mut self) -> Result<bool, Error> {
+    fn has_switch_records(&mut self) -> Result<bool, Error> {
         const FLAGS_AT: u64 = 40;
         const CONTEXT_SWITCH: u64 = 1 << 26;
-        let head = self.take(16, 24)?;
+        let head = self.read_at(16, 24)?;
         let number = |at: usize| Bytes::new(&head, self.endian).u64(at).unwrap_or(0);
         let (attr_size, attrs) =
             (number(0).max(1), Section { offset: number(8), size: number(16) });
         for ix in 0..attrs.size / attr_size {
-            let flags = self.take(attrs.offset.saturating_add(ix * attr_size + FLAGS_AT), 8)?;
+            let flags = self.read_at(attrs.offset.saturating_add(ix * attr_size + FLAGS_AT), 8)?;
             if Bytes::new(&flags, self.endian).u64(0).unwrap_or(0) & CONTEXT_SWITCH != 0 {
                 return Ok(true);
             }
@@ -228,29 +231,32 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok(false)
     }
 
-    /// Each word of the command takes four bytes at least, for its length.
-    fn command_line(&mut self, section: Section) -> Result<(), Error> {
+    /// Checks the command line: each word takes at least four bytes, for its length.
+    fn check_command_line(&mut self, section: Section) -> Result<(), Error> {
         if section.size < 4 {
             return Ok(());
         }
-        let start = self.take(section.offset, 4)?;
+        let start = self.read_at(section.offset, 4)?;
         let count = u64::from(Bytes::new(&start, self.endian).u32(0).unwrap_or(0));
         if count * 4 <= section.size {
             return Ok(());
         }
-        let what = format!("a command line of {count} words in {} bytes", section.size);
+        let what = format!(
+            "a command line of {count} words in {} bytes, of 4 each at least",
+            section.size
+        );
         Err(self.malformed(section.offset, what))
     }
 
-    /// Counts in the section must fit its size.
-    fn event_desc(&mut self, section: Section) -> Result<(), Error> {
+    /// Checks that the counts in the section fit its size.
+    fn check_event_desc(&mut self, section: Section) -> Result<(), Error> {
         let place = section.offset;
         if section.size > EVENT_DESC_MAX_BYTES {
             let what = format!("names of events of more than {EVENT_DESC_MAX_BYTES} bytes");
             return Err(self.malformed(place, what));
         }
         let data =
-            self.take(section.offset, usize::try_from(section.size).unwrap_or(usize::MAX))?;
+            self.read_at(section.offset, usize::try_from(section.size).unwrap_or(usize::MAX))?;
         let bytes = Bytes::new(&data, self.endian);
         let walk = || {
             let count = bytes.u32(0)?;
@@ -273,9 +279,9 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         })
     }
 
-    /// Every record must lie within the data and be of a kind that is safe to read. Returns how
-    /// much is held at a time, with what is held in any case.
-    fn records(&mut self, data: Section, always_bytes: u64) -> Result<u64, Error> {
+    /// Checks that every record lies within the data and can be read safely. Returns the most bytes
+    /// held at a time, with `always_bytes`.
+    fn check_records(&mut self, data: Section, always_bytes: u64) -> Result<u64, Error> {
         self.seek(data.offset)?;
         let end = data.end().unwrap_or(self.len);
         let mut at = data.offset;
@@ -289,9 +295,10 @@ impl<F: BufRead + Seek> Guard<'_, F> {
             let bytes = Bytes::new(&head, self.endian);
             let (kind, size) = (bytes.u32(0).unwrap_or(0), u64::from(bytes.u16(6).unwrap_or(0)));
             if size < 8 || at + size > end {
-                return Err(
-                    self.malformed(at, format!("a record of {size} bytes, {} are left", end - at))
-                );
+                return Err(self.malformed(
+                    at,
+                    format!("a record of {size} bytes; 8 to {} are possible", end - at),
+                ));
             }
             let mut held = size + RECORD_COST_BYTES;
             match kind {
@@ -303,10 +310,13 @@ impl<F: BufRead + Seek> Guard<'_, F> {
                 RECORD_COMPRESSED | RECORD_COMPRESSED2 => {
                     let mut body = vec![0; size as usize - 8];
                     self.read_exact(&mut body)?;
-                    let body =
-                        if kind == RECORD_COMPRESSED { &body[..] } else { self.padded(&body, at)? };
+                    let body = if kind == RECORD_COMPRESSED {
+                        &body[..]
+                    } else {
+                        self.without_padding(&body, at)?
+                    };
                     let context = zstd.get_or_insert_with(DCtx::create);
-                    held = self.expand(context, body, at, &mut inner)?;
+                    held = self.expanded_bytes(context, body, at, &mut inner)?;
                 }
                 RECORD_FINISHED_ROUND => {
                     (before_bytes, round_bytes) = (round_bytes, 0);
@@ -329,16 +339,16 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok(held_bytes)
     }
 
-    /// The newer kind of compressed record says how much of it is data.
-    fn padded<'b>(&self, body: &'b [u8], at: u64) -> Result<&'b [u8], Error> {
+    /// The data of the newer kind of compressed record, without its padding.
+    fn without_padding<'b>(&self, body: &'b [u8], at: u64) -> Result<&'b [u8], Error> {
         let len = Bytes::new(body, self.endian).u64(0);
         let len = len.and_then(|len| usize::try_from(len).ok());
         let data = len.and_then(|len| body.get(8..)?.get(..len));
         data.ok_or_else(|| self.malformed(at, "a compressed record larger than itself".to_owned()))
     }
 
-    /// What a compressed record takes in memory: its content, and the records in it.
-    fn expand(
+    /// Memory that a compressed record takes: its content, and the records in it.
+    fn expanded_bytes(
         &self,
         context: &mut DCtx<'_>,
         body: &[u8],
@@ -352,12 +362,13 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         loop {
             let mut output = OutBuffer::around(&mut scratch[..]);
             if let Err(code) = context.decompress_stream(&mut output, &mut input) {
-                let what = format!("cannot be decompressed: {}", zstd_safe::get_error_name(code));
+                let what =
+                    format!("a record cannot be unpacked: {}", zstd_safe::get_error_name(code));
                 return Err(self.malformed(at, what));
             }
             let written = output.pos();
             total += written as u64;
-            inner.pass(&scratch[..written]);
+            inner.count(&scratch[..written]);
             if total > EXPANDED_MAX_BYTES {
                 return Err(self.malformed(
                     at,
@@ -370,7 +381,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         }
     }
 
-    fn take(&mut self, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+    fn read_at(&mut self, at: u64, len: usize) -> Result<Vec<u8>, Error> {
         if at.checked_add(len as u64).is_none_or(|end| end > self.len) {
             return Err(self.cut(format!(
                 "{len} bytes are missing at byte {at}, the file ends at byte {}",
@@ -399,7 +410,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     fn io(&self, source: io::Error) -> Error {
-        Error::Io { name: self.name.to_owned(), source }
+        Error::io(self.name, source)
     }
 
     fn cut(&self, what: String) -> Error {
@@ -407,7 +418,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     fn malformed(&self, at: u64, what: String) -> Error {
-        Error::Malformed { name: self.name.to_owned(), place: format!("byte {at}"), what }
+        Error::malformed(self.name, format!("byte {at}"), what)
     }
 }
 
@@ -426,7 +437,7 @@ mod tests {
         let data: Vec<u8> = [8, 24, 8, 100].into_iter().flat_map(record).collect();
         for piece in 1..data.len() {
             let mut records = Records::new(Endianness::LittleEndian);
-            data.chunks(piece).for_each(|part| records.pass(part));
+            data.chunks(piece).for_each(|part| records.count(part));
             assert_eq!(records.count, 4, "in pieces of {piece}");
         }
     }

@@ -25,11 +25,11 @@ struct Head {
     cgroup: Option<u64>,
 }
 
-/// Reads the head; `None` if it does not fit its description.
-pub(super) fn event<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Option<Sample<'a>> {
+/// Reads the head of a sample; `None` if it does not fit its description.
+pub(super) fn read<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Option<Sample<'a>> {
     let data = record.data.as_slice();
     let bytes = Bytes::new(&data, record.parse_info.endian);
-    let (head, raw_at, raw_len) = head(bytes, record.parse_info.sample_format, |at| {
+    let (head, raw_at, raw_len) = read_head(bytes, record.parse_info.sample_format, |at| {
         counts_len(bytes, at, record.parse_info.read_format, formats.counts_lost)
     })?;
     let raw = bytes.part(raw_at, raw_len)?;
@@ -45,8 +45,8 @@ pub(super) fn event<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Op
     })
 }
 
-/// The fields before the raw data, and where that is.
-fn head(
+/// The fields before the raw data, and offset and length of that.
+fn read_head(
     bytes: Bytes<'_>,
     layout: SampleFormat,
     counts_len: impl Fn(usize) -> Option<usize>,
@@ -93,7 +93,7 @@ fn head(
     Some((head, at + 4, raw_len))
 }
 
-/// How long the counts of a group of events are; `lost`: with those of lost events.
+/// Size of the counts of a group of events; `lost`: with counts of lost events.
 fn counts_len(bytes: Bytes<'_>, at: usize, layout: ReadFormat, lost: bool) -> Option<usize> {
     let count = |flags: &[ReadFormat]| flags.iter().filter(|f| layout.contains(**f)).count();
     let times = count(&[ReadFormat::TOTAL_TIME_ENABLED, ReadFormat::TOTAL_TIME_RUNNING]);
@@ -107,7 +107,7 @@ fn counts_len(bytes: Bytes<'_>, at: usize, layout: ReadFormat, lost: bool) -> Op
 }
 
 impl Sample<'_> {
-    /// Calls `f` with the event in it.
+    /// Calls `f` with the sample's event.
     pub fn with_event<T>(&self, f: impl FnOnce(&Event<'_>) -> T) -> T {
         let bytes = Bytes::new(&self.data, self.little);
         let raw = bytes.part(self.raw_at, self.raw_len).unwrap_or(bytes);

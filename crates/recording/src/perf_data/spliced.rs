@@ -1,6 +1,6 @@
-//! Files of perf that are laid out otherwise, put together to the one layout that is read: what was
-//! written to a pipe (`perf record -o -`), and the directories of `perf record --threads`. Parts of
-//! files stay where they are; only heads and tables are made anew.
+//! Puts other layouts of perf.data together to the one that is read: what was written to a pipe
+//! (`perf record -o -`), and directories of `perf record --threads`. Parts of files stay where they
+//! are; only heads and tables are made anew.
 
 use super::guard::{
     HEADER_SIZE, RECORD_COMPRESSED, RECORD_COMPRESSED2, RECORD_TRACING_DATA, SECTIONS_MAX_BYTES,
@@ -12,15 +12,14 @@ use linux_perf_event_reader::Endianness;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// The head of what goes through a pipe.
 const PIPE_HEADER_SIZE: u64 = 16;
 const RECORD_HEADER_FEATURE: u32 = 80;
 const FEATURE_TRACING_DATA: u64 = 1;
-/// Bits there are for features.
+/// Number of bits for features.
 const FEATURES: u64 = 256;
-/// Descriptions stand together, so few parts are enough.
+/// Bound on the parts: descriptions stand together, so few are enough.
 const PARTS_MAX: usize = 4096;
-/// The size of the descriptions of events in files of today; none is read from there.
+/// Size of an event's description in present files; none is read from there.
 const ATTR_SIZE: u64 = 128;
 
 /// Parts of files and of memory, one after the other, to be read as one file.
@@ -34,7 +33,7 @@ pub(super) struct Spliced<F> {
 
 #[derive(Debug)]
 struct Part {
-    /// Where it begins in the whole.
+    /// Offset in the whole.
     begin: u64,
     len: u64,
     from: From,
@@ -95,7 +94,7 @@ impl<F: Read + Seek> Seek for Spliced<F> {
     }
 }
 
-/// True if the file was written to a pipe.
+/// Whether the file was written to a pipe.
 pub(super) fn is_pipe(start: &[u8]) -> bool {
     let size = Bytes::new(start, endian(start)).u64(8);
     is_perf_data(start) && size == Some(PIPE_HEADER_SIZE)
@@ -105,14 +104,13 @@ fn endian(start: &[u8]) -> Endianness {
     if start.first() == Some(&b'2') { Endianness::BigEndian } else { Endianness::LittleEndian }
 }
 
-/// A record of what was written to a pipe: where it begins, and its length in all.
 struct PipeRecord {
     kind: u32,
-    /// Of the record itself.
+    /// Size of the record itself.
     size: u64,
-    /// Of what follows it: descriptions of tracepoints do, and the record says how long they are.
+    /// Size of the data behind the record: descriptions of tracepoints, whose length it contains.
     behind: u64,
-    /// Which section it holds, if it describes.
+    /// The section that it holds, if it is a description.
     feature: Option<u64>,
 }
 
@@ -134,19 +132,19 @@ impl PipeRecord {
         self.size + self.behind
     }
 
-    /// Where in it the section begins.
+    /// Offset of the section within the record.
     fn body_at(&self) -> u64 {
         if self.kind == RECORD_TRACING_DATA { self.size } else { 16 }
     }
 }
 
-/// What was written to a pipe, laid out as a file: the descriptions that came as records become
-/// sections. With it, whether its end is missing.
+/// Lays out what was written to a pipe as a file: records with descriptions become sections. Also
+/// returns whether the end is missing.
 pub(super) fn from_pipe<F: Read + Seek>(
     name: &str,
     mut file: F,
 ) -> Result<(Spliced<F>, bool), Error> {
-    let io = |source| Error::Io { name: name.to_owned(), source };
+    let io = |source| Error::io(name, source);
     let mut walk = io::BufReader::with_capacity(1 << 16, &mut file);
     let mut start = [0; PIPE_HEADER_SIZE as usize];
     walk.read_exact(&mut start).map_err(io)?;
@@ -156,11 +154,7 @@ pub(super) fn from_pipe<F: Read + Seek>(
     let (mut at, mut held) = (PIPE_HEADER_SIZE, 0_u64);
     let len = walk.seek(SeekFrom::End(0)).map_err(io)?;
     walk.seek(SeekFrom::Start(at)).map_err(io)?;
-    let malformed = |at: u64, what: String| Error::Malformed {
-        name: name.to_owned(),
-        place: format!("byte {at}"),
-        what,
-    };
+    let malformed = |at: u64, what: String| Error::malformed(name, format!("byte {at}"), what);
     let mut is_cut = false;
     while at < len {
         let mut head = [0; 16];
@@ -168,7 +162,7 @@ pub(super) fn from_pipe<F: Read + Seek>(
         walk.read_exact(&mut head[..have]).map_err(io)?;
         let record = PipeRecord::of(&head, endian);
         if have >= 8 && record.size < 8 {
-            return Err(malformed(at, format!("a record of {} bytes", record.size)));
+            return Err(malformed(at, format!("a record of {} bytes; it needs 8", record.size)));
         }
         let next = at + record.len();
         if have < 8 || next > len {
@@ -196,15 +190,14 @@ pub(super) fn from_pipe<F: Read + Seek>(
             walk.seek_relative((next - at) as i64 - have as i64).map_err(io)?;
         }
         if ranges.len() > PARTS_MAX {
-            let what = format!("descriptions in more than {PARTS_MAX} places");
-            return Err(malformed(at, what));
+            return Err(malformed(at, format!("descriptions in more than {PARTS_MAX} places")));
         }
         at = next;
     }
     Ok((laid_out(file, endian, &ranges, features), is_cut))
 }
 
-/// Head, records, table of sections, sections.
+/// Builds head, records, table of sections, and sections.
 fn laid_out<F: Read + Seek>(
     file: F,
     endian: Endianness,
@@ -248,13 +241,13 @@ fn laid_out<F: Read + Seek>(
     spliced
 }
 
-/// The files of a directory, of which the first has the descriptions and the others hold records
-/// only, laid out as one.
+/// Lays out the files of a directory as one. The first has the descriptions; the others hold
+/// records only.
 pub(super) fn from_threads<F: Read + Seek>(
     name: &str,
     mut files: Vec<F>,
 ) -> Result<Spliced<F>, Error> {
-    let io = |source| Error::Io { name: name.to_owned(), source };
+    let io = |source| Error::io(name, source);
     let cut = |what: String| Error::Cut { name: name.to_owned(), what };
     let mut head = vec![0; HEADER_SIZE];
     let lens: Vec<u64> = files
@@ -278,7 +271,7 @@ pub(super) fn from_threads<F: Read + Seek>(
     let mut table = vec![0; table_len as usize];
     first.seek(SeekFrom::Start(end)).map_err(io)?;
     first.read_exact(&mut table).map_err(io)?;
-    // Each file is compressed by itself, and perf does not end what it has begun.
+    // Each file is compressed by itself, and perf leaves its zstd frame open.
     let mut ends = Vec::new();
     for (ix, (file, len)) in files.iter_mut().zip(&lens).enumerate() {
         let records = if ix == 0 { (begin, end) } else { (0, *len) };
@@ -311,7 +304,7 @@ pub(super) fn from_threads<F: Read + Seek>(
     Ok(spliced)
 }
 
-/// Whether there is a compressed record between these places of a file.
+/// Whether there is a compressed record within this range of a file.
 fn has_compressed(
     file: &mut (impl Read + Seek),
     endian: Endianness,
@@ -327,7 +320,7 @@ fn has_compressed(
         if [RECORD_COMPRESSED, RECORD_COMPRESSED2].contains(&kind) {
             return Ok(true);
         }
-        // Whoever reads it says that it is wrong.
+        // The reader of the record reports the wrong size.
         let Some(behind) = size.checked_sub(8) else { break };
         walk.seek_relative(i64::from(behind))?;
         at += u64::from(size);
@@ -335,7 +328,7 @@ fn has_compressed(
     Ok(false)
 }
 
-/// A compressed record that ends a frame of zstd: its last block, without content (RFC 8878).
+/// A compressed record that ends a zstd frame: an empty last block (RFC 8878).
 fn end_of_frame(endian: Endianness) -> Vec<u8> {
     const LAST_BLOCK: [u8; 3] = [1, 0, 0];
     let size = 8 + LAST_BLOCK.len() as u16;

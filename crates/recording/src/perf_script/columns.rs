@@ -1,15 +1,15 @@
-//! Why a line is no event: the column it lacks, or the form of text it is of.
+//! Why a line is no event: the column it lacks, or the kind of text it is.
 
-use super::line::time;
-use crate::input::has_json;
+use super::line::parse_time;
+use crate::input::looks_like_json;
 
-/// What to say of the first line that cannot be read.
+/// The fault of a line that cannot be read, for a message.
 pub(super) fn fault(line: &str) -> String {
     let text = line.trim_end();
-    if let Some(form) = form(text) {
+    if let Some(form) = known_text(text) {
         return form.to_owned();
     }
-    if has_json(text.as_bytes()) {
+    if looks_like_json(text.as_bytes()) {
         return "is JSON, which is not read".to_owned();
     }
     let missing = missing(text);
@@ -19,8 +19,8 @@ pub(super) fn fault(line: &str) -> String {
     format!("is an event without {}", missing.join(" and "))
 }
 
-/// Texts of other tools, or of the same in another form.
-fn form(text: &str) -> Option<&'static str> {
+/// Recognizes texts of other tools, or of the same tools in another format.
+fn known_text(text: &str) -> Option<&'static str> {
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
     if words.len() >= 4 && words[words.len() - 2] == "type:" {
         return Some(
@@ -57,7 +57,7 @@ fn has_cpu(text: &str) -> bool {
     })
 }
 
-/// The columns a line lacks that looks like an event otherwise.
+/// The columns that a line lacks which otherwise looks like an event; empty if it does not.
 fn missing(text: &str) -> Vec<&'static str> {
     const FIELDS: [&str; 4] = ["prev_comm=", "comm=", "NR ", "vec="];
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
@@ -66,7 +66,7 @@ fn missing(text: &str) -> Vec<&'static str> {
     if name_at.is_none() && !has_content {
         return Vec::new();
     }
-    let time_at = words.iter().position(|word| time(word).is_some());
+    let time_at = words.iter().position(|word| parse_time(word).is_some());
     let head = &words[..time_at.or(name_at).unwrap_or(0)];
     let is_id = |word: &&str| {
         let id = word.rsplit(['-', '/']).next().unwrap_or_default();
@@ -82,10 +82,10 @@ fn missing(text: &str) -> Vec<&'static str> {
     checks.iter().filter(|(there, _)| !there).map(|(_, what)| *what).collect()
 }
 
-/// How the names of events begin.
+/// Beginnings of event names.
 const NAMES: [&str; 4] = ["sched_", "sys_enter", "sys_exit", "softirq_"];
 
-/// `sched:sched_switch:` or, in the kernel's own text, `sched_switch:`.
+/// Whether the word is such a name: `sched:sched_switch:`, or `sched_switch:` in the kernel's text.
 fn is_name(word: &str, begins: &str) -> bool {
     let name = word.strip_suffix(':').and_then(|name| name.rsplit(':').next());
     name.is_some_and(|name| name.starts_with(begins))
@@ -96,7 +96,7 @@ mod tests {
     use super::fault;
 
     #[test]
-    fn names_what_is_missing_or_what_it_is() {
+    fn names_missing_columns_or_the_kind_of_text() {
         let switch = "prev_comm=a prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=b \
                       next_pid=8 next_prio=120";
         for (line, says) in [

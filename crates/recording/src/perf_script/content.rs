@@ -1,38 +1,38 @@
-//! What follows the name of an event.
+//! The content of an event, behind its name.
 
-use crate::event::{Irq, Kind, MSG_PEEK, Named, Note};
+use crate::event::{Irq, Kind, MSG_PEEK, Note, ThreadRef};
 use crate::tracepoint::{self, Tracepoint};
 
-/// The content of a tracepoint, as the kernel's own format prints it or as perf's plug-ins do.
-/// `None` if it cannot be read.
-pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
+/// Reads the content of a tracepoint, in the kernel's own format or that of perf's plug-ins. `None`
+/// if it cannot be read.
+pub(super) fn parse_kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     Some(match tracepoint {
-        Tracepoint::Switch => switch(text)?,
-        Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(woken(text)?),
-        Tracepoint::WakeupNew => Kind::WakeupNew(woken(text)?),
-        Tracepoint::Fork => fork(text)?,
-        Tracepoint::Runtime => runtime(text)?,
-        Tracepoint::SysEnter => sys_enter(text)?,
-        Tracepoint::SysExit => Kind::SysExit { result: sys_exit(text) },
+        Tracepoint::Switch => parse_switch(text)?,
+        Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(parse_woken(text)?),
+        Tracepoint::WakeupNew => Kind::WakeupNew(parse_woken(text)?),
+        Tracepoint::Fork => parse_fork(text)?,
+        Tracepoint::Runtime => parse_runtime(text)?,
+        Tracepoint::SysEnter => parse_sys_enter(text)?,
+        Tracepoint::SysExit => Kind::SysExit { result: parse_sys_exit(text) },
         Tracepoint::IrqEnter => Kind::IrqEnter(Irq::Handler),
         Tracepoint::IrqExit => Kind::IrqExit(Irq::Handler),
         Tracepoint::TimerEnter => Kind::IrqEnter(Irq::Timer),
         Tracepoint::TimerExit => Kind::IrqExit(Irq::Timer),
         Tracepoint::SoftirqEnter => {
-            Kind::SoftirqEnter { vector: number(text.trim_start().strip_prefix("vec=")?)? }
+            Kind::SoftirqEnter { vector: parse_number(text.trim_start().strip_prefix("vec=")?)? }
         }
         Tracepoint::SoftirqExit => Kind::SoftirqExit,
-        Tracepoint::SocketSent | Tracepoint::SocketReceived => socket(tracepoint, text)?,
-        // Where the fields are not printed raw, which socket it is is not among them.
-        Tracepoint::DataReady => match raw_field(text, "skaddr") {
+        Tracepoint::SocketSent | Tracepoint::SocketReceived => parse_socket(tracepoint, text)?,
+        // Only raw fields have the socket.
+        Tracepoint::DataReady => match parse_raw_field(text, "skaddr") {
             Some(socket) => Kind::DataReady { socket: socket as u64 },
             None => Kind::Other,
         },
-        Tracepoint::SocketState => match raw_field(text, "skaddr") {
+        Tracepoint::SocketState => match parse_raw_field(text, "skaddr") {
             Some(socket) => Kind::SocketState {
                 socket: socket as u64,
-                from: raw_field(text, "oldstate")? as u32,
-                to: raw_field(text, "newstate")? as u32,
+                from: parse_raw_field(text, "oldstate")? as u32,
+                to: parse_raw_field(text, "newstate")? as u32,
             },
             None => Kind::Other,
         },
@@ -40,8 +40,8 @@ pub(super) fn kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     })
 }
 
-/// The number a text begins with: `120`, or `0x78` where fields are printed raw.
-fn number<T: TryFrom<i64>>(text: &str) -> Option<T> {
+/// The number at the beginning of a text: `120`, or `0x78` where fields are printed raw.
+fn parse_number<T: TryFrom<i64>>(text: &str) -> Option<T> {
     let number = if let Some(hex) = text.strip_prefix("0x") {
         let digits = hex.bytes().take_while(u8::is_ascii_hexdigit).count();
         u64::from_str_radix(&hex[..digits], 16).ok()? as i64
@@ -55,11 +55,10 @@ fn number<T: TryFrom<i64>>(text: &str) -> Option<T> {
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or
 /// `a:1 [120] S ==> b:2 [120]`.
 ///
-/// Where the fields are printed raw (`trace-cmd report -R`, ftrace's `fields`), the state is a
-/// number and no arrow is there.
-fn switch(text: &str) -> Option<Kind<'_>> {
+/// Raw fields (`trace-cmd report -R`, ftrace's `fields`) have a number as state, and no arrow.
+fn parse_switch(text: &str) -> Option<Kind<'_>> {
     let Some((prev, next)) = text.split_once(" ==> ") else {
-        return raw_switch(text);
+        return parse_raw_switch(text);
     };
     if let Some(prev) = prev.strip_prefix("prev_comm=") {
         let (comm, rest) = prev.split_once(" prev_pid=")?;
@@ -69,36 +68,42 @@ fn switch(text: &str) -> Option<Kind<'_>> {
         let (next_comm, next_rest) = next.split_once(" next_pid=")?;
         let (_, next_prio) = next_rest.split_once(" next_prio=")?;
         return Some(Kind::Switch {
-            prev: Named { comm, tid: number(rest)?, prio: number(prio)? },
-            left: tracepoint::left(state.trim()),
-            next: Named { comm: next_comm, tid: number(next_rest)?, prio: number(next_prio)? },
+            prev: ThreadRef { comm, tid: parse_number(rest)?, prio: parse_number(prio)? },
+            left: tracepoint::prev_state(state.trim()),
+            next: ThreadRef {
+                comm: next_comm,
+                tid: parse_number(next_rest)?,
+                prio: parse_number(next_prio)?,
+            },
         });
     }
-    let (prev, state) = plugin_named(prev)?;
-    let (next, _) = plugin_named(next)?;
-    Some(Kind::Switch { prev, left: tracepoint::left(state.trim()), next })
+    let (prev, state) = parse_plugin_named(prev)?;
+    let (next, _) = parse_plugin_named(next)?;
+    Some(Kind::Switch { prev, left: tracepoint::prev_state(state.trim()), next })
 }
 
 /// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=1 next_comm=b next_pid=2 next_prio=120`, each
 /// number perhaps as `0x1 (1)`.
-fn raw_switch(text: &str) -> Option<Kind<'_>> {
+fn parse_raw_switch(text: &str) -> Option<Kind<'_>> {
     let (prev, next) = text.split_once(" next_comm=")?;
     let (prev_comm, rest) = prev.strip_prefix("prev_comm=")?.split_once(" prev_pid=")?;
     let (prev_pid, rest) = rest.split_once(" prev_prio=")?;
     let (prev_prio, state) = rest.split_once(" prev_state=")?;
     let (next_comm, rest) = next.split_once(" next_pid=")?;
     let (next_pid, next_prio) = rest.split_once(" next_prio=")?;
-    let named = |comm, tid, prio| Some(Named { comm, tid: number(tid)?, prio: number(prio)? });
+    let named = |comm, tid, prio| {
+        Some(ThreadRef { comm, tid: parse_number(tid)?, prio: parse_number(prio)? })
+    };
     Some(Kind::Switch {
         prev: named(prev_comm, prev_pid, prev_prio)?,
-        left: tracepoint::left_by_number(number::<i64>(state)? as u64),
+        left: tracepoint::prev_state_by_number(parse_number::<i64>(state)? as u64),
         next: named(next_comm, next_pid, next_prio)?,
     })
 }
 
 /// `sk address = 000000009ce0a5a5, family = AF_INET protocol = IPPROTO_TCP, length = 5, error = 0,
-/// flags = 0x0`, or the fields raw: `sk=0xffff8881035d0000 ... ret=5 flags=0`.
-fn socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
+/// flags = 0x0`, or the raw fields: `sk=0xffff8881035d0000 ... ret=5 flags=0`.
+fn parse_socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     let named = |name: &str| text.split_once(name).map(|(_, rest)| rest);
     let hex = |text: &str| {
         let digits = text.trim_start_matches("0x");
@@ -106,13 +111,13 @@ fn socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
         u64::from_str_radix(&digits[..end], 16).ok()
     };
     let (socket, result, flags) = if let Some(address) = named("sk address = ") {
-        let length: i64 = number(named("length = ")?)?;
-        let error: i64 = number(named("error = ")?)?;
+        let length: i64 = parse_number(named("length = ")?)?;
+        let error: i64 = parse_number(named("error = ")?)?;
         let flags = named("flags = ").and_then(hex).unwrap_or(0);
         (hex(address)?, if error < 0 { error } else { length }, flags as i64)
     } else {
-        let flags = raw_field(text, "flags").unwrap_or(0);
-        (raw_field(text, "sk")? as u64, raw_field(text, "ret")?, flags)
+        let flags = parse_raw_field(text, "flags").unwrap_or(0);
+        (parse_raw_field(text, "sk")? as u64, parse_raw_field(text, "ret")?, flags)
     };
     Some(match tracepoint {
         Tracepoint::SocketSent => Kind::SocketSent { socket, result },
@@ -121,50 +126,54 @@ fn socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     })
 }
 
-/// The number of a field that is printed raw: `name=120` or `name=0x78`.
-fn raw_field(text: &str, name: &str) -> Option<i64> {
+/// The number of a raw field: `name=120` or `name=0x78`.
+fn parse_raw_field(text: &str, name: &str) -> Option<i64> {
     let is_it = |word: &&str| word.split_once('=').is_some_and(|(key, _)| key == name);
     let word = text.split_whitespace().find(is_it)?;
-    number(word.split_once('=')?.1)
+    parse_number(word.split_once('=')?.1)
 }
 
 /// `comm=a pid=1 prio=120 target_cpu=001`, or `a:1 [120] success=1 CPU:001`.
-fn woken(text: &str) -> Option<Named<'_>> {
+fn parse_woken(text: &str) -> Option<ThreadRef<'_>> {
     let Some(named) = text.strip_prefix("comm=") else {
-        return plugin_named(text).map(|(named, _)| named);
+        return parse_plugin_named(text).map(|(named, _)| named);
     };
     let (comm, rest) = named.split_once(" pid=")?;
     let (_, prio) = rest.split_once(" prio=")?;
-    Some(Named { comm, tid: number(rest)?, prio: number(prio)? })
+    Some(ThreadRef { comm, tid: parse_number(rest)?, prio: parse_number(prio)? })
 }
 
 /// `comm:tid [prio]` and the rest.
-fn plugin_named(text: &str) -> Option<(Named<'_>, &str)> {
+fn parse_plugin_named(text: &str) -> Option<(ThreadRef<'_>, &str)> {
     let (thread, rest) = text.rsplit_once(" [")?;
     let (prio, rest) = rest.split_once(']')?;
     let (comm, tid) = thread.rsplit_once(':')?;
-    let named = Named { comm: comm.trim_start(), tid: tid.parse().ok()?, prio: prio.parse().ok()? };
+    let named =
+        ThreadRef { comm: comm.trim_start(), tid: tid.parse().ok()?, prio: prio.parse().ok()? };
     Some((named, rest))
 }
 
-/// `comm=a pid=1 child_comm=b child_pid=2`, or `comm a pid 1 …` of old plug-ins (not read).
-fn fork(text: &str) -> Option<Kind<'_>> {
+/// `comm=a pid=1 child_comm=b child_pid=2`; `comm a pid 1 …` of old plug-ins is not read.
+fn parse_fork(text: &str) -> Option<Kind<'_>> {
     let (_, child) = text.split_once(" child_comm=")?;
     let (child_comm, pid) = child.split_once(" child_pid=")?;
-    Some(Kind::Fork { child_comm, child: number(pid)? })
+    Some(Kind::Fork { child_comm, child: parse_number(pid)? })
 }
 
 /// `comm=a pid=1 runtime=29158 [ns]`, in older kernels with `vruntime=` behind.
-fn runtime(text: &str) -> Option<Kind<'_>> {
+fn parse_runtime(text: &str) -> Option<Kind<'_>> {
     let (_, pid) = text.split_once(" pid=")?;
     let (_, ns) = pid.split_once(" runtime=")?;
-    Some(Kind::Runtime { tid: number(pid)?, ns: number(ns)? })
+    Some(Kind::Runtime { tid: parse_number(pid)?, ns: parse_number(ns)? })
 }
 
-/// `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)`, the arguments hexadecimal; or the fields raw.
-fn sys_enter(text: &str) -> Option<Kind<'_>> {
+/// `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)` with hexadecimal arguments, or the raw fields.
+fn parse_sys_enter(text: &str) -> Option<Kind<'_>> {
     let Some(text) = text.strip_prefix("NR ") else {
-        return Some(Kind::SysEnter { number: raw_field(text, "id")?, args: raw_args(text)? });
+        return Some(Kind::SysEnter {
+            number: parse_raw_field(text, "id")?,
+            args: parse_raw_args(text)?,
+        });
     };
     let mut args = [0; 6];
     if let Some((_, list)) = text.split_once('(') {
@@ -173,12 +182,12 @@ fn sys_enter(text: &str) -> Option<Kind<'_>> {
             *arg = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?;
         }
     }
-    Some(Kind::SysEnter { number: number(text)?, args })
+    Some(Kind::SysEnter { number: parse_number(text)?, args })
 }
 
-/// `args=ARRAY[01, 00, …]`, byte by byte as they lie in the memory of a little-endian machine; 0
-/// where they are not printed (`args=<INVALID-SIZE>`).
-fn raw_args(text: &str) -> Option<[u64; 6]> {
+/// `args=ARRAY[01, 00, …]`, the bytes in the memory of a little-endian machine; 0 where they are
+/// not printed (`args=<INVALID-SIZE>`).
+fn parse_raw_args(text: &str) -> Option<[u64; 6]> {
     let mut args = [0; 6];
     if let Some((_, list)) = text.split_once("args=ARRAY[") {
         for (i, byte) in list.split(']').next()?.split(',').enumerate().take(48) {
@@ -188,17 +197,17 @@ fn raw_args(text: &str) -> Option<[u64; 6]> {
     Some(args)
 }
 
-/// `NR 0 = 8192`, or `id=0 ret=0x2000 (8192)`; 0 where it is printed otherwise.
-fn sys_exit(text: &str) -> i64 {
+/// `NR 0 = 8192`, or `id=0 ret=0x2000 (8192)`; 0 in any other format.
+fn parse_sys_exit(text: &str) -> i64 {
     match text.split_once(" = ") {
-        Some((_, result)) => number(result),
-        None => raw_field(text, "ret"),
+        Some((_, result)) => parse_number(result),
+        None => parse_raw_field(text, "ret"),
     }
     .unwrap_or(0)
 }
 
-/// What follows `PERF_RECORD_`; `None` for records of no interest.
-pub(super) fn note(text: &str) -> Option<Note<'_>> {
+/// Reads what follows `PERF_RECORD_`; `None` for records of no use.
+pub(super) fn parse_note(text: &str) -> Option<Note<'_>> {
     if let Some(comm) = text.strip_prefix("COMM") {
         let (_, thread) = comm.split_once(": ")?;
         let (comm, ids) = thread.rsplit_once(':')?;
@@ -211,7 +220,7 @@ pub(super) fn note(text: &str) -> Option<Note<'_>> {
         return Some(Note::Task {
             pid: pid.parse().ok()?,
             tid: tid.parse().ok()?,
-            parent_pid: number(parent)?,
+            parent_pid: parse_number(parent)?,
         });
     }
     if let Some(group) = text.strip_prefix("CGROUP cgroup: ") {
@@ -221,42 +230,42 @@ pub(super) fn note(text: &str) -> Option<Note<'_>> {
     let lost = text.strip_prefix("LOST")?;
     let (_, events) = lost.rsplit_once("lost ")?;
     Some(Note::Lost {
-        events: number(events.trim_start())?,
+        events: parse_number(events.trim_start())?,
         by_the_kernel: lost.starts_with("_SAMPLES"),
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{kind, note};
-    use crate::event::{Kind, Left, Note};
+    use super::{parse_kind, parse_note};
+    use crate::event::{Kind, Note, PrevState};
     use crate::tracepoint::Tracepoint;
 
     #[test]
     fn reads_both_forms_of_a_switch() {
         let text = "my prog:7 [120] D|K ==> swapper/0:0 [120]";
-        let Some(Kind::Switch { prev, left, next }) = kind(Tracepoint::Switch, text) else {
+        let Some(Kind::Switch { prev, left, next }) = parse_kind(Tracepoint::Switch, text) else {
             panic!("no switch")
         };
         assert_eq!((prev.comm, prev.tid, prev.prio), ("my prog", 7, 120));
-        assert_eq!((left, next.comm, next.tid), (Left::Blocked, "swapper/0", 0));
-        assert!(kind(Tracepoint::Switch, "prev_comm=a prev_pid=7 ==> next_comm=").is_none());
+        assert_eq!((left, next.comm, next.tid), (PrevState::Blocked, "swapper/0", 0));
+        assert!(parse_kind(Tracepoint::Switch, "prev_comm=a prev_pid=7 ==> next_comm=").is_none());
     }
 
     #[test]
     fn reads_wakeups_forks_and_runtimes() {
-        let named = |text| match kind(Tracepoint::Waking, text) {
+        let named = |text| match parse_kind(Tracepoint::Waking, text) {
             Some(Kind::Waking(named)) => (named.comm.to_owned(), named.tid, named.prio),
             other => panic!("{other:?}"),
         };
         assert_eq!(named("comm=a b pid=1 prio=98 target_cpu=001"), ("a b".to_owned(), 1, 98));
         assert_eq!(named("a b:1 [98] success=1 CPU:001"), ("a b".to_owned(), 1, 98));
         assert!(matches!(
-            kind(Tracepoint::Fork, "comm=sh pid=1 child_comm=sh child_pid=2"),
+            parse_kind(Tracepoint::Fork, "comm=sh pid=1 child_comm=sh child_pid=2"),
             Some(Kind::Fork { child: 2, child_comm: "sh" })
         ));
         assert!(matches!(
-            kind(Tracepoint::Runtime, "comm=a pid=6079 runtime=29158 [ns] vruntime=1 [ns]"),
+            parse_kind(Tracepoint::Runtime, "comm=a pid=6079 runtime=29158 [ns] vruntime=1 [ns]"),
             Some(Kind::Runtime { tid: 6079, ns: 29158 })
         ));
     }
@@ -264,17 +273,17 @@ mod tests {
     #[test]
     fn reads_system_calls() {
         let text = "NR 230 (1, 1, 7ffd0, 0, 0, 0)";
-        let Some(Kind::SysEnter { number, args }) = kind(Tracepoint::SysEnter, text) else {
+        let Some(Kind::SysEnter { number, args }) = parse_kind(Tracepoint::SysEnter, text) else {
             panic!("no call")
         };
         assert_eq!((number, args), (230, [1, 1, 0x7_ffd0, 0, 0, 0]));
-        assert!(kind(Tracepoint::SysEnter, "NR x").is_none());
-        assert!(kind(Tracepoint::SysEnter, "NR 1 (1, 2) ffffffff81 [unknown]").is_some());
+        assert!(parse_kind(Tracepoint::SysEnter, "NR x").is_none());
+        assert!(parse_kind(Tracepoint::SysEnter, "NR 1 (1, 2) ffffffff81 [unknown]").is_some());
     }
 
     #[test]
     fn reads_fields_printed_raw() {
-        let enter = |text| match kind(Tracepoint::SysEnter, text) {
+        let enter = |text| match parse_kind(Tracepoint::SysEnter, text) {
             Some(Kind::SysEnter { number, args }) => (number, args[0], args[1]),
             other => panic!("{other:?}"),
         };
@@ -286,15 +295,20 @@ mod tests {
             ("id=1 ret=94027792629760", 94_027_792_629_760),
             ("NR 1 = -2", -2),
         ] {
-            let Some(Kind::SysExit { result }) = kind(Tracepoint::SysExit, text) else { panic!() };
+            let Some(Kind::SysExit { result }) = parse_kind(Tracepoint::SysExit, text) else {
+                panic!()
+            };
             assert_eq!(result, want, "{text}");
         }
         assert!(matches!(
-            kind(Tracepoint::Runtime, "comm=bash pid=0x4a70 (19056) runtime=0x9791e (620830)"),
+            parse_kind(
+                Tracepoint::Runtime,
+                "comm=bash pid=0x4a70 (19056) runtime=0x9791e (620830)"
+            ),
             Some(Kind::Runtime { tid: 19056, ns: 620_830 })
         ));
         assert!(matches!(
-            kind(
+            parse_kind(
                 Tracepoint::Fork,
                 "parent_comm=a parent_pid=0x1 (1) child_comm=b child_pid=0x2 (2)"
             ),
@@ -302,34 +316,34 @@ mod tests {
         ));
         let switch = "prev_comm=a prev_pid=0x4a70 (19056) prev_prio=0x78 (120) prev_state=0x1 (1) \
                       next_comm=b next_pid=0x2f57 (12119) next_prio=0x78 (120)";
-        let Some(Kind::Switch { prev, left, next }) = kind(Tracepoint::Switch, switch) else {
+        let Some(Kind::Switch { prev, left, next }) = parse_kind(Tracepoint::Switch, switch) else {
             panic!("no switch")
         };
-        assert_eq!((prev.tid, left, next.tid), (19056, Left::Sleeping, 12119));
+        assert_eq!((prev.tid, left, next.tid), (19056, PrevState::Sleeping, 12119));
     }
 
     #[test]
     fn reads_notes() {
         assert!(matches!(
-            note("COMM exec: a:b:12/13"),
+            parse_note("COMM exec: a:b:12/13"),
             Some(Note::Comm { pid: 12, tid: 13, comm: "a:b" })
         ));
         assert!(matches!(
-            note("FORK(3:4):(2:2)"),
+            parse_note("FORK(3:4):(2:2)"),
             Some(Note::Task { pid: 3, tid: 4, parent_pid: 2 })
         ));
         assert!(matches!(
-            note("CGROUP cgroup: 41 /a/b"),
+            parse_note("CGROUP cgroup: 41 /a/b"),
             Some(Note::Cgroup { id: 41, path: "/a/b" })
         ));
         assert!(matches!(
-            note("LOST lost 12"),
+            parse_note("LOST lost 12"),
             Some(Note::Lost { events: 12, by_the_kernel: false })
         ));
         assert!(matches!(
-            note("LOST_SAMPLES lost 12"),
+            parse_note("LOST_SAMPLES lost 12"),
             Some(Note::Lost { events: 12, by_the_kernel: true })
         ));
-        assert!(note("MMAP2 1/1: [0]").is_none());
+        assert!(parse_note("MMAP2 1/1: [0]").is_none());
     }
 }

@@ -1,11 +1,11 @@
-//! Lines of ftrace's latency form, as `trace-cmd report -l` and the option `latency-format` print
-//! them, and as the kernel prints them into its log where it dumps its buffers (`ftrace_dump`,
-//! `ftrace_dump_on_oops`): `comm-tid 0d..2. 1000000us : event: ...`.
+//! Lines of ftrace's latency format: `comm-tid 0d..2. 1000000us : event: ...`. `trace-cmd report
+//! -l` and the option `latency-format` print them, and the kernel does in its log when it dumps its
+//! buffers (`ftrace_dump`, `ftrace_dump_on_oops`).
 
-use super::line::{Head, context, thread, time};
+use super::line::{Head, parse_context, parse_thread, parse_time};
 
-/// A line of the kernel's log without what the log puts before it: `[   12.000010]`, perhaps with
-/// `[    T1]` behind it, and with time, host and `kernel:` before it.
+/// Strips what the kernel's log puts before a line: `[   12.000010]`, perhaps `[    T1]` behind it,
+/// and date, host and `kernel:` before it. `None` without a time stamp.
 pub(super) fn logged(text: &str) -> Option<&str> {
     let text = text.split_once(" kernel: ").map_or(text, |(_, behind)| behind);
     let stamped =
@@ -20,22 +20,22 @@ pub(super) fn logged(text: &str) -> Option<&str> {
     Some(caller.map_or(rest, |(_, behind)| behind))
 }
 
-/// Thread, CPU, context and time, and what follows.
-pub(super) fn head(text: &str) -> Option<(Head<'_>, &str)> {
+/// Reads thread, CPU, context and time; returns the rest of the line, too.
+pub(super) fn parse_head(text: &str) -> Option<(Head<'_>, &str)> {
     let mut end = 0;
     for word in text.split_whitespace() {
         let at = end + text[end..].find(word)?;
         end = at + word.len();
-        let Some((cpu, flags)) = cpu_and_flags(word) else { continue };
-        let Some((time_ns, rest)) = time_and_rest(text[end..].trim_start()) else { continue };
-        let Some((comm, pid, tid)) = thread(text[..at].trim_end()) else { continue };
-        return Some((Head { comm, pid, tid, cpu, context: context(flags), time_ns }, rest));
+        let Some((cpu, flags)) = parse_cpu_and_flags(word) else { continue };
+        let Some((time_ns, rest)) = parse_time_and_rest(text[end..].trim_start()) else { continue };
+        let Some((comm, pid, tid)) = parse_thread(text[..at].trim_end()) else { continue };
+        return Some((Head { comm, pid, tid, cpu, context: parse_context(flags), time_ns }, rest));
     }
     None
 }
 
-/// CPU and flags in one: `1d..2.`, `12d.h3`.
-fn cpu_and_flags(word: &str) -> Option<(u32, &str)> {
+/// CPU and flags in one word: `1d..2.`, `12d.h3`.
+fn parse_cpu_and_flags(word: &str) -> Option<(u32, &str)> {
     let flags = word.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_flags = (4..=8).contains(&flags.len())
         && flags.starts_with(['.', 'd', 'D', 'X', 'b'])
@@ -45,9 +45,9 @@ fn cpu_and_flags(word: &str) -> Option<(u32, &str)> {
 }
 
 /// `1000000us : `, `12us+: ` where the next event is late, or seconds.
-fn time_and_rest(text: &str) -> Option<(u64, &str)> {
+fn parse_time_and_rest(text: &str) -> Option<(u64, &str)> {
     let (first, rest) = text.split_once([' ', '\t'])?;
-    if let Some(time_ns) = time(first) {
+    if let Some(time_ns) = parse_time(first) {
         return Some((time_ns, rest));
     }
     let (us, behind) = text.split_once("us")?;
@@ -58,12 +58,12 @@ fn time_and_rest(text: &str) -> Option<(u64, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{head, logged};
+    use super::{logged, parse_head};
 
     #[test]
-    fn reads_what_the_kernel_dumps() {
+    fn reads_lines_of_ftrace_dump() {
         let of = |text| {
-            let (head, rest) = head(text)?;
+            let (head, rest) = parse_head(text)?;
             Some((head.comm, head.tid, head.cpu, head.time_ns, rest.trim()))
         };
         let ns = 1_000_002_000;
@@ -79,12 +79,12 @@ mod tests {
         {
             assert_eq!(of(text), None, "{text}");
         }
-        let flags = |text| head(text).unwrap().0.context.unwrap();
+        let flags = |text| parse_head(text).unwrap().0.context.unwrap();
         assert!(flags(" a-7 0d.h2. 5us : x: y").hardirq && flags(" a-7 0d.s2. 5us : x: y").softirq);
     }
 
     #[test]
-    fn takes_off_what_the_log_puts_before() {
+    fn strips_the_stamp_of_the_kernel_log() {
         for text in [
             "[   12.000010]  a-7",
             "<4>[   12.000010]  a-7",

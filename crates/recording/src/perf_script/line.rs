@@ -4,13 +4,12 @@ use super::{content, latency};
 use crate::event::{Context, Event, Kind, Note};
 use crate::tracepoint::Tracepoint;
 
-/// What a line is.
 pub(super) enum Line<'a> {
     /// `# key : value` before the events.
     Header(&'a str, &'a str),
     Event(Event<'a>),
     Note(Note<'a>),
-    /// The kernel's own head: events that were overwritten, and CPUs on line.
+    /// The kernel's own head: events that were overwritten, and CPUs online.
     Ring {
         overwritten: u64,
         cpus: Option<u32>,
@@ -20,15 +19,15 @@ pub(super) enum Line<'a> {
     Unreadable,
 }
 
-/// What has been seen of the file so far.
+/// State kept from line to line.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub has_switch: bool,
-    /// Whether perf tells switches by records of its own.
+    /// Whether perf recorded switches as records of its own.
     pub has_switch_records: bool,
     /// Whether a switch stands for several.
     pub is_sampled: bool,
-    /// `sched_waking` comes before `sched_wakeup`; then that is not needed.
+    /// `sched_waking` comes before `sched_wakeup`, which is not needed then.
     has_waking: bool,
 }
 
@@ -42,11 +41,12 @@ pub(super) struct Head<'a> {
 }
 
 impl Lines {
+    /// Reads a line; switches and wakeups change the state.
     pub fn read<'a>(&mut self, text: &'a str) -> Line<'a> {
         let logged = latency::logged(text.trim_end());
         let trimmed = logged.unwrap_or(text.trim_end());
         if let Some(header) = trimmed.strip_prefix('#') {
-            if let Some(ring) = ring(header) {
+            if let Some(ring) = parse_ring(header) {
                 return ring;
             }
             return match header.split_once(" : ") {
@@ -60,34 +60,34 @@ impl Lines {
         if let Some(cpus) = trimmed.strip_prefix("cpus=") {
             return Line::Header("nrcpus online", cpus);
         }
-        if let Some(note) = lost_on(trimmed) {
+        if let Some(note) = parse_lost_on(trimmed) {
             return Line::Note(note);
         }
         let record = trimmed.find("PERF_RECORD_").map(|at| &trimmed[at + "PERF_RECORD_".len()..]);
         if let Some(record) = record {
             self.has_switch_records |= record.starts_with("SWITCH");
-            return content::note(record).map_or(Line::Empty, Line::Note);
+            return content::parse_note(record).map_or(Line::Empty, Line::Note);
         }
         match self.event(trimmed) {
             Some(event) => Line::Event(event),
-            // The kernel's log has much else.
+            // The kernel's log has other lines.
             None if logged.is_some() && !trimmed.contains("us : ") => Line::Empty,
             None => Line::Unreadable,
         }
     }
 
     fn event<'a>(&mut self, text: &'a str) -> Option<Event<'a>> {
-        let (head, rest) = head(text).or_else(|| latency::head(text))?;
-        let (period, name, content) = name_and_content(rest)?;
+        let (head, rest) = parse_head(text).or_else(|| latency::parse_head(text))?;
+        let (period, name, content) = parse_name_and_content(rest)?;
         let mut tracepoint = match name {
             None => Tracepoint::Other,
-            Some((Some(system), name)) => Tracepoint::of(system, name),
-            Some((None, name)) => Tracepoint::named(name),
+            Some((Some(system), name)) => Tracepoint::from_system(system, name),
+            Some((None, name)) => Tracepoint::from_name(name),
         };
-        let kind = match content::kind(tracepoint, content.trim()) {
+        let kind = match content::parse_kind(tracepoint, content.trim()) {
             Some(_) if tracepoint == Tracepoint::Wakeup && self.has_waking => Kind::Other,
             Some(kind) => kind,
-            // A probe that is called as the tracepoint is: its place stands first.
+            // A probe with the name of the tracepoint: its content begins with its place.
             None if content.trim_start().starts_with('(') => {
                 tracepoint = Tracepoint::Other;
                 Kind::Other
@@ -112,8 +112,8 @@ impl Lines {
 }
 
 /// ` entries-in-buffer/entries-written: 197/402   #P:2`, or `#### CPU 1 buffer started ####`, which
-/// is there only where something was overwritten.
-fn ring(header: &str) -> Option<Line<'static>> {
+/// the kernel prints only where something was overwritten.
+fn parse_ring(header: &str) -> Option<Line<'static>> {
     if header.ends_with(" buffer started ####") {
         return Some(Line::Ring { overwritten: 0, cpus: None });
     }
@@ -127,7 +127,7 @@ fn ring(header: &str) -> Option<Line<'static>> {
 }
 
 /// `CPU:1 [LOST 141 EVENTS]`, or `CPU:1 [141 EVENTS DROPPED]`, with or without the number.
-fn lost_on(text: &str) -> Option<Note<'static>> {
+fn parse_lost_on(text: &str) -> Option<Note<'static>> {
     let (cpu, what) = text.strip_prefix("CPU:")?.split_once(" [")?;
     let what = what.strip_suffix(']')?;
     if !what.contains("EVENTS") {
@@ -137,7 +137,7 @@ fn lost_on(text: &str) -> Option<Note<'static>> {
     Some(Note::LostOn { cpu: cpu.parse().ok()?, events: events.unwrap_or(1) })
 }
 
-/// What `trace-cmd report`, `atrace` and `traceconv systrace` say before the events.
+/// Lines that `trace-cmd report`, `atrace` and `traceconv systrace` print before the events.
 fn is_of_a_tool(text: &str) -> bool {
     text.starts_with("version = ")
         || (text.starts_with("CPU ") && text.ends_with(" is empty"))
@@ -151,36 +151,36 @@ fn is_frame(text: &str) -> bool {
         return false;
     }
     let address = text.split_whitespace().next().unwrap_or_default();
-    address.bytes().all(|b| b.is_ascii_hexdigit()) && head(text).is_none()
+    address.bytes().all(|b| b.is_ascii_hexdigit()) && parse_head(text).is_none()
 }
 
-/// `comm pid/tid [cpu] time:` and what follows. A comm may hold spaces and brackets, so the first
-/// `[cpu]` that has a thread before and a time behind it counts.
-fn head(text: &str) -> Option<(Head<'_>, &str)> {
+/// `comm pid/tid [cpu] time:` and the rest. A name may hold spaces and brackets, so the first
+/// `[cpu]` counts that has a thread before it and a time behind it.
+fn parse_head(text: &str) -> Option<(Head<'_>, &str)> {
     text.match_indices('[').find_map(|(at, _)| {
         let (cpu, behind) = text[at + 1..].split_once(']')?;
         let cpu = cpu.parse().ok()?;
-        let (comm, pid, tid) = thread(text[..at].trim_end())?;
-        let (context, time_ns, rest) = flags_and_time(behind)?;
+        let (comm, pid, tid) = parse_thread(text[..at].trim_end())?;
+        let (context, time_ns, rest) = parse_flags_and_time(behind)?;
         let head = Head { comm, pid, tid, cpu, context, time_ns };
         Some((head, rest))
     })
 }
 
-/// `comm tid`, `comm pid/tid`, or `comm-tid` as the kernel writes it, with or without its column of
-/// processes: `comm-tid (  pid)`.
-pub(super) fn thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
+/// `comm tid`, `comm pid/tid`, or the kernel's `comm-tid`, with or without its column of processes:
+/// `comm-tid (  pid)`.
+pub(super) fn parse_thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
     if let Some((thread, pid)) = text.strip_suffix(')').and_then(|text| text.rsplit_once('('))
         && (pid.trim().bytes().all(|b| b.is_ascii_digit()) || pid.bytes().all(|b| b == b'-'))
         && thread.ends_with(' ')
     {
-        let (comm, _, tid) = thread_only(thread.trim_end())?;
+        let (comm, _, tid) = parse_thread_only(thread.trim_end())?;
         return Some((comm, pid.trim().parse().ok().filter(|pid| *pid > 0), tid));
     }
-    thread_only(text)
+    parse_thread_only(text)
 }
 
-fn thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
+fn parse_thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     let (comm, last) = text.rsplit_once([' ', '\t']).unwrap_or(("", text));
     if let Ok(tid) = last.parse() {
         return Some((comm.trim(), None, tid));
@@ -193,34 +193,34 @@ fn thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     let (comm, tid) = text.rsplit_once('-')?;
     let tid = tid.parse().ok()?;
     let comm = comm.trim();
-    // The kernel names the idle task so.
+    // The kernel's name of the idle task.
     Some((if comm == "<idle>" { "swapper" } else { comm }, None, tid))
 }
 
-/// `d.h2. 12.345678:` or only the time; instead of the flags, perf's column `misc` says with
-/// capital letters whose code it was.
-fn flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
+/// `d.h2. 12.345678:`, or only the time. In the place of the flags perf may print its column
+/// `misc`, whose capital letters tell user from kernel code.
+fn parse_flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
     let text = text.trim_start();
     let (first, rest) = text.split_once([' ', '\t'])?;
-    if let Some(time_ns) = time(first) {
+    if let Some(time_ns) = parse_time(first) {
         return Some((None, time_ns, rest));
     }
     if first.len() > 8 || first.ends_with(':') {
         return None;
     }
     let (second, rest) = rest.trim_start().split_once([' ', '\t'])?;
-    let context = context(first).filter(|_| !first.bytes().all(|b| b.is_ascii_uppercase()));
-    Some((context, time(second)?, rest))
+    let context = parse_context(first).filter(|_| !first.bytes().all(|b| b.is_ascii_uppercase()));
+    Some((context, parse_time(second)?, rest))
 }
 
 /// The third letter tells of interrupts: h hard, s soft, H hard within soft, z and Z non-maskable.
-pub(super) fn context(flags: &str) -> Option<Context> {
+pub(super) fn parse_context(flags: &str) -> Option<Context> {
     let letter = flags.chars().nth(2)?;
     Some(Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) })
 }
 
-/// Seconds with up to nine decimals, and a colon.
-pub(super) fn time(text: &str) -> Option<u64> {
+/// Seconds with up to nine decimals, and a colon; returns ns.
+pub(super) fn parse_time(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.strip_suffix(':')?.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
         return None;
@@ -231,9 +231,9 @@ pub(super) fn time(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
-/// `sched:sched_switch: content`; a number before it is the period, `(+12)` the time since the
+/// `sched:sched_switch: content`. A number before it is the period, `(+12)` the time since the
 /// event before. No name: an event that is not a tracepoint.
-fn name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
+fn parse_name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
     let mut rest = text.trim_start();
     if let Some((_, behind)) = rest.strip_prefix("(+").and_then(|rest| rest.split_once(')')) {
         rest = behind.trim_start();
@@ -247,29 +247,29 @@ fn name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
     }
     let (name, content) = rest.split_once([' ', '\t']).unwrap_or((rest, ""));
     let name = name.strip_suffix(':')?;
-    // `cycles:`, `cpu-clock:ppp:` and the like have no content of interest.
+    // `cycles:`, `cpu-clock:ppp:` and others have no content of use.
     let (system, name) =
         name.rsplit_once(':').map_or((None, name), |(system, name)| (Some(system), name));
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     Some((period, Some((system, name)).filter(|_| plain), content))
 }
 
-/// Of an event, with its system where that is told.
+/// Name of an event, with its system if that is printed.
 type Name<'a> = (Option<&'a str>, &'a str);
 
 #[cfg(test)]
 mod tests {
-    use super::{Line, Lines, head, time};
-    use crate::event::{Kind, Left};
+    use super::{Line, Lines, parse_head, parse_time};
+    use crate::event::{Kind, PrevState};
 
     #[test]
     fn reads_times() {
-        assert_eq!(time("837.425788:"), Some(837_425_788_000));
-        assert_eq!(time("1.000000001:"), Some(1_000_000_001));
-        assert_eq!(time("1.5:"), Some(1_500_000_000));
+        assert_eq!(parse_time("837.425788:"), Some(837_425_788_000));
+        assert_eq!(parse_time("1.000000001:"), Some(1_000_000_001));
+        assert_eq!(parse_time("1.5:"), Some(1_500_000_000));
         for bad in ["1.5", "1:", ".5:", "1.:", "1.1234567890:", "99999999999999999999.0:", "1.+5:"]
         {
-            assert_eq!(time(bad), None, "{bad}");
+            assert_eq!(parse_time(bad), None, "{bad}");
         }
     }
 
@@ -287,13 +287,13 @@ mod tests {
             ("  perf 13 [001] K      8.5: x", "perf", None, 13),
             ("  perf 13 [001] UKS    8.5: x", "perf", None, 13),
         ] {
-            let (head, rest) = head(text).unwrap_or_else(|| panic!("{text}"));
+            let (head, rest) = parse_head(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!((head.comm, head.pid, head.tid), (comm, pid, tid));
             assert_eq!((head.cpu, head.time_ns, rest), (1, 8_500_000_000, "x"));
         }
-        let (flags, _) = head("  my-prog-77  [001] d.h2.  8.5: x").unwrap();
+        let (flags, _) = parse_head("  my-prog-77  [001] d.h2.  8.5: x").unwrap();
         assert!(flags.context.is_some_and(|c| c.hardirq && !c.softirq));
-        let (misc, _) = head("  perf 13 [001] KSH    8.5: x").unwrap();
+        let (misc, _) = parse_head("  perf 13 [001] KSH    8.5: x").unwrap();
         assert!(misc.context.is_none());
     }
 
@@ -304,7 +304,7 @@ mod tests {
                       prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120";
         let Line::Event(event) = lines.read(switch) else { panic!("no event") };
         let Kind::Switch { prev, left, next } = event.kind else { panic!("no switch") };
-        assert_eq!((prev.comm, prev.tid, left, next.tid), ("a b", 7, Left::Sleeping, 0));
+        assert_eq!((prev.comm, prev.tid, left, next.tid), ("a b", 7, PrevState::Sleeping, 0));
         assert!(lines.has_switch);
         assert!(matches!(lines.read("# arch : x86_64"), Line::Header("arch", "x86_64")));
         let since = "  <...>-7 [001] 8.500000011: (+3656)  sched_wakeup: comm=a pid=7 prio=120";

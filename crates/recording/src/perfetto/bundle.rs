@@ -1,38 +1,37 @@
-//! The events of one CPU that were read at once (`FtraceEventBundle`), in order of time: those that
-//! have a message of their own, and beside them switches and wakeups as columns of numbers
-//! (`CompactSched`).
+//! The events of one CPU that were read at once (`FtraceEventBundle`), in order of time. Some have
+//! a message of their own; switches and wakeups may be columns of numbers (`CompactSched`).
 
 use super::event::{Described, FtraceEvent, context, event, time_ns};
-use super::ours::{self, AtSocket, Beat, Ours};
+use super::ours::{self, AtSocket, Ours, StillRunning};
 use super::wire::{Broken, Value, field, fields, varint};
-use crate::event::{Context, Left};
-use crate::tracepoint::left_by_number;
+use crate::event::{Context, PrevState, ThreadRef};
+use crate::tracepoint::prev_state_by_number;
 use std::cmp::Ordering;
 
-/// Names in the table of a bundle; those beyond are unknown.
+/// Bound on the names of a bundle; further ones are unknown.
 const NAMES_MAX: usize = 1 << 16;
 
-/// A bundle and how far it has been read.
+/// A bundle, and how far it has been read.
 #[derive(Debug)]
 pub(super) struct Bundle {
     bytes: Vec<u8>,
     pub cpu: u32,
-    /// So many events of this CPU were lost before these, or 1 where it is not known how many.
+    /// Number of lost events of this CPU before these; 1 if the number is unknown.
     pub lost: u64,
-    /// Bundles of the same time are taken in the order of the file.
+    /// Bundles of equal time are taken in the order of the file.
     order: u64,
-    /// Where the next event of its own is looked for.
+    /// Offset from which the next event with a message is searched.
     at: usize,
     compact: Compact,
     ours: Ours,
-    beat: Option<Beat>,
+    running: Option<StillRunning>,
     at_socket: Option<AtSocket>,
     waking: Option<Waking>,
     plain: Option<Plain>,
     switch: Option<Switch>,
 }
 
-/// An event with a message of its own: when, and where it is.
+/// Time and place of an event with a message of its own.
 #[derive(Debug, Clone, Copy)]
 struct Plain {
     time_ns: u64,
@@ -55,7 +54,7 @@ struct Waking {
     common_flags: Option<u64>,
 }
 
-/// A thread as a row of the columns has it.
+/// A thread, as a row of the columns has it.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     tid: i32,
@@ -63,7 +62,6 @@ struct Row {
     name: Part,
 }
 
-/// A part of the bundle's bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Part {
     pub begin: usize,
@@ -76,40 +74,31 @@ struct Compact {
     names: Vec<Part>,
     switch_ns: u64,
     waking_ns: u64,
-    /// By the numbers of their fields.
     columns: [Part; 13],
-}
-
-/// A thread that gets on a CPU or is woken.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Thread<'a> {
-    pub tid: i32,
-    pub prio: i32,
-    pub comm: &'a str,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Item<'a> {
     Event(FtraceEvent<'a>),
-    /// Whom it takes the CPU from is not told.
+    /// A switch that does not name the thread that leaves.
     Switch {
-        left: Left,
-        next: Thread<'a>,
-        /// CPU time charged to whoever leaves.
+        left: PrevState,
+        next: ThreadRef<'a>,
+        /// CPU time charged to the thread that leaves, ns.
         charged_ns: Option<u64>,
-        /// The group of who comes.
+        /// The group of the next thread.
         group: Option<u64>,
     },
-    Beat(Beat),
+    StillRunning(StillRunning),
     AtSocket(AtSocket),
     Waking {
-        wakee: Thread<'a>,
+        wakee: ThreadRef<'a>,
         context: Option<Context>,
     },
 }
 
 impl Bundle {
-    /// `None`: it holds no event.
+    /// `None` if it holds no event.
     pub fn new(bytes: Vec<u8>, order: u64) -> Result<Option<Self>, Broken> {
         let mut bundle = Bundle {
             bytes,
@@ -119,7 +108,7 @@ impl Bundle {
             at: 0,
             compact: Compact::default(),
             ours: Ours::default(),
-            beat: None,
+            running: None,
             at_socket: None,
             waking: None,
             plain: None,
@@ -140,35 +129,34 @@ impl Bundle {
             }
         }
         bundle.lost = bundle.lost.max(bundle.ours.lost);
-        bundle.beat = bundle.ours.beat(&bundle.bytes);
-        bundle.at_socket = bundle.ours.at_socket(&bundle.bytes);
-        bundle.next_waking();
-        bundle.next_plain();
-        bundle.next_switch();
+        bundle.running = bundle.ours.next_running(&bundle.bytes);
+        bundle.at_socket = bundle.ours.next_at_socket(&bundle.bytes);
+        bundle.advance_waking();
+        bundle.advance_plain();
+        bundle.advance_switch();
         Ok(bundle.next_ns().is_some().then_some(bundle))
     }
 
-    /// What it takes in memory.
+    /// Bytes of memory that it takes.
     pub fn bytes(&self) -> u64 {
         let names = self.compact.names.len() * size_of::<Part>();
         (self.bytes.len() + names + size_of::<Bundle>()) as u64
     }
 
-    /// When the next event is; `None` after the last.
+    /// The time of the next event; `None` after the last.
     pub fn next_ns(&self) -> Option<u64> {
         let waking = self.waking.map(|waking| waking.time_ns);
         let plain = self.plain.map(|plain| plain.time_ns);
         let switch = self.switch.map(|switch| switch.time_ns);
-        let beat = self.beat.map(|beat| beat.time_ns);
+        let running = self.running.map(|running| running.time_ns);
         let at_socket = self.at_socket.map(|at| at.time_ns);
-        [beat, waking, plain, at_socket, switch].into_iter().flatten().min()
+        [running, waking, plain, at_socket, switch].into_iter().flatten().min()
     }
 
-    /// The next event.
     pub fn item<'a>(&'a self, described: &Described) -> Option<Item<'a>> {
         let now_ns = self.next_ns()?;
-        if let Some(beat) = self.beat.filter(|beat| beat.time_ns == now_ns) {
-            return Some(Item::Beat(beat));
+        if let Some(running) = self.running.filter(|running| running.time_ns == now_ns) {
+            return Some(Item::StillRunning(running));
         }
         if let Some(waking) = self.waking.filter(|waking| waking.time_ns == now_ns) {
             return Some(Item::Waking {
@@ -184,39 +172,39 @@ impl Bundle {
         }
         let switch = self.switch?;
         Some(Item::Switch {
-            left: left_by_number(switch.prev_state),
+            left: prev_state_by_number(switch.prev_state),
             next: self.thread(switch.next),
             charged_ns: switch.charged_ns,
             group: switch.group,
         })
     }
 
-    /// Goes on to the one after it.
+    /// Goes on to the event after it.
     pub fn advance(&mut self) {
         let now_ns = self.next_ns();
-        if self.beat.map(|beat| beat.time_ns) == now_ns {
-            self.beat = self.ours.beat(&self.bytes);
+        if self.running.map(|running| running.time_ns) == now_ns {
+            self.running = self.ours.next_running(&self.bytes);
         } else if self.waking.map(|waking| waking.time_ns) == now_ns {
-            self.next_waking();
+            self.advance_waking();
         } else if self.plain.map(|plain| plain.time_ns) == now_ns {
-            self.next_plain();
+            self.advance_plain();
         } else if self.at_socket.map(|at| at.time_ns) == now_ns {
-            self.at_socket = self.ours.at_socket(&self.bytes);
+            self.at_socket = self.ours.next_at_socket(&self.bytes);
         } else {
-            self.next_switch();
+            self.advance_switch();
         }
     }
 
-    fn thread(&self, row: Row) -> Thread<'_> {
+    fn thread(&self, row: Row) -> ThreadRef<'_> {
         let comm = Value::Bytes(self.part(row.name)).text();
-        Thread { tid: row.tid, prio: row.prio, comm }
+        ThreadRef { tid: row.tid, prio: row.prio, comm }
     }
 
     fn part(&self, part: Part) -> &[u8] {
         self.bytes.get(part.begin..part.end).unwrap_or_default()
     }
 
-    fn next_plain(&mut self) {
+    fn advance_plain(&mut self) {
         self.plain = None;
         while let Ok(Some((number, value))) = field(&self.bytes, &mut self.at) {
             if let (2, Value::Bytes(event)) = (number, value) {
@@ -227,30 +215,30 @@ impl Bundle {
         }
     }
 
-    fn next_switch(&mut self) {
+    fn advance_switch(&mut self) {
         let (bytes, compact, ours) = (&self.bytes, &mut self.compact, &mut self.ours);
         self.switch = (|| {
             let later_ns = compact.next(bytes, 1)?;
             compact.switch_ns = compact.switch_ns.wrapping_add(later_ns);
-            let (charged_ns, group) = ours.of_switch(bytes);
+            let (charged_ns, group) = ours.next_of_switch(bytes);
             Some(Switch {
                 time_ns: compact.switch_ns,
                 prev_state: compact.next(bytes, 2)?,
-                next: compact.row(bytes, [3, 4, 6])?,
+                next: compact.read_row(bytes, [3, 4, 6])?,
                 charged_ns,
                 group,
             })
         })();
     }
 
-    fn next_waking(&mut self) {
+    fn advance_waking(&mut self) {
         let (bytes, compact) = (&self.bytes, &mut self.compact);
         self.waking = (|| {
             let later_ns = compact.next(bytes, 7)?;
             compact.waking_ns = compact.waking_ns.wrapping_add(later_ns);
             Some(Waking {
                 time_ns: compact.waking_ns,
-                wakee: compact.row(bytes, [8, 10, 11])?,
+                wakee: compact.read_row(bytes, [8, 10, 11])?,
                 common_flags: compact.next(bytes, 12),
             })
         })();
@@ -258,7 +246,7 @@ impl Bundle {
 }
 
 impl Compact {
-    /// It lies between the two places of the bundle.
+    /// Finds the columns between two offsets of the bundle.
     fn new(bytes: &[u8], begin: usize, end: usize) -> Result<Self, Broken> {
         let mut compact = Compact::default();
         let mut at = begin;
@@ -277,13 +265,12 @@ impl Compact {
         Ok(compact)
     }
 
-    /// The next number of a column.
     fn next(&mut self, bytes: &[u8], column: usize) -> Option<u64> {
         let column = &mut self.columns[column];
         varint(bytes.get(..column.end)?, &mut column.begin).ok()
     }
 
-    fn row(&mut self, bytes: &[u8], [tid, prio, name]: [usize; 3]) -> Option<Row> {
+    fn read_row(&mut self, bytes: &[u8], [tid, prio, name]: [usize; 3]) -> Option<Row> {
         let tid = self.next(bytes, tid)? as i32;
         let prio = self.next(bytes, prio)? as i32;
         let name = usize::try_from(self.next(bytes, name)?).ok()?;
@@ -291,7 +278,7 @@ impl Compact {
     }
 }
 
-/// The one whose next event is first is greatest, as a heap has it.
+/// The bundle with the earliest next event is the greatest, as a heap needs it.
 impl Ord for Bundle {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.next_ns(), other.order).cmp(&(self.next_ns(), self.order))
@@ -312,7 +299,7 @@ impl PartialEq for Bundle {
 
 impl Eq for Bundle {}
 
-/// The descriptions of events that a bundle brings along.
+/// Adds the descriptions of events in a bundle.
 pub(super) fn describe(bundle: &[u8], described: &mut Described) {
     for (number, value) in fields(bundle) {
         if number == 11 {

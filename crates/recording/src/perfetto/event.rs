@@ -1,36 +1,36 @@
-//! One event of ftrace, as `traced_probes` writes it: the kernel's own fields by their numbers,
-//! those of events it does not know by their names.
+//! One event of ftrace, as `traced_probes` writes it: the fields of known events by number, those
+//! of other events by name.
 
 use super::wire::{Value, fields};
-use crate::event::{Context, Irq, Kind, MSG_PEEK, Named};
-use crate::tracepoint::{Tracepoint, left_by_number};
+use crate::event::{Context, Irq, Kind, MSG_PEEK, ThreadRef};
+use crate::tracepoint::{Tracepoint, prev_state_by_number};
 use std::collections::BTreeMap;
 
-/// In `common_flags`: in a hard, in a soft interrupt.
+/// Flags in `common_flags`: in a hard, in a soft interrupt.
 const FLAG_HARDIRQ: u64 = 0x08;
 const FLAG_SOFTIRQ: u64 = 0x10;
-/// Numbers of fields beyond this are of events described in the trace itself.
+/// Events with larger field numbers are described in the trace itself.
 const DESCRIBED_FROM: u32 = 1 << 16;
-/// Descriptions that are believed.
+/// Most descriptions that are kept.
 const DESCRIBED_MAX: usize = 1 << 10;
 
 pub(super) fn context(common_flags: u64) -> Context {
     Context { hardirq: common_flags & FLAG_HARDIRQ != 0, softirq: common_flags & FLAG_SOFTIRQ != 0 }
 }
 
-/// Events that `traced_probes` does not know, by the numbers the trace gives them.
+/// Events that `traced_probes` does not know, by their numbers in the trace.
 #[derive(Debug, Default)]
 pub(super) struct Described(BTreeMap<u32, Description>);
 
 #[derive(Debug)]
 struct Description {
     tracepoint: Tracepoint,
-    /// Numbers and names of those fields that are wanted.
+    /// Numbers and names of the wanted fields.
     fields: Vec<(u32, &'static str)>,
 }
 
 impl Described {
-    /// A `GenericEventDescriptor` of a bundle.
+    /// Adds a `GenericEventDescriptor` of a bundle.
     pub fn add(&mut self, descriptor: &[u8]) {
         let (mut id, mut message) = (0, &[][..]);
         for (number, value) in fields(descriptor) {
@@ -44,7 +44,7 @@ impl Described {
         let mut named = Vec::new();
         for (number, value) in fields(message) {
             match number {
-                1 => tracepoint = Tracepoint::named(value.text()),
+                1 => tracepoint = Tracepoint::from_name(value.text()),
                 2 if named.len() < WANTED.len() => named.extend(described_field(value.bytes())),
                 _ => {}
             }
@@ -77,23 +77,20 @@ fn described_field(field: &[u8]) -> Option<(u32, &'static str)> {
     Some((at, wanted(name)?))
 }
 
-/// What an `FtraceEvent` holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FtraceEvent<'a> {
     pub tid: i32,
     pub context: Option<Context>,
     pub tracepoint: Tracepoint,
     pub kind: Kind<'a>,
-    /// The name that a thread takes.
+    /// The new name of a thread.
     pub renamed: Option<(i32, &'a str)>,
 }
 
-/// When an event was.
 pub(super) fn time_ns(event: &[u8]) -> u64 {
     fields(event).find(|(number, _)| *number == 1).map_or(0, |(_, value)| value.number())
 }
 
-/// Reads an event.
 pub(super) fn event<'a>(data: &'a [u8], described: &Described) -> FtraceEvent<'a> {
     let mut event = FtraceEvent {
         tid: -1,
@@ -107,14 +104,14 @@ pub(super) fn event<'a>(data: &'a [u8], described: &Described) -> FtraceEvent<'a
             1 => {}
             2 => event.tid = value.i32(),
             5 => event.context = Some(context(value.number())),
-            RENAME => event.renamed = Some(renamed(value.bytes())),
+            RENAME => event.renamed = Some(read_rename(value.bytes())),
             GENERIC => {
-                let content = generic(value.bytes());
+                let content = read_generic(value.bytes());
                 (event.tracepoint, event.kind) = (content.tracepoint, content.kind());
             }
             DESCRIBED_FROM.. => {
                 if let Some(description) = described.0.get(&number) {
-                    let content = Content::described(description, value.bytes());
+                    let content = Content::read_described(description, value.bytes());
                     (event.tracepoint, event.kind) = (content.tracepoint, content.kind());
                 }
             }
@@ -132,7 +129,7 @@ pub(super) fn event<'a>(data: &'a [u8], described: &Described) -> FtraceEvent<'a
 const RENAME: u32 = 236;
 const GENERIC: u32 = 327;
 
-/// By the number of the field in `FtraceEvent`.
+/// The tracepoint by the number of the field in `FtraceEvent`.
 fn tracepoint(number: u32) -> Option<Tracepoint> {
     Some(match number {
         4 => Tracepoint::Switch,
@@ -153,9 +150,9 @@ fn tracepoint(number: u32) -> Option<Tracepoint> {
     })
 }
 
-/// An event that has a message of its own.
+/// Reads an event that has a message of its own.
 fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
-    // Numbers and strings by field; no event has more that are of use.
+    // Numbers and strings by field number; further fields are not used.
     let mut values = [Value::Number(0); 9];
     let (mut args, mut given) = ([0; 6], 0);
     for (number, value) in fields(data) {
@@ -167,7 +164,7 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
             given += 1;
         }
     }
-    let named = |comm: usize| Named {
+    let named = |comm: usize| ThreadRef {
         comm: values[comm].text(),
         tid: values[comm + 1].i32(),
         prio: values[comm + 2].i32(),
@@ -175,7 +172,7 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
     match tracepoint {
         Tracepoint::Switch => Kind::Switch {
             prev: named(1),
-            left: left_by_number(values[4].number()),
+            left: prev_state_by_number(values[4].number()),
             next: named(5),
         },
         Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(1)),
@@ -198,7 +195,7 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
     }
 }
 
-fn renamed(data: &[u8]) -> (i32, &str) {
+fn read_rename(data: &[u8]) -> (i32, &str) {
     let mut renamed = (-1, "");
     for (number, value) in fields(data) {
         match number {
@@ -216,12 +213,13 @@ struct Content<'a> {
     values: [Value<'a>; WANTED.len()],
 }
 
-fn generic(data: &[u8]) -> Content<'_> {
+/// Reads a `GenericFtraceEvent`, whose fields stand with their names.
+fn read_generic(data: &[u8]) -> Content<'_> {
     let mut content =
         Content { tracepoint: Tracepoint::Other, values: [Value::Number(0); WANTED.len()] };
     for (number, value) in fields(data) {
         match number {
-            1 => content.tracepoint = Tracepoint::named(value.text()),
+            1 => content.tracepoint = Tracepoint::from_name(value.text()),
             2 => {
                 let (mut name, mut inner) = ("", Value::Number(0));
                 for (number, value) in fields(value.bytes()) {
@@ -240,7 +238,8 @@ fn generic(data: &[u8]) -> Content<'_> {
 }
 
 impl<'a> Content<'a> {
-    fn described(description: &Description, data: &'a [u8]) -> Self {
+    /// Reads an event whose fields the trace describes.
+    fn read_described(description: &Description, data: &'a [u8]) -> Self {
         let values = [Value::Number(0); WANTED.len()];
         let mut content = Content { tracepoint: description.tracepoint, values };
         for (number, value) in fields(data) {

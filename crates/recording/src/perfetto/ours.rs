@@ -1,39 +1,38 @@
-//! What `cpumax record` adds to a Perfetto trace, in fields that others skip: in a bundle, CPU time
-//! and groups beside the columns of switches, who runs already, and what happens at sockets; in
-//! packets, the paths of groups and what the recording says of itself. docs/guide/record.md lists
-//! all.
+//! Additions of `cpumax record` to a Perfetto trace, in fields that other readers skip. Bundles
+//! have CPU time and groups beside the columns of switches, threads that were running already, and
+//! events of sockets. Packets have the paths of groups and the description of the recording.
+//! docs/guide/record.md lists all.
 
 use super::bundle::Part;
 use super::wire::{Broken, field, fields, varint};
 use crate::event::{Kind, Machine, Note, Sink};
 
-/// The number of the field, in bundles and in packets.
+/// Number of the field, in bundles and in packets.
 pub(super) const FIELD: u32 = 5210;
 
-/// Columns of a bundle.
 const CHARGED: usize = 2;
 const GROUP: usize = 3;
-const BEAT: [usize; 2] = [4, 5];
+const RUNNING: [usize; 2] = [4, 5];
 const SOCKET: [usize; 5] = [6, 7, 8, 9, 10];
 
 /// The columns, and how far they have been read.
 #[derive(Debug, Default)]
 pub(super) struct Ours {
-    /// Events of this CPU that are missing before the first.
+    /// Number of events of this CPU missing before the first one.
     pub lost: u64,
     columns: [Part; 11],
-    beat_ns: u64,
+    running_ns: u64,
     socket_ns: u64,
 }
 
-/// It is this thread that runs, nobody saw since when.
+/// The thread is running, since an unknown time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Beat {
+pub(super) struct StillRunning {
     pub time_ns: u64,
     pub tid: i32,
 }
 
-/// Something happens at a socket while this thread runs.
+/// An event of a socket while this thread runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AtSocket {
     pub time_ns: u64,
@@ -42,7 +41,7 @@ pub(super) struct AtSocket {
 }
 
 impl Ours {
-    /// It lies between the two places of the bundle.
+    /// Finds the columns between two offsets of the bundle.
     pub fn new(bundle: &[u8], begin: usize, end: usize) -> Result<Ours, Broken> {
         let within = bundle.get(..end).ok_or(Broken)?;
         let (mut ours, mut at) = (Ours::default(), begin);
@@ -57,22 +56,23 @@ impl Ours {
         Ok(ours)
     }
 
-    /// Of the next switch: CPU time charged to the thread that leaves, and the group of the one
-    /// that comes, as far as they are known.
-    pub fn of_switch(&mut self, bundle: &[u8]) -> (Option<u64>, Option<u64>) {
-        let charged = self.next(bundle, CHARGED).and_then(|ns| ns.checked_sub(1));
-        (charged, self.next(bundle, GROUP).filter(|group| *group > 0))
+    /// CPU time charged to the thread that leaves at the next switch, ns, and the group of the next
+    /// thread, as far as they are known.
+    pub fn next_of_switch(&mut self, bundle: &[u8]) -> (Option<u64>, Option<u64>) {
+        let charged = self.next_number(bundle, CHARGED).and_then(|ns| ns.checked_sub(1));
+        (charged, self.next_number(bundle, GROUP).filter(|group| *group > 0))
     }
 
-    pub fn beat(&mut self, bundle: &[u8]) -> Option<Beat> {
-        let [later, tid] = BEAT.map(|column| self.next(bundle, column));
-        self.beat_ns = self.beat_ns.wrapping_add(later?);
-        Some(Beat { time_ns: self.beat_ns, tid: tid? as i32 })
+    pub fn next_running(&mut self, bundle: &[u8]) -> Option<StillRunning> {
+        let [later, tid] = RUNNING.map(|column| self.next_number(bundle, column));
+        self.running_ns = self.running_ns.wrapping_add(later?);
+        Some(StillRunning { time_ns: self.running_ns, tid: tid? as i32 })
     }
 
-    /// Kinds that are not known are left out.
-    pub fn at_socket(&mut self, bundle: &[u8]) -> Option<AtSocket> {
-        let [later, tid, kind, socket, value] = SOCKET.map(|column| self.next(bundle, column));
+    /// The next event of a socket; unknown kinds become [`Kind::Other`].
+    pub fn next_at_socket(&mut self, bundle: &[u8]) -> Option<AtSocket> {
+        let [later, tid, kind, socket, value] =
+            SOCKET.map(|column| self.next_number(bundle, column));
         self.socket_ns = self.socket_ns.wrapping_add(later?);
         let (socket, value) = (socket?, value?);
         let result = (value >> 1) as i64 ^ -((value & 1) as i64);
@@ -90,16 +90,16 @@ impl Ours {
         Some(AtSocket { time_ns: self.socket_ns, tid: tid? as i32, kind })
     }
 
-    fn next(&mut self, bundle: &[u8], column: usize) -> Option<u64> {
+    fn next_number(&mut self, bundle: &[u8], column: usize) -> Option<u64> {
         let column = &mut self.columns[column];
         varint(bundle.get(..column.end)?, &mut column.begin).ok()
     }
 }
 
-/// No recording says more of itself: a few bytes of it may be many in memory.
+/// Bound on the description, whose bytes may take many more in memory.
 const JSON_MAX_BYTES: usize = 1 << 20;
 
-/// What a packet of ours tells.
+/// Reads a packet of `cpumax record`.
 pub(super) fn packet(packet: &[u8], machine: &mut Machine, sink: &mut impl Sink) {
     for (number, value) in fields(packet) {
         match number {

@@ -1,19 +1,16 @@
-//! The packets of a trace, one after the other; those that are compressed within are unpacked.
+//! The packets of a trace, one after the other; compressed ones are unpacked.
 
 use super::wire::{Value, field, fields, varint};
 use crate::error::Error;
-use crate::input::io_error;
 use flate2::read::ZlibDecoder;
 use std::io::{BufRead, Read};
 
-/// The field of a trace that is a packet.
 const PACKET: u32 = 1;
 const PACKET_KEY: u64 = (PACKET as u64) << 3 | 2;
 const COMPRESSED_PACKETS: u32 = 50;
-/// No tool writes larger packets, and one is held at a time.
+/// Bound on a packet, one of which is held at a time.
 const PACKET_MAX_BYTES: u64 = 64 << 20;
 
-/// How a trace ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
     Whole,
@@ -21,7 +18,7 @@ pub(super) enum End {
     Cut,
 }
 
-/// True if the file begins with packets.
+/// Whether the file begins with packets.
 pub(crate) fn is_perfetto(start: &[u8]) -> bool {
     let mut at = 0;
     if varint(start, &mut at) != Ok(PACKET_KEY) {
@@ -37,13 +34,12 @@ pub(crate) fn is_perfetto(start: &[u8]) -> bool {
             Ok(Some((1..=10_000, _))) => {}
             Ok(Some(_)) => return false,
             Ok(None) => return len > 0,
-            // Text that begins with an empty line has no zeros or small numbers.
+            // A text that begins with an empty line has no zeros or small numbers.
             Err(_) => return is_cut && start.iter().any(|byte| *byte < 9),
         }
     }
 }
 
-/// Calls `f` with each packet.
 pub(super) fn each(
     name: &str,
     mut file: impl BufRead,
@@ -62,7 +58,7 @@ pub(super) fn each(
         }
         packet.clear();
         let read = (&mut file).take(len).read_to_end(&mut packet);
-        if (read.map_err(|e| io_error(name, e))? as u64) < len {
+        if (read.map_err(|e| Error::io(name, e))? as u64) < len {
             return Ok(End::Cut);
         }
         at += len;
@@ -81,12 +77,12 @@ pub(super) fn each(
     }
 }
 
-/// A number of the stream, `None` where that ends.
+/// Reads a number of the stream; `None` where that ends.
 fn number(name: &str, file: &mut impl BufRead, at: &mut u64) -> Result<Option<u64>, Error> {
     let mut bytes = [0; 10];
     for len in 1..=bytes.len() {
         let byte = &mut bytes[len - 1..len];
-        if file.read(byte).map_err(|e| io_error(name, e))? == 0 {
+        if file.read(byte).map_err(|e| Error::io(name, e))? == 0 {
             return Ok(None);
         }
         *at += 1;
@@ -97,6 +93,7 @@ fn number(name: &str, file: &mut impl BufRead, at: &mut u64) -> Result<Option<u6
     Err(malformed(name, *at, "a number of more than 64 bits"))
 }
 
+/// Unpacks compressed packets, up to [`PACKET_MAX_BYTES`].
 fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     let mut unpacked = Vec::new();
     let read = ZlibDecoder::new(packed).take(PACKET_MAX_BYTES + 1).read_to_end(&mut unpacked);
@@ -108,5 +105,5 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 fn malformed(name: &str, at: u64, what: &str) -> Error {
-    Error::Malformed { name: name.to_owned(), place: format!("byte {at}"), what: what.to_owned() }
+    Error::malformed(name, format!("byte {at}"), what)
 }

@@ -1,21 +1,21 @@
-//! What a trace says beside its events: processes and their threads, the machine, what was lost.
+//! Packets about processes and threads, the machine, and losses.
 
 use super::wire::fields;
 use crate::event::{Machine, Note, Sink};
 use std::collections::BTreeMap;
 
-/// `ProcessTree`.
+/// Passes on the processes and threads of a `ProcessTree`.
 pub(super) fn processes(tree: &[u8], sink: &mut impl Sink) {
     for (number, value) in fields(tree) {
         match number {
-            1 => process(value.bytes(), sink),
-            2 => thread(value.bytes(), sink),
+            1 => pass_on_process(value.bytes(), sink),
+            2 => pass_on_thread(value.bytes(), sink),
             _ => {}
         }
     }
 }
 
-fn process(process: &[u8], sink: &mut impl Sink) {
+fn pass_on_process(process: &[u8], sink: &mut impl Sink) {
     let (mut pid, mut parent_pid, mut command) = (0, 0, "");
     for (number, value) in fields(process) {
         match number {
@@ -26,14 +26,14 @@ fn process(process: &[u8], sink: &mut impl Sink) {
         }
     }
     sink.note(&Note::Task { pid, tid: pid, parent_pid });
-    // The command may be a path; events tell the name as the kernel has it.
+    // The command may be a path; events have the kernel's name.
     let comm = command.rsplit('/').next().unwrap_or_default();
     if !comm.is_empty() {
         sink.note(&Note::Comm { pid, tid: pid, comm });
     }
 }
 
-fn thread(thread: &[u8], sink: &mut impl Sink) {
+fn pass_on_thread(thread: &[u8], sink: &mut impl Sink) {
     let (mut tid, mut pid, mut comm) = (0, 0, "");
     for (number, value) in fields(thread) {
         match number {
@@ -43,7 +43,7 @@ fn thread(thread: &[u8], sink: &mut impl Sink) {
             _ => {}
         }
     }
-    // Who started the process is told with the process.
+    // The record of the process itself has its parent.
     if pid != tid {
         sink.note(&Note::Task { pid, tid, parent_pid: pid });
     }
@@ -52,7 +52,6 @@ fn thread(thread: &[u8], sink: &mut impl Sink) {
     }
 }
 
-/// `SystemInfo`.
 pub(super) fn system(info: &[u8], machine: &mut Machine) {
     for (number, value) in fields(info) {
         match number {
@@ -71,20 +70,20 @@ pub(super) fn system(info: &[u8], machine: &mut Machine) {
     }
 }
 
-/// `CpuInfo`: one entry for each CPU.
+/// Reads `CpuInfo`, which has one entry for each CPU.
 pub(super) fn cpus(info: &[u8], machine: &mut Machine) {
     let cpus = fields(info).filter(|(number, _)| *number == 1).count();
     machine.cpus = machine.cpus.or(u32::try_from(cpus).ok().filter(|cpus| *cpus > 0));
 }
 
-/// True if the buffer of the whole trace ran over (`TraceStats`).
+/// Whether the buffer of the whole trace overflowed (`TraceStats`).
 pub(super) fn is_overwritten(stats: &[u8]) -> bool {
     let buffers = fields(stats).filter(|(number, _)| *number == 1);
     let mut counts = buffers.flat_map(|(_, buffer)| fields(buffer.bytes()));
     counts.any(|(number, value)| number == 3 && value.number() > 0)
 }
 
-/// Events for which the kernel's buffers had no room, by CPU: at the beginning and at the end
+/// Events for which the kernel's buffers had no room, by CPU, at the beginning and at the end
 /// (`FtraceStats`).
 #[derive(Debug, Default)]
 pub(super) struct Overruns(BTreeMap<u32, (u64, u64)>);

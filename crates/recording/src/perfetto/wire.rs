@@ -1,7 +1,5 @@
-//! Protocol buffers, field by field, where they lie: nothing is copied, so what a message takes in
-//! memory is its bytes.
+//! Protocol buffers, read field by field in place: a message takes no memory beyond its bytes.
 
-/// A field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     /// Of a variable or fixed number of bytes.
@@ -10,7 +8,7 @@ pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// What is not a message.
+/// The data is no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Broken;
 
@@ -34,7 +32,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Up to what is not UTF-8 or a zero.
+    /// Ends before a zero, or where it is not UTF-8.
     pub fn text(self) -> &'a str {
         let bytes = self.bytes();
         let bytes = &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())];
@@ -45,7 +43,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The number that begins at `at`, seven bits a byte.
+/// Reads the number at `at`, seven bits a byte, and moves `at` behind it.
 pub(super) fn varint(data: &[u8], at: &mut usize) -> Result<u64, Broken> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -59,7 +57,7 @@ pub(super) fn varint(data: &[u8], at: &mut usize) -> Result<u64, Broken> {
     Err(Broken)
 }
 
-/// The field that begins at `at`: its number and value. `None` at the end.
+/// Reads number and value of the field at `at`, and moves `at` behind it; `None` at the end.
 pub(super) fn field<'a>(
     data: &'a [u8],
     at: &mut usize,

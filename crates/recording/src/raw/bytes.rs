@@ -17,7 +17,6 @@ impl<'a> Bytes<'a> {
         self.data.len()
     }
 
-    /// The part from `at`, `len` bytes long.
     pub fn part(&self, at: usize, len: usize) -> Option<Bytes<'a>> {
         Some(Bytes { data: self.array(at, len)?, ..*self })
     }
@@ -59,7 +58,7 @@ impl<'a> Bytes<'a> {
         })
     }
 
-    /// At most `len` bytes up to a zero byte. What is not UTF-8 ends it too.
+    /// At most `len` bytes, up to a zero byte or to a byte that is not UTF-8.
     pub fn text(&self, at: usize, len: usize) -> Option<&'a str> {
         let data = self.data.get(at..)?;
         let data = &data[..len.min(data.len())];

@@ -1,27 +1,27 @@
-//! The kernel's descriptions of tracepoints (the `format` files of tracefs): where each field of an
-//! event is. Offsets and state letters differ between kernels, so none is assumed.
+//! The kernel's descriptions of tracepoints (`format` files of tracefs): offsets of fields, and
+//! letters of thread states. Both differ between kernels.
 
 use super::bytes::Bytes;
-use crate::event::Left;
+use crate::event::PrevState;
 use crate::tracepoint::{self, Tracepoint};
 
-/// What is needed of the descriptions, by the number of the tracepoint.
+/// The descriptions in use, by the number of the tracepoint.
 #[derive(Debug)]
 pub(crate) struct Formats {
     by_id: Vec<Option<Format>>,
-    /// Wakeups are taken from `sched_wakeup` only where there is no `sched_waking`.
+    /// Whether there is `sched_waking`; only then `sched_wakeup` is not needed.
     pub has_waking: bool,
-    /// Whether counts of groups of events have those of lost events beside them.
+    /// Whether counts of groups of events include lost events.
     pub counts_lost: bool,
 }
 
-/// Where the fields of one kind of event are, in the order its reader wants them.
+/// The fields of one kind of event, in the order of [`wanted`].
 #[derive(Debug, Clone)]
 pub(crate) struct Format {
     pub tracepoint: Tracepoint,
     pub fields: Vec<Field>,
-    /// Of `prev_state`: bit, meaning.
-    pub states: Vec<(u64, Left)>,
+    /// Bits of `prev_state` with their meanings.
+    pub states: Vec<(u64, PrevState)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum Place {
     Here,
     /// The field holds offset and length of a string at the end of the record.
     Elsewhere,
-    /// As before; the offset counts from the end of the field.
+    /// Likewise, with an offset that counts from the end of the field.
     After,
 }
 
@@ -54,7 +54,7 @@ impl Formats {
         self.by_id.get(usize::from(id))?.as_ref()
     }
 
-    /// Takes a description, if its event is `wanted` by its number.
+    /// Adds a description if its event is `wanted`.
     pub fn add(
         &mut self,
         system: &str,
@@ -64,7 +64,7 @@ impl Formats {
         let Some((id, name)) = id_and_name(text) else {
             return Err("a description without name or ID".to_owned());
         };
-        let tracepoint = Tracepoint::of(system, name);
+        let tracepoint = Tracepoint::from_system(system, name);
         if wanted(id, tracepoint) {
             let ix = usize::from(id);
             self.by_id.resize(self.by_id.len().max(ix + 1), None);
@@ -75,6 +75,7 @@ impl Formats {
 }
 
 impl Format {
+    /// Finds the needed fields of a tracepoint in its description; the error names a missing one.
     fn parse(tracepoint: Tracepoint, name: &str, text: &str) -> Result<Self, String> {
         let fields = wanted(tracepoint)
             .iter()
@@ -92,16 +93,16 @@ impl Format {
         })
     }
 
-    /// What a value of `prev_state` means: without a bit that has a letter, the thread wants to go
-    /// on.
-    pub fn left(&self, prev_state: u64) -> Left {
+    /// Why a thread left the CPU, by the value of `prev_state`. Without a bit that has a letter, it
+    /// can run on.
+    pub fn prev_state(&self, prev_state: u64) -> PrevState {
         let mut bits = self.states.iter().filter(|(bit, _)| prev_state & bit != 0);
-        let first = bits.next().map_or(Left::Runnable, |(_, left)| *left);
-        bits.fold(first, |a, (_, b)| if *b == Left::Dead { Left::Dead } else { a })
+        let first = bits.next().map_or(PrevState::Runnable, |(_, left)| *left);
+        bits.fold(first, |a, (_, b)| if *b == PrevState::Dead { PrevState::Dead } else { a })
     }
 }
 
-/// The fields each reader needs, with their names in other kernel versions.
+/// The fields that are needed of a tracepoint, each with its names in other kernel versions.
 fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
     match tracepoint {
         Tracepoint::Switch => &[
@@ -129,17 +130,15 @@ fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
 }
 
 impl Field {
-    /// Reads a number out of an event.
     pub fn number(self, raw: Bytes<'_>) -> Option<i64> {
         raw.number(self.offset, self.size, self.signed)
     }
 
-    /// Reads the i-th of several numbers of 8 bytes.
+    /// Reads the `i`-th number of an array with 8 bytes each.
     pub fn element(self, raw: Bytes<'_>, i: usize) -> Option<u64> {
         raw.u64(self.offset.checked_add(i * 8)?)
     }
 
-    /// Reads a string out of an event.
     pub fn text(self, raw: Bytes<'_>) -> Option<&str> {
         let (offset, len) = match self.place {
             Place::Here => (self.offset, self.size),
@@ -155,7 +154,7 @@ impl Field {
         raw.text(offset, len)
     }
 
-    /// Finds `\tfield:TYPE NAME[N];\toffset:N;\tsize:N;\tsigned:N;` by its name.
+    /// Finds a field by its name: `\tfield:TYPE NAME[N];\toffset:N;\tsize:N;\tsigned:N;`.
     fn find(text: &str, name: &str) -> Option<Field> {
         text.lines().find_map(|line| {
             let mut parts = line.trim().strip_prefix("field:")?.split(';');
@@ -191,8 +190,8 @@ fn id_and_name(text: &str) -> Option<(u16, &str)> {
     Some((value("ID:")?.trim().parse().ok()?, value("name:")?.trim()))
 }
 
-/// The pairs of bit and letter in the print format: `{ 0x00000001, "S" }`.
-fn states(text: &str) -> Vec<(u64, Left)> {
+/// Reads bits and letters from the print format: `{ 0x00000001, "S" }`.
+fn states(text: &str) -> Vec<(u64, PrevState)> {
     let pairs = text.split('{').skip(1).filter_map(|pair| {
         let (number, rest) = pair.split_once(',')?;
         let letter = rest.split('"').nth(1)?;
@@ -201,15 +200,15 @@ fn states(text: &str) -> Vec<(u64, Left)> {
             Some(hex) => u64::from_str_radix(hex, 16).ok()?,
             None => number.parse().ok()?,
         };
-        Some((bit, tracepoint::left(letter)))
+        Some((bit, tracepoint::prev_state(letter)))
     });
-    pairs.filter(|(_, left)| *left != Left::Runnable).collect()
+    pairs.filter(|(_, left)| *left != PrevState::Runnable).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Field, Format, Place, id_and_name};
-    use crate::event::Left;
+    use crate::event::PrevState;
     use crate::tracepoint::Tracepoint;
 
     const SWITCH: &str = "name: sched_switch\nID: 372\nformat:\n\
@@ -231,12 +230,12 @@ mod tests {
         let (prev_pid, prev_state) = (format.fields[1], format.fields[3]);
         assert_eq!((prev_pid.offset, prev_pid.size, prev_pid.signed), (24, 4, true));
         assert_eq!(prev_state.offset, 32);
-        assert_eq!(format.left(0), Left::Runnable);
-        assert_eq!(format.left(1), Left::Sleeping);
-        assert_eq!(format.left(2), Left::Blocked);
-        assert_eq!(format.left(16), Left::Dead);
-        assert_eq!(format.left(0x80), Left::Idle);
-        assert_eq!(format.left(0x100), Left::Runnable, "preempted");
+        assert_eq!(format.prev_state(0), PrevState::Runnable);
+        assert_eq!(format.prev_state(1), PrevState::Sleeping);
+        assert_eq!(format.prev_state(2), PrevState::Blocked);
+        assert_eq!(format.prev_state(16), PrevState::Dead);
+        assert_eq!(format.prev_state(0x80), PrevState::Idle);
+        assert_eq!(format.prev_state(0x100), PrevState::Runnable, "preempted");
     }
 
     #[test]

@@ -1,37 +1,41 @@
-//! What a record tells, by the description of its event.
+//! The event in a raw record, by its tracepoint's description.
 
 use super::bytes::Bytes;
 use super::format::Format;
-use crate::event::{Context, Irq, Kind, MSG_PEEK, Named};
+use crate::event::{Context, Irq, Kind, MSG_PEEK, ThreadRef};
 use crate::tracepoint::Tracepoint;
 
-/// In `common_flags`: in a hard, in a soft interrupt.
+/// Flags in `common_flags`: in a hard, in a soft interrupt.
 const FLAG_HARDIRQ: u8 = 0x08;
 const FLAG_SOFTIRQ: u8 = 0x10;
-/// Where `common_type`, `common_flags` and `common_pid` are, in every kernel since 2.6.31.
+/// Offsets of `common_type`, `common_flags` and `common_pid`, in every kernel since 2.6.31.
 pub(crate) const TYPE_AT: usize = 0;
 const FLAGS_AT: usize = 2;
 pub(crate) const PID_AT: usize = 4;
 
-/// What the processor was doing.
+/// The interrupt context of a record.
 pub(crate) fn context(raw: Bytes<'_>) -> Option<Context> {
     let flags = raw.u8(FLAGS_AT)?;
     Some(Context { hardirq: flags & FLAG_HARDIRQ != 0, softirq: flags & FLAG_SOFTIRQ != 0 })
 }
 
 impl Format {
-    /// What the record tells; `None` if it does not fit its description. `has_waking`: wakeups are
-    /// told by another event.
+    /// Reads the event; `None` if the record does not fit its description. `has_waking`:
+    /// `sched_wakeup` is not needed, because `sched_waking` is there.
     pub fn kind<'a>(&self, raw: Bytes<'a>, has_waking: bool) -> Option<Kind<'a>> {
         let number = |i: usize| self.fields.get(i)?.number(raw);
         let text = |i: usize| self.fields.get(i)?.text(raw);
         let named = |comm: usize, pid: usize, prio: usize| {
-            Some(Named { comm: text(comm)?, tid: number(pid)? as i32, prio: number(prio)? as i32 })
+            Some(ThreadRef {
+                comm: text(comm)?,
+                tid: number(pid)? as i32,
+                prio: number(prio)? as i32,
+            })
         };
         Some(match self.tracepoint {
             Tracepoint::Switch => Kind::Switch {
                 prev: named(0, 1, 2)?,
-                left: self.left(number(3)? as u64),
+                left: self.prev_state(number(3)? as u64),
                 next: named(4, 5, 6)?,
             },
             Tracepoint::Wakeup if has_waking => Kind::Other,

@@ -1,6 +1,6 @@
-//! The head of a trace.dat file, which is also a section of perf.data: magic, version, byte order,
-//! sizes, header page, header event, the tracer's own events, then for each system (`sched`, `irq`,
-//! …) the `format` files of its events.
+//! The head of a trace.dat file, which is also a section of perf.data. It has magic, version, byte
+//! order, sizes, header page, header event, and the tracer's own events. Then follow the `format`
+//! files of the events of each system (`sched`, `irq`, …).
 
 use super::bytes::Bytes;
 use linux_perf_event_reader::Endianness;
@@ -10,7 +10,6 @@ const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 /// No description is longer.
 const SIZED_MAX_BYTES: u64 = 1 << 20;
 
-/// Walks through it.
 #[derive(Debug)]
 pub(crate) struct Walk<R> {
     reader: R,
@@ -40,7 +39,9 @@ impl<R: BufRead> Walk<R> {
     /// The first bytes; returns version and size of a page.
     pub fn open(&mut self) -> Result<(String, u32), WalkError> {
         if self.take(MAGIC.len() as u64)? != MAGIC {
-            return Err(WalkError::Wrong("it does not begin as it should".to_owned()));
+            return Err(WalkError::Wrong(
+                "it does not begin with the magic bytes of tracing data".to_owned(),
+            ));
         }
         let version = self.string()?;
         if self.take(1)? != [0] {
@@ -134,7 +135,9 @@ impl<R: BufRead> Walk<R> {
     fn sized(&mut self) -> Result<String, WalkError> {
         let size = self.u64()?;
         if size > SIZED_MAX_BYTES {
-            return Err(WalkError::Wrong(format!("a description of {size} bytes")));
+            return Err(WalkError::Wrong(format!(
+                "a description of {size} bytes; at most {SIZED_MAX_BYTES} are read"
+            )));
         }
         let text = self.take(size)?;
         Ok(String::from_utf8_lossy(&text).into_owned())

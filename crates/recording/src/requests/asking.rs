@@ -1,15 +1,15 @@
 //! How clients ask, as their sleep shows.
 //!
-//! A client that sleeps is woken by an answer, or by a timer: then it is to ask. How often a timer
-//! wakes it while it sleeps does not hang on what it does while it is awake. How many requests are
-//! under way then is known about: as many as timers woke it for, less the answers since, and none
-//! where all who serve sleep. Of N closed clients those ask that wait for no answer, at a rate in
-//! proportion to N less what is under way; open ones ask at one rate always. By how much the one is
-//! likelier than the other is the ratio of the likelihoods of two Poisson processes, over all N.
+//! An answer or a timer wakes a sleeping client. A timer means that it is about to ask, and how
+//! often that happens while it sleeps does not depend on its work while it is awake. The number of
+//! requests under way is known about: one for each timer, less the answers since, and none while
+//! all serving threads sleep. Of N closed clients only those ask that wait for no answer, at a rate
+//! in proportion to N minus the requests under way. Open clients always ask at the same rate. The
+//! likelihood ratio of the two Poisson processes, over all N, tells which is likelier.
 //!
-//! What is held to be under way must hang on the past alone, or open clients look closed. And a
-//! plan may be more regular than chance: what was asked last is then still under way when nothing
-//! is due yet. So both processes have another rate for each age of the last request.
+//! The number under way must depend on the past alone, or open clients look closed. A plan may also
+//! be more regular than chance: the last request is then still under way when nothing is due yet.
+//! Both processes therefore have another rate for each age of the last request.
 
 use super::evidence::{CLIENTS_MOST, LIKELY, REGULAR, irregularity};
 use super::guess;
@@ -17,50 +17,50 @@ use crate::recording::Recording;
 use crate::thread::{Birth, Cause, Thread};
 use std::collections::BTreeMap;
 
-/// More requests under way count as so many.
+/// A larger number of requests under way counts as this.
 const UNDER_WAY_MOST: usize = 512;
-/// The rate where all clients wait for answers, by that of one that does not: what is under way is
-/// not known well.
-const NOBODY: f64 = 0.3;
-/// Ages of the last request, in quarters of the mean distance between two. The last stratum is all
-/// beyond.
+/// Rate where all clients wait for answers, relative to the rate of one idle client. It is not 0
+/// because the number under way is inexact.
+const NO_IDLE_RATE: f64 = 0.3;
+/// Bounds of the age of the last request, in quarters of the mean distance between two. A last
+/// stratum lies beyond.
 const AGES: [u64; 5] = [1, 2, 4, 8, 16];
 const STRATA: usize = AGES.len() + 1;
-/// Who wakes, or is woken by, a thread that serves, once in so many answers at least, serves too.
+/// A thread of the group serves, too, if it exchanges wakeups with a serving thread at least once
+/// in so many answers. Timers wake clients often from the same share on.
 const OFTEN_ONE_IN: usize = 16;
-/// Clients that are woken by hardly anything but answers have no plan of their own: that is so much
-/// likelier of closed ones.
+/// Log-likelihood of closed clients where hardly anything but answers wakes them: they have no plan
+/// of their own.
 const AT_ONCE: f64 = 10.0;
-/// So many processes are looked at, those that woke up most often.
+/// Most processes that are examined, those that woke up most often.
 const PROCESSES_MOST: usize = 32;
-/// With fewer requests or answers of a process nothing is said, nor where a clock makes it ask.
+/// Least number of requests, and of answers, of a process from which something is inferred.
 const ASKED_MIN: usize = 50;
 
-/// What the sleep of a group's clients shows.
+/// Evidence from the sleep of a group's clients.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asking {
-    /// The logarithm of how much likelier it is that they are closed than that they are open; 0 if
-    /// nothing tells.
+pub(crate) struct SleepEvidence {
+    /// Logarithm of how much likelier closed clients are than open ones; 0 if there is no evidence.
     pub closed: f64,
-    /// How many they are most likely, if they are closed; 0 if nothing tells.
+    /// The likeliest number of closed clients; 0 if there is no evidence.
     pub clients: u32,
-    /// The same as `closed` if there are one, two and so on of them in each process that asks;
-    /// empty if nothing tells.
+    /// `closed` for one, two and so on clients in each process that asks; empty if there is no
+    /// evidence.
     by_clients: Vec<f64>,
     processes: usize,
 }
 
-impl Asking {
-    /// `inside` tells which threads are in the group.
-    pub fn of(recording: &Recording, inside: &[bool]) -> Asking {
+impl SleepEvidence {
+    /// Collects the evidence for the group's threads (`inside`).
+    pub fn of(recording: &Recording, inside: &[bool]) -> SleepEvidence {
         let clients = guess::clients(recording, inside);
         if !clients.contains(&true) {
-            return Asking::default();
+            return SleepEvidence::default();
         }
         if ask_at_once(recording, inside, &clients) {
-            return Asking { closed: AT_ONCE, ..Asking::default() };
+            return SleepEvidence { closed: AT_ONCE, ..SleepEvidence::default() };
         }
-        let idle = idle(recording, &serving(recording, inside, &clients));
+        let idle = idle_times(recording, &serving(recording, inside, &clients));
         let mut processes: BTreeMap<(bool, i32), Vec<usize>> = BTreeMap::new();
         for (ix, thread) in recording.threads.iter().enumerate().filter(|(ix, _)| !inside[*ix]) {
             let process = thread.pid.map_or((false, thread.tid), |pid| (true, pid));
@@ -73,27 +73,28 @@ impl Asking {
         };
         processes.sort_by_key(|threads| std::cmp::Reverse(waits(threads)));
         processes.truncate(PROCESSES_MOST);
-        let asleep: Vec<Asleep> = processes
+        let asleep: Vec<SleepCounts> = processes
             .iter()
             .filter_map(|threads| {
                 let mut events = idle.clone();
                 for ix in threads {
-                    happens(recording, inside, *ix, &mut events);
+                    add_events(recording, inside, *ix, &mut events);
                 }
                 events.sort_unstable();
-                Asleep::of(&events)
+                SleepCounts::of(&events)
             })
             .collect();
-        Asking::from(&asleep)
+        SleepEvidence::from(&asleep)
     }
 
-    /// What all processes that ask show.
-    fn from(asleep: &[Asleep]) -> Asking {
+    /// Combines the evidence of all processes that ask.
+    fn from(asleep: &[SleepCounts]) -> SleepEvidence {
         if asleep.is_empty() {
-            return Asking::default();
+            return SleepEvidence::default();
         }
-        // By number of clients of a process; each number is as likely before as its inverse.
-        let likelier = |clients| asleep.iter().map(|one| one.likelier(clients)).sum::<f64>();
+        // The prior of each number of clients of a process is its inverse.
+        let likelier =
+            |clients| asleep.iter().map(|one| one.log_likelihood_ratio(clients)).sum::<f64>();
         let all: Vec<f64> = (1..=CLIENTS_MOST as u32).map(likelier).collect();
         let best = |best: (usize, f64), one: (usize, &f64)| {
             if *one.1 > best.1 { (one.0, *one.1) } else { best }
@@ -106,30 +107,29 @@ impl Asking {
             });
         let closed = most + (sum / weights).ln();
         let clients = (at as u32 + 1) * asleep.len() as u32;
-        Asking { closed, clients, by_clients: all, processes: asleep.len() }
+        SleepEvidence { closed, clients, by_clients: all, processes: asleep.len() }
     }
 
-    /// The same as `closed` if there are up to so many of them in all, or twice as many, as their
-    /// number is not known well.
+    /// `closed` for at most twice so many clients in all: their number is inexact.
     pub fn closed_of(&self, clients: usize) -> f64 {
         let each = (2 * clients).div_ceil(self.processes.max(1)).min(self.by_clients.len());
         let most = self.by_clients[..each].iter().copied().reduce(f64::max);
         most.unwrap_or(self.closed)
     }
 
-    /// How many closed clients there are, where that is known.
+    /// The number of closed clients, if they are known to be closed.
     pub fn closed_clients(&self) -> Option<usize> {
         (self.closed >= LIKELY && self.clients > 0).then_some(self.clients as usize)
     }
 }
 
-/// Whether clients ask as soon as they are answered: neither timers nor clients of theirs wake
+/// Whether clients ask as soon as they are answered: hardly any timer, or client of theirs, wakes
 /// them.
 pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[bool]) -> bool {
     let (mut timers, mut answers) = (0, 0);
     for (thread, _) in recording.threads.iter().zip(clients).filter(|(_, client)| **client) {
         for wait in &thread.waits {
-            match told(recording, inside, thread, wait.cause) {
+            match wakeup_meaning(recording, inside, thread, wait.cause) {
                 Some(Event::Answer) => answers += 1,
                 Some(Event::Timer) => timers += 1,
                 _ => {}
@@ -139,10 +139,14 @@ pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[boo
     answers >= ASKED_MIN && timers * OFTEN_ONE_IN < answers
 }
 
-/// What it means to a client that its wait ended so: an answer, or that it is to ask. A thread of
-/// another program outside of the group that wakes it lets it ask, as a timer does: so a proxy is
-/// asked.
-fn told(recording: &Recording, inside: &[bool], client: &Thread, cause: Cause) -> Option<Event> {
+/// The meaning of the end of a wait to a client: an answer, or that it is to ask. A thread of
+/// another program outside the group makes it ask like a timer does: that is how a proxy is asked.
+fn wakeup_meaning(
+    recording: &Recording,
+    inside: &[bool],
+    client: &Thread,
+    cause: Cause,
+) -> Option<Event> {
     let edge = match cause {
         Cause::Interrupt(_) => return Some(Event::Timer),
         Cause::Unseen => return None,
@@ -158,8 +162,8 @@ fn told(recording: &Recording, inside: &[bool], client: &Thread, cause: Cause) -
     asks.then_some(Event::Timer)
 }
 
-/// The threads that requests go through: those that talk with clients, and those that talk with
-/// these often.
+/// The threads that requests pass through: those that talk with clients, and those that often talk
+/// with these.
 fn serving(recording: &Recording, inside: &[bool], clients: &[bool]) -> Vec<bool> {
     let mut serving = vec![false; inside.len()];
     let (mut answers, mut among) = (0, BTreeMap::<(usize, usize), usize>::new());
@@ -187,7 +191,7 @@ fn serving(recording: &Recording, inside: &[bool], clients: &[bool]) -> Vec<bool
             }
         }
     }
-    // Whether a child ever woke a client is not known while it works. Parents come first.
+    // A child may serve without having woken a client yet. Parents come first.
     for (ix, thread) in recording.threads.iter().enumerate().filter(|(ix, _)| inside[*ix]) {
         if let Birth::Forked { parent, .. } = thread.birth {
             serving[ix] |= serving[parent as usize];
@@ -196,19 +200,19 @@ fn serving(recording: &Recording, inside: &[bool], clients: &[bool]) -> Vec<bool
     serving
 }
 
-/// What happens to a process that asks.
+/// An event of a process that asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Answer,
-    /// All threads sleep that serve.
+    /// All serving threads sleep.
     Idle,
     Timer,
-    /// Threads that woke up, less those that went to sleep.
+    /// Threads that woke up (positive) or went to sleep (negative).
     Awake(i32),
 }
 
-/// When the last thread that was awake of those that serve went to sleep.
-fn idle(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
+/// The times at which the last serving thread that was awake went to sleep.
+fn idle_times(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
     let mut steps: Vec<(u64, i32)> = Vec::new();
     for (thread, _) in recording.threads.iter().zip(serving).filter(|(_, serves)| **serves) {
         steps.push((thread.birth_ns(recording.first_ns), 1));
@@ -226,28 +230,29 @@ fn idle(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
     steps.into_iter().map(|(at_ns, _)| (at_ns, Event::Idle)).collect()
 }
 
-fn happens(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(u64, Event)>) {
+/// Adds the events of a thread that asks, with times in ns.
+fn add_events(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(u64, Event)>) {
     let thread = &recording.threads[ix];
     events.push((thread.birth_ns(recording.first_ns), Event::Awake(1)));
     for wait in &thread.waits {
         events.push((wait.start_ns, Event::Awake(-1)));
-        let told = told(recording, inside, thread, wait.cause);
+        let told = wakeup_meaning(recording, inside, thread, wait.cause);
         events.extend(told.map(|event| (wait.end_ns, event)));
         events.push((wait.end_ns, Event::Awake(1)));
     }
     events.extend(thread.exited.then_some((thread.last_ns, Event::Awake(-1))));
 }
 
-/// For how long a process slept, and how often a timer ended that, by how many requests were under
-/// way and by the age of the last one.
-struct Asleep {
+/// Time that a process slept, ns, and how often a timer ended that, by requests under way and by
+/// age of the last one.
+struct SleepCounts {
     ns: Vec<[f64; STRATA]>,
     asked: Vec<[f64; STRATA]>,
 }
 
-impl Asleep {
-    /// `events` in order of time; none if there are too few to tell.
-    fn of(events: &[(u64, Event)]) -> Option<Asleep> {
+impl SleepCounts {
+    /// `None` if the events, in order of time, are too few or too regular for an inference.
+    fn of(events: &[(u64, Event)]) -> Option<SleepCounts> {
         let count = |kind| events.iter().filter(|(_, event)| *event == kind).count();
         let (timers, answers) = (count(Event::Timer), count(Event::Answer));
         let (first_ns, last_ns) = (events.first()?.0, events.last()?.0);
@@ -259,19 +264,19 @@ impl Asleep {
         if irregularity(times.windows(2).map(|pair| pair[1] - pair[0]).collect()) < REGULAR {
             return None;
         }
-        // An answer may come in parts, and either may find the client awake.
+        // An answer may come in parts, and any of them may find the client awake.
         let part = timers as f64 / answers as f64;
         let quarter_ns = (last_ns - first_ns) / (4 * timers as u64) + 1;
         let ages = |asked_ns: u64| {
             AGES.map(|quarters| asked_ns.saturating_add(quarters.saturating_mul(quarter_ns)))
         };
-        let mut asleep = Asleep { ns: Vec::new(), asked: Vec::new() };
+        let mut asleep = SleepCounts { ns: Vec::new(), asked: Vec::new() };
         let (mut under_way, mut awake, mut since_ns) = (0.0_f64, 0, first_ns);
         let mut ends = ages(0);
         for &(at_ns, event) in events {
             if awake <= 0 {
                 let row = (under_way.round() as usize).min(UNDER_WAY_MOST);
-                asleep.slept(row, &ends, (since_ns, at_ns));
+                asleep.add_sleep(row, &ends, (since_ns, at_ns));
                 if event == Event::Timer {
                     asleep.asked[row][stratum(&ends, at_ns)] += 1.0;
                 }
@@ -287,8 +292,8 @@ impl Asleep {
         Some(asleep)
     }
 
-    /// Adds a time asleep, in parts by the age of the last request; `ends` are of its ages.
-    fn slept(&mut self, row: usize, ends: &[u64; AGES.len()], (from, to): (u64, u64)) {
+    /// Adds a time asleep, split by the age of the last request; `ends` bound the ages.
+    fn add_sleep(&mut self, row: usize, ends: &[u64; AGES.len()], (from, to): (u64, u64)) {
         let rows = self.ns.len().max(row + 1);
         self.ns.resize(rows, [0.0; STRATA]);
         self.asked.resize(rows, [0.0; STRATA]);
@@ -301,9 +306,9 @@ impl Asleep {
         }
     }
 
-    /// By how much likelier that is of so many closed clients than of open ones, as a logarithm.
-    fn likelier(&self, clients: u32) -> f64 {
-        let free = |under_way: usize| (f64::from(clients) - under_way as f64).max(NOBODY);
+    /// Logarithm of how much likelier so many closed clients are than open ones.
+    fn log_likelihood_ratio(&self, clients: u32) -> f64 {
+        let free = |under_way: usize| (f64::from(clients) - under_way as f64).max(NO_IDLE_RATE);
         let of = |age: usize| {
             let (mut all, mut each, mut ns, mut free_ns) = (0.0, 0.0, 0.0, 0.0);
             for (row, (slept, asked)) in self.ns.iter().zip(&self.asked).enumerate() {
@@ -327,16 +332,16 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Numbers that look random, below 2^20: the same each time.
+    /// Pseudo-random numbers below 2^20.
     fn noise(i: u64) -> u64 {
         let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (mixed ^ (mixed >> 27)) >> 44
     }
 
-    /// Twelve seconds of a client that asks one thread: at 300 requests a second, or at a rate of
-    /// 30 for each of ten connections that wait for nothing. An answer takes 2 ms or 8.
-    fn asks(closed: bool) -> Asking {
+    /// Twelve seconds of clients that ask one thread: 300 requests a second, or 30 a second for
+    /// each idle one of ten connections. An answer takes 2 ms or 8 ms.
+    fn asks(closed: bool) -> SleepEvidence {
         let (mut events, mut waiting) = (vec![(0, Event::Awake(0))], Vec::<u64>::new());
         for step in 0..120_000 {
             let now_ns = step * 100_000;
@@ -357,7 +362,7 @@ mod tests {
                 events.push((now_ns, Event::Timer));
             }
         }
-        Asking::from(&[Asleep::of(&events).unwrap()])
+        SleepEvidence::from(&[SleepCounts::of(&events).unwrap()])
     }
 
     #[test]
@@ -377,6 +382,6 @@ mod tests {
             [(at_ns, Event::Timer), (at_ns + MS, Event::Answer), (at_ns + MS, Event::Idle)]
         };
         let events: Vec<(u64, Event)> = (0..500).flat_map(tick).collect();
-        assert!(Asleep::of(&events).is_none());
+        assert!(SleepCounts::of(&events).is_none());
     }
 }

@@ -1,43 +1,41 @@
-//! Servers that hardly ever wait, as clients ask again at once.
+//! Servers that hardly ever wait, because clients ask again at once.
 //!
-//! Nothing tells there where a request begins. But if requests cost the same, what is done between
-//! one answer that was seen and the next is a whole number of times what one costs, or next to
-//! nothing where it is the rest of the same answer. Such a number there is if the work between
-//! answers lies near its multiples: the mean cosine of the phase tells. The largest is taken, as a
-//! part of it would fit as well.
+//! No wakeup shows where a request begins there. If requests cost the same, however, the work
+//! between two answers is a whole multiple of that cost, or almost nothing where the second belongs
+//! to the same answer. The mean cosine of the phase measures how near the work lies to multiples of
+//! a cost. The largest such cost is taken, because its fractions fit as well.
 //!
-//! A server that has always something to do is asked on two connections at least. One that answers
-//! several requests together tells how many there are, as who was answered asks again while the
-//! next are served: what it serves in one go and in the next is all that there are.
+//! A server that always has work has at least two connections. One that answers several requests
+//! together shows their number: answered clients ask again while the rest is served. The requests
+//! of two successive answers are then all connections.
 
 use super::guess::{ANSWERS_MIN, Burst, PARTS_MAX, Server, share};
 use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 
-/// Such a mean cosine is that of multiples.
+/// Mean cosine from which work counts as multiples of a cost.
 const NEAR: f64 = 0.8;
-/// What is tried is smaller by so much each time.
+/// Factor from each tried cost to the next.
 const FINER: f64 = 0.99;
-/// From so many times the work of half of the time between answers on, down to such a part of it.
+/// Range of tried costs, relative to the weighted median of the work between answers.
 const FROM: f64 = 1.5;
 const TO: f64 = 0.05;
-/// More requests than that are not made of their answers.
+/// Bound on the requests made of the answers.
 const REQUESTS_MOST: usize = 1 << 22;
-/// So many stretches of work are looked at.
+/// Most works between answers that are examined.
 const LOOKED_AT: usize = 4096;
 
-/// How many connections a server is asked on.
+/// The connections of a busy server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Crowd {
+pub(crate) struct ConnectionCount {
     pub clients: usize,
-    /// There may be more.
     pub or_more: bool,
-    /// Its work tells how many requests there were.
+    /// Whether its work tells how many requests an answer holds.
     pub by_work: bool,
 }
 
 impl Server {
-    /// Whether most of what it answered it answered without a wait in between.
+    /// Whether it gave most answers without a wait in between.
     pub(super) fn is_busy(&self) -> bool {
         let (mut all, mut long) = (0, 0);
         for answers in self.bursts.iter().map(|burst| burst.marks.len()) {
@@ -48,26 +46,26 @@ impl Server {
     }
 }
 
-/// Has each answer of a busy server be that of one request, where that can be told; returns how
-/// many connections it is asked on.
-pub(super) fn count(bursts: &mut [Burst]) -> Crowd {
-    let least = |by_work| Crowd { clients: 2, or_more: true, by_work };
-    let works: Vec<u64> = bursts.iter().flat_map(between).collect();
-    let Some(unit_ns) = unit(&works) else { return least(false) };
-    let number = |work_ns: u64| (work_ns as f64 / unit_ns).round() as usize;
+/// Replaces the answers of a busy server by those of single requests, where their cost is known.
+/// Returns the connections on which it is asked.
+pub(super) fn split_answers(bursts: &mut [Burst]) -> ConnectionCount {
+    let least = |by_work| ConnectionCount { clients: 2, or_more: true, by_work };
+    let works: Vec<u64> = bursts.iter().flat_map(work_between_answers).collect();
+    let Some(request_cost_ns) = request_cost(&works) else { return least(false) };
+    let number = |work_ns: u64| (work_ns as f64 / request_cost_ns).round() as usize;
     if works.iter().map(|work_ns| number(*work_ns)).sum::<usize>() > REQUESTS_MOST {
         return least(false);
     }
     let mut sums: BTreeMap<usize, usize> = BTreeMap::new();
     for burst in bursts {
-        let numbers: Vec<usize> = between(burst).map(number).collect();
+        let numbers: Vec<usize> = work_between_answers(burst).map(number).collect();
         for pair in numbers.windows(2) {
             *sums.entry(pair[0] + pair[1]).or_default() += 1;
         }
         let mut before = (0, burst.start_ns);
         let marks = std::mem::take(&mut burst.marks);
         for (at, mark) in marks.into_iter().enumerate() {
-            // What came before the first is not known to be whole.
+            // The work before the first answer may be incomplete.
             let count = at.checked_sub(1).map_or(1, |at| numbers[at]);
             for n in 1..=count {
                 let work_ns = before.0 + share(mark.0 - before.0, n, count);
@@ -80,16 +78,20 @@ pub(super) fn count(bursts: &mut [Burst]) -> Crowd {
         }
     }
     let most = sums.iter().max_by_key(|(_, times)| **times).map_or(0, |(sum, _)| *sum);
-    if most > 2 { Crowd { clients: most, or_more: false, by_work: true } } else { least(true) }
+    if most > 2 {
+        ConnectionCount { clients: most, or_more: false, by_work: true }
+    } else {
+        least(true)
+    }
 }
 
-/// The work from one answer to the next.
-fn between(burst: &Burst) -> impl Iterator<Item = u64> + '_ {
+/// The work from one answer to the next, ns.
+fn work_between_answers(burst: &Burst) -> impl Iterator<Item = u64> + '_ {
     burst.marks.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0))
 }
 
-/// What one request costs, ns, if each of these is a whole number of requests.
-fn unit(works: &[u64]) -> Option<f64> {
+/// The cost of one request, ns, if all these works are near multiples of it.
+fn request_cost(works: &[u64]) -> Option<f64> {
     if works.len() < ANSWERS_MIN {
         return None;
     }
@@ -103,29 +105,30 @@ fn unit(works: &[u64]) -> Option<f64> {
     });
     let half_ns = *half? as f64;
     let step = works.len().div_ceil(LOOKED_AT);
-    let near = |unit_ns: f64| {
-        let cosines = works.iter().step_by(step).map(|ns| (*ns as f64 / unit_ns * TAU).cos());
+    let near = |request_cost_ns: f64| {
+        let cosines =
+            works.iter().step_by(step).map(|ns| (*ns as f64 / request_cost_ns * TAU).cos());
         cosines.sum::<f64>() / works.len().div_ceil(step) as f64
     };
-    let mut unit_ns = half_ns * FROM;
-    while near(unit_ns) < NEAR {
-        unit_ns *= FINER;
-        if unit_ns < half_ns * TO {
+    let mut request_cost_ns = half_ns * FROM;
+    while near(request_cost_ns) < NEAR {
+        request_cost_ns *= FINER;
+        if request_cost_ns < half_ns * TO {
             return None;
         }
     }
-    while near(unit_ns * FINER) > near(unit_ns) {
-        unit_ns *= FINER;
+    while near(request_cost_ns * FINER) > near(request_cost_ns) {
+        request_cost_ns *= FINER;
     }
-    let count: f64 = works.iter().map(|ns| (*ns as f64 / unit_ns).round()).sum();
-    Some(whole / count.max(1.0)).filter(|unit_ns| *unit_ns >= 1.0)
+    let count: f64 = works.iter().map(|ns| (*ns as f64 / request_cost_ns).round()).sum();
+    Some(whole / count.max(1.0)).filter(|request_cost_ns| *request_cost_ns >= 1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A burst with an answer after each of these pieces of work, us.
+    /// A burst with an answer after each of these works, in us.
     fn burst(works: impl Iterator<Item = u64>) -> Burst {
         let mut done_ns = 0;
         let marks = works.map(|us| {
@@ -140,7 +143,10 @@ mod tests {
     fn answers_sent_together_are_as_many_as_their_work() {
         let works = (0..200).map(|n| if n % 2 == 0 { 750 + n % 7 } else { 2250 - n % 11 });
         let mut bursts = [burst(works)];
-        assert_eq!(count(&mut bursts), Crowd { clients: 4, or_more: false, by_work: true });
+        assert_eq!(
+            split_answers(&mut bursts),
+            ConnectionCount { clients: 4, or_more: false, by_work: true }
+        );
         // The first may be of any number.
         assert_eq!(bursts[0].marks.len(), 1 + 100 * 3 + 99);
         let (last, before) = (bursts[0].marks[399], bursts[0].marks[398]);
@@ -152,15 +158,21 @@ mod tests {
     fn parts_of_an_answer_are_one() {
         let works = (0..200).map(|n| if n % 2 == 0 { 1250 + n % 13 } else { 65 });
         let mut bursts = [burst(works)];
-        assert_eq!(count(&mut bursts), Crowd { clients: 2, or_more: true, by_work: true });
+        assert_eq!(
+            split_answers(&mut bursts),
+            ConnectionCount { clients: 2, or_more: true, by_work: true }
+        );
         assert_eq!(bursts[0].marks.len(), 100);
     }
 
     #[test]
-    fn where_requests_differ_each_answer_is_one() {
+    fn requests_of_different_costs_are_one_for_each_answer() {
         let works = (0..200_u64).map(|n| 500 + n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 2500);
         let mut bursts = [burst(works)];
-        assert_eq!(count(&mut bursts), Crowd { clients: 2, or_more: true, by_work: false });
+        assert_eq!(
+            split_answers(&mut bursts),
+            ConnectionCount { clients: 2, or_more: true, by_work: false }
+        );
         assert_eq!(bursts[0].marks.len(), 200);
     }
 }

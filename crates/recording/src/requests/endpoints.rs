@@ -1,58 +1,54 @@
-//! Ends of connections: descriptors through which a process reads and writes, or sockets, and which
-//! two of them are the ends of one connection.
+//! Ends of connections, and which two of them belong together.
 //!
-//! A descriptor is known by its process and number, a socket by its address, from when it is
-//! accepted or connected, or first used, until it is closed. Two ends belong together where what is
-//! written into one wakes those who then read from the other, most of the times that it wakes
-//! anybody.
+//! An end is a descriptor of a process or a socket. A descriptor is known by its process and
+//! number, a socket by its address, from accept, connect or first use until close. Two ends are one
+//! connection if most wakeups by writes into one lead to a read from the other.
 
 use crate::recording::Recording;
-use crate::syscalls::Transfer;
-use crate::thread::{Birth, Cause, Io, Place, Step};
+use crate::syscalls::IoKind;
+use crate::thread::{Birth, Cause, FdOrSocket, Io, Step};
 use std::collections::BTreeMap;
 
-/// Name of the threads that accept, without what numbers them, and at which descriptor.
-pub(crate) type Listener = (String, Place);
-/// Index of an end.
-pub(crate) type EndIx = u32;
+/// Name of the accepting threads, without its number, and their descriptor.
+pub(crate) type Listener = (String, FdOrSocket);
+pub(crate) type EndpointIx = u32;
 
-/// What a descriptor or a socket was used for between being opened and closed.
+/// The use of a descriptor or a socket between being opened and closed.
 #[derive(Debug, Clone)]
-pub(crate) struct End {
-    /// The process; 0 for a socket, which may be several's.
+pub(crate) struct Endpoint {
+    /// The process; 0 for a socket, which several processes may share.
     pub pid: i32,
-    pub place: Place,
-    /// How a client came in through it (index of the transfer), if one did.
+    pub place: FdOrSocket,
+    /// The accept of a client (index into the transfers), if it was recorded.
     pub accepted: Option<u32>,
     /// Whether it was connected from here.
     pub connected: bool,
     /// Reads and writes that moved data (index into the transfers), in order.
-    pub moves: Vec<u32>,
-    /// When data came in, where that was recorded, in order, ns.
+    pub transfers: Vec<u32>,
+    /// Times at which data came in, where that was recorded, in order, ns.
     pub ready_ns: Vec<u64>,
-    /// The other end.
-    pub peer: Option<EndIx>,
+    pub peer: Option<EndpointIx>,
 }
 
-/// All ends, and which of them each transfer is at.
+/// All ends, and the end of each transfer.
 #[derive(Debug, Default)]
-pub(crate) struct Ends {
-    pub all: Vec<End>,
+pub(crate) struct Endpoints {
+    pub all: Vec<Endpoint>,
     /// By index of the transfer; `None`: it moved nothing.
-    of: Vec<Option<EndIx>>,
-    /// Of the ends of threads of one name whose other ends are those of another: how many more of
-    /// them look like those of servers than of clients.
+    endpoint_of: Vec<Option<EndpointIx>>,
+    /// By the names of the threads at an end and at its other end: ends that look like a server's,
+    /// minus those that look like a client's.
     kinds: BTreeMap<(String, String), i64>,
 }
 
-/// A connection that a process accepted, while it had it open; who is forked meanwhile has it, too.
+/// A connection that a process accepted, while it was open. A process forked meanwhile has it, too.
 struct Accepted {
     from_ns: u64,
     until_ns: u64,
-    end: EndIx,
+    end: EndpointIx,
 }
 
-/// Of each process that was forked: by which one, and when.
+/// Parent process of each forked process, and when it was forked, ns.
 fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
     let mut forks = BTreeMap::new();
     for thread in &recording.threads {
@@ -67,12 +63,13 @@ fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
     forks
 }
 
-impl Ends {
-    pub fn of(recording: &Recording) -> Ends {
-        let mut ends = Ends { of: vec![None; recording.ios.len()], ..Ends::default() };
-        ends.collect(recording);
-        ends.pair(recording);
-        for end in 0..ends.all.len() as EndIx {
+impl Endpoints {
+    pub fn of(recording: &Recording) -> Endpoints {
+        let mut ends =
+            Endpoints { endpoint_of: vec![None; recording.ios.len()], ..Endpoints::default() };
+        ends.collect_endpoints(recording);
+        ends.pair_endpoints(recording);
+        for end in 0..ends.all.len() as EndpointIx {
             if let Some(kind) = ends.kind(recording, end) {
                 let server = ends.looks_served(recording, end);
                 *ends.kinds.entry(kind).or_default() += if server { 1 } else { -1 };
@@ -81,10 +78,10 @@ impl Ends {
         ends
     }
 
-    /// Whether what is read there is asked, and what is written answers it. A connection that was
-    /// there before the recording may have been at any point then: those between the same kinds of
-    /// threads tell.
-    pub fn is_served(&self, recording: &Recording, end: EndIx) -> bool {
+    /// Whether requests are read, and answers written, at this end. A connection older than the
+    /// recording may have begun in the middle of an exchange: the others between such threads
+    /// decide.
+    pub fn is_served(&self, recording: &Recording, end: EndpointIx) -> bool {
         let one = &self.all[end as usize];
         let alike = || self.kinds.get(&self.kind(recording, end)?).filter(|more| **more != 0);
         let looks = self.looks_served(recording, end);
@@ -92,49 +89,52 @@ impl Ends {
         if told { looks } else { alike().map_or(looks, |more| *more > 0) }
     }
 
-    fn looks_served(&self, recording: &Recording, end: EndIx) -> bool {
+    /// As [`Endpoints::is_served`], judged by this connection alone.
+    fn looks_served(&self, recording: &Recording, end: EndpointIx) -> bool {
         let one = &self.all[end as usize];
-        let reads = || self.first(recording, end).is_some_and(|io| io.kind == Transfer::Read);
-        let connects = |end: Option<EndIx>| end.is_some_and(|end| self.all[end as usize].connected);
+        let reads =
+            || self.first_transfer(recording, end).is_some_and(|io| io.kind == IoKind::Read);
+        let connects =
+            |end: Option<EndpointIx>| end.is_some_and(|end| self.all[end as usize].connected);
         !one.connected && (one.accepted.is_some() || connects(one.peer) || reads())
     }
 
-    /// Where a connection was accepted, if a system call did it.
-    pub fn listener(&self, recording: &Recording, end: EndIx) -> Option<Listener> {
+    /// The descriptor at which a connection was accepted, if a system call did it.
+    pub fn listener(&self, recording: &Recording, end: EndpointIx) -> Option<Listener> {
         let accept = &recording.ios[self.all[end as usize].accepted? as usize];
         let thread = recording.threads.get(accept.thread as usize)?;
         (!accept.at.is_socket()).then(|| (thread.unnumbered().to_owned(), accept.at))
     }
 
-    /// Names of the threads at both ends, without what numbers them.
-    fn kind(&self, recording: &Recording, end: EndIx) -> Option<(String, String)> {
-        let name = |end: EndIx| {
-            let first = self.first(recording, end)?;
+    /// Names of the threads at both ends, without their numbers.
+    fn kind(&self, recording: &Recording, end: EndpointIx) -> Option<(String, String)> {
+        let name = |end: EndpointIx| {
+            let first = self.first_transfer(recording, end)?;
             Some(recording.threads[first.thread as usize].unnumbered().to_owned())
         };
         Some((name(end)?, name(self.all[end as usize].peer?)?))
     }
 
-    /// The end a transfer is at.
-    pub fn at(&self, io: u32) -> Option<EndIx> {
-        self.of[io as usize]
+    /// The end of a transfer.
+    pub fn at(&self, io: u32) -> Option<EndpointIx> {
+        self.endpoint_of[io as usize]
     }
 
-    /// The first that moved there.
-    pub fn first<'a>(&self, recording: &'a Recording, end: EndIx) -> Option<&'a Io> {
-        let at = self.all[end as usize].moves.first()?;
+    pub fn first_transfer<'a>(&self, recording: &'a Recording, end: EndpointIx) -> Option<&'a Io> {
+        let at = self.all[end as usize].transfers.first()?;
         Some(&recording.ios[*at as usize])
     }
 
-    fn collect(&mut self, recording: &Recording) {
+    /// Finds all ends, and the end of each transfer.
+    fn collect_endpoints(&mut self, recording: &Recording) {
         let forks = forks(recording);
-        let mut open: BTreeMap<(i32, Place), EndIx> = BTreeMap::new();
-        let mut accepted: BTreeMap<(i32, Place), Vec<Accepted>> = BTreeMap::new();
+        let mut open: BTreeMap<(i32, FdOrSocket), EndpointIx> = BTreeMap::new();
+        let mut accepted: BTreeMap<(i32, FdOrSocket), Vec<Accepted>> = BTreeMap::new();
         let mut ready = recording.ready.iter().peekable();
         for (at, io) in recording.ios.iter().enumerate() {
             while let Some(one) = ready.next_if(|one| one.at_ns <= io.left_ns) {
-                let key = (0, Place::socket(one.socket));
-                let end = *open.entry(key).or_insert_with(|| self.open(key, None, false));
+                let key = (0, FdOrSocket::socket(one.socket));
+                let end = *open.entry(key).or_insert_with(|| self.add_endpoint(key, None, false));
                 self.all[end as usize].ready_ns.push(one.at_ns);
             }
             let pid = if io.at.is_socket() {
@@ -145,27 +145,30 @@ impl Ends {
             };
             let key = (pid, io.at);
             match io.kind {
-                Transfer::Accept => {
-                    let key =
-                        if io.at.is_socket() { key } else { (pid, Place::descriptor(io.result)) };
+                IoKind::Accept => {
+                    let key = if io.at.is_socket() {
+                        key
+                    } else {
+                        (pid, FdOrSocket::descriptor(io.result))
+                    };
                     let known = open.get(&key).copied().filter(|end| self.is_new(*end));
-                    let end = known.unwrap_or_else(|| self.open(key, None, false));
+                    let end = known.unwrap_or_else(|| self.add_endpoint(key, None, false));
                     self.all[end as usize].accepted = Some(at as u32);
                     open.insert(key, end);
                     let one = Accepted { from_ns: io.left_ns, until_ns: u64::MAX, end };
                     accepted.entry(key).or_default().push(one);
                 }
-                Transfer::Connect => {
-                    let end = self.open(key, None, true);
+                IoKind::Connect => {
+                    let end = self.add_endpoint(key, None, true);
                     open.insert(key, end);
                 }
-                Transfer::Close => {
+                IoKind::Close => {
                     open.remove(&key);
                     if let Some(last) = accepted.get_mut(&key).and_then(|all| all.last_mut()) {
                         last.until_ns = last.until_ns.min(io.entered_ns);
                     }
                 }
-                Transfer::Read | Transfer::Write if io.result > 0 => {
+                IoKind::Read | IoKind::Write if io.result > 0 => {
                     let inherited = || {
                         let (parent, at_ns) = forks.get(&pid)?;
                         let all = accepted.get(&(*parent, io.at))?;
@@ -174,44 +177,45 @@ impl Ends {
                         (one.until_ns >= *at_ns).then_some(one.end)
                     };
                     let end = open.get(&key).copied().or_else(inherited);
-                    let end = end.unwrap_or_else(|| self.open(key, None, false));
+                    let end = end.unwrap_or_else(|| self.add_endpoint(key, None, false));
                     open.insert(key, end);
-                    self.all[end as usize].moves.push(at as u32);
-                    self.of[at] = Some(end);
+                    self.all[end as usize].transfers.push(at as u32);
+                    self.endpoint_of[at] = Some(end);
                 }
-                Transfer::Read | Transfer::Write | Transfer::Poll => {}
+                IoKind::Read | IoKind::Write | IoKind::Poll => {}
             }
         }
     }
 
-    /// Whether it has only been made, and data may have come in: a socket is connected before it is
-    /// accepted.
-    fn is_new(&self, end: EndIx) -> bool {
+    /// Whether the end has only been created, perhaps with data waiting: a socket is connected
+    /// before it is accepted.
+    fn is_new(&self, end: EndpointIx) -> bool {
         let one = &self.all[end as usize];
-        one.place.is_socket() && one.moves.is_empty() && !one.connected
+        one.place.is_socket() && one.transfers.is_empty() && !one.connected
     }
 
-    fn open(
+    fn add_endpoint(
         &mut self,
-        (pid, place): (i32, Place),
+        (pid, place): (i32, FdOrSocket),
         accepted: Option<u32>,
         connected: bool,
-    ) -> EndIx {
-        self.all.push(End {
+    ) -> EndpointIx {
+        self.all.push(Endpoint {
             pid,
             place,
             accepted,
             connected,
-            moves: Vec::new(),
+            transfers: Vec::new(),
             ready_ns: Vec::new(),
             peer: None,
         });
-        self.all.len() as EndIx - 1
+        self.all.len() as EndpointIx - 1
     }
 
-    fn pair(&mut self, recording: &Recording) {
+    /// Finds the other end of each end that has a clear one.
+    fn pair_endpoints(&mut self, recording: &Recording) {
         let votes = self.votes(recording);
-        let mut best: Vec<Option<(u32, EndIx)>> = vec![None; self.all.len()];
+        let mut best: Vec<Option<(u32, EndpointIx)>> = vec![None; self.all.len()];
         let mut all = vec![0; self.all.len()];
         for (&(a, b), &count) in &votes {
             for (one, other) in [(a, b), (b, a)] {
@@ -231,13 +235,13 @@ impl Ends {
         }
     }
 
-    /// How often what was written into one end woke a thread that read from another one next, the
-    /// two in ascending order.
-    fn votes(&self, recording: &Recording) -> BTreeMap<(EndIx, EndIx), u32> {
+    /// How often a write into one end woke a thread that read from the other one next, by pair in
+    /// ascending order.
+    fn votes(&self, recording: &Recording) -> BTreeMap<(EndpointIx, EndpointIx), u32> {
         let from = self.written_at(recording);
         let mut votes = BTreeMap::new();
         for thread in &recording.threads {
-            let mut woken: Option<EndIx> = None;
+            let mut woken: Option<EndpointIx> = None;
             for step in thread.steps.iter() {
                 match step {
                     Step::Wait(wait) => {
@@ -248,7 +252,7 @@ impl Ends {
                     }
                     Step::Io(io) => {
                         let kind = recording.ios[io as usize].kind;
-                        if let Some(end) = self.at(io).filter(|_| kind == Transfer::Read)
+                        if let Some(end) = self.at(io).filter(|_| kind == IoKind::Read)
                             && let Some(other) = woken.take()
                             && other != end
                         {
@@ -262,9 +266,9 @@ impl Ends {
         votes
     }
 
-    /// The end that was being written into at each wakeup. A message of a socket is recorded when
-    /// it has been sent: what was woken since the thread did something else was woken by it.
-    fn written_at(&self, recording: &Recording) -> Vec<Option<EndIx>> {
+    /// The end that was being written into at each wakeup. A message of a socket is recorded after
+    /// it was sent, so it gets the wakeups since the thread's last other step.
+    fn written_at(&self, recording: &Recording) -> Vec<Option<EndpointIx>> {
         let mut from = vec![None; recording.edges.len()];
         for thread in &recording.threads {
             let mut writing = None;
@@ -273,11 +277,11 @@ impl Ends {
                 match step {
                     Step::Io(io) => {
                         let of = &recording.ios[io as usize];
-                        if of.is_message() && of.kind == Transfer::Write {
+                        if of.is_message() && of.kind == IoKind::Write {
                             for &edge in &woken {
                                 from[edge as usize] = self.at(io);
                             }
-                        } else if of.kind == Transfer::Write {
+                        } else if of.kind == IoKind::Write {
                             writing = self.at(io);
                         }
                         woken.clear();

@@ -1,33 +1,33 @@
 //! Whether clients wait for an answer before they ask again, or ask at their own times.
 //!
-//! A closed client asks again some time after the answer, however long that took. An open one asks
-//! at times of its plan: the longer an answer takes, the less is left until the next request. So
-//! the pause between an answer and the next request is held against the time the answer took, by
-//! least squares over all connections, each from its own mean. A slope of 0 is a closed loop, one
-//! of -1 an open one. It is told by how many of its standard errors the slope is away from each.
+//! A closed client asks again some time after the answer, however long that took. An open client
+//! asks at times of its plan: the longer an answer takes, the shorter is the pause until the next
+//! request. A regression therefore compares that pause with the time of the answer, by least
+//! squares over all connections, each relative to its own mean. A slope of 0 is a closed loop, a
+//! slope of -1 an open one. The distance of the slope from each, in standard errors, tells which.
 //!
-//! Where it is not known which requests came on one connection, their number in equal stretches of
-//! time tells something: a closed client that thinks for much the same time always asks more evenly
-//! than chance would. Requests at random times have a variance as large as their mean. And requests
-//! that come at equal distances come from a plan, unless each follows an answer at once: a busy
-//! server answers requests that cost the same at equal distances, too.
+//! If it is not known which requests came on one connection, their numbers in equal intervals of
+//! time tell something. A closed client with similar think times asks more evenly than chance:
+//! requests at random times have a variance equal to their mean. Requests at equal distances come
+//! from a plan, unless each follows an answer at once: a busy server also answers requests of equal
+//! cost at equal distances.
 //!
-//! Where it is known, and requests come at random times, closed clients ask the less often the
-//! fewer of them are idle: what is likelier, that or always the same rate, tells them where pauses
-//! vary too much for the slope to.
+//! If it is known, and requests come at random times, closed clients ask the less often the fewer
+//! of them are idle. The likelihood of that, against a constant rate, decides where pauses vary too
+//! much for the slope.
 //!
-//! Where none of that is sure, the clients' sleep decides: see `asking`. Where nothing tells, who
-//! connects anew for each request is taken to be another one each time, and those do not wait for
-//! each other; others are taken to be closed.
+//! If none of that is certain, the clients' sleep decides: see `asking`. If that does not tell
+//! either, a client that connects anew for each request is taken to be another one each time, and
+//! open. Other clients are taken to be closed.
 
 use super::Request;
-use super::asking::Asking;
+use super::asking::SleepEvidence;
 use cpumax_outcome::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// As many closed clients can be told of at most: each is a connection of the replay.
+/// Most closed clients that can be given: each is a connection of the replay.
 const CLIENTS_TOLD_MOST: usize = 65_536;
 
 /// How clients ask.
@@ -41,8 +41,7 @@ pub enum Loop {
     Open,
 }
 
-/// How clients are known to ask, by whoever asks about them: `open`, `closed`, or the number of
-/// closed ones.
+/// How clients ask, as the caller knows: `open`, `closed`, or the number of closed ones.
 ///
 /// ```
 /// use cpumax_recording::{Clients, Loop};
@@ -57,7 +56,7 @@ pub enum Loop {
 pub struct Clients {
     /// Whether they wait for answers.
     pub ask: Loop,
-    /// How many closed ones there are; `None`: as the recording shows.
+    /// Number of closed clients; `None`: as the recording shows.
     pub number: Option<usize>,
 }
 
@@ -87,79 +86,79 @@ impl FromStr for Clients {
     }
 }
 
-/// What speaks for one or the other.
+/// The evidence for closed or open clients.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Evidence {
-    /// By how much longer the pause is, for each ns that the answer took longer.
+    /// Change of the pause for each ns that the answer took longer.
     pub slope: f64,
-    /// Its standard error; 0 if there is not enough to tell.
+    /// Standard error of the slope; 0 if there is not enough to tell.
     pub error: f64,
-    /// Pauses that were looked at.
+    /// Number of pauses that were examined.
     pub pauses: u64,
-    /// Variance by mean of the number of requests in each of 25 stretches of time.
+    /// Variance divided by mean of the number of requests in each of 25 equal intervals.
     pub dispersion: f64,
     /// Half of the distances between one request and the next, on whatever connection, differ from
     /// their median by at most this share of it; at random times some 0.7. 1 where they tell
     /// nothing: on few connections, or where each request follows an answer at once.
     pub irregularity: f64,
-    /// The logarithm of how much likelier it is that requests came at a rate in proportion to how
-    /// many connections were idle, as closed clients ask, than always at the same rate; 0 if it is
-    /// not known which requests came on one connection.
+    /// Logarithm of how much likelier requests came at a rate in proportion to the idle
+    /// connections, as closed clients ask, than at a constant rate. 0 if it is not known which
+    /// requests came on one connection.
     pub crowding: f64,
-    /// The same from how often timers wake clients that sleep, however many clients there are; 0 if
-    /// that does not tell.
+    /// Logarithm of how much likelier closed clients are than open ones, from how often timers wake
+    /// them while they sleep, for any number of clients. 0 if that does not tell.
     pub asleep: f64,
-    /// The same of at most twice as many clients as there are connections: ever so many closed
-    /// clients, most of them idle, ask as open ones do.
+    /// `asleep` for at most twice as many clients as there are connections. Many closed clients,
+    /// most of them idle, ask as open ones do.
     pub asleep_of_few: f64,
-    /// Most requests came each on a connection of its own.
+    /// Whether most requests came each on a connection of its own.
     pub anew: bool,
 }
 
-/// The slope must be so many standard errors away from what it is taken not to be.
+/// Least distance of the slope from a value, in standard errors, to exclude that value.
 const SURE: f64 = 2.5;
-/// Stretches of time in which requests are counted, and how few must vary more by chance than what
-/// is taken for a sign of closed clients (one time in a hundred).
+/// Number of intervals for the dispersion, and the dispersion below which clients are taken to be
+/// closed. Chance falls below it one time in a hundred.
 const STRETCHES: usize = 25;
 const EVEN: f64 = 0.4;
-/// Distances that are more alike than this are a plan's, and those that are less than this as at
-/// random times.
+/// Irregularity below which requests come from a plan, and from which they come at random times.
 pub(super) const REGULAR: f64 = 0.3;
 const RANDOM: f64 = 0.6;
-/// A crowding of so much is certain.
+/// Magnitude of `crowding` that is certain.
 const CROWDED: f64 = 10.0;
-/// What clients' sleep says outweighs a guess, one that each connection is another client's, and is
-/// certain.
+/// Magnitudes of `asleep` that outweigh a guess, that outweigh the guess that each connection is
+/// another client's, and that are certain.
 const LIKELIER: f64 = 0.7;
 const LIKELIER_ANEW: f64 = 1.5;
 pub(super) const LIKELY: f64 = 3.0;
-/// A connection that is so many times as regular as turns would make it has its own plan.
+/// Connections have plans of their own if each is so many times as regular as turns at a common
+/// plan would make it.
 const OWN_PLAN: f64 = 4.0;
-/// More closed clients are not looked for.
+/// Bound on the number of closed clients that is considered.
 pub(super) const CLIENTS_MOST: usize = 256;
-/// Of the median: requests that took longer are left out.
+/// Requests that took more than so many times the median are left out.
 const LONG: u64 = 4;
-/// A pause that is so small a part of the distance between requests is none.
+/// A pause below one part in so many of the distance between requests counts as none.
 const AT_ONCE: u64 = 10;
-/// With fewer pauses nothing is said.
+/// With fewer pauses nothing is inferred.
 const PAUSES_MIN: u64 = 20;
 
 impl Evidence {
-    /// `connections`: the requests of each, in order of time, and whether it is certain that they
-    /// came on one. `distances_ns`: between one request and the next, of those whose time is known.
+    /// `connections`: the requests of each, in order of time, and whether they certainly came on
+    /// one. `distances_ns`: between one request and the next, of those whose time is known.
     pub(crate) fn of(
         connections: &[(&[Request], bool)],
         distances_ns: Vec<u64>,
-        asking: &Asking,
+        asking: &SleepEvidence,
     ) -> Evidence {
         let asleep = asking.closed;
         let mut points: Vec<(f64, f64)> = Vec::new();
         let all = || connections.iter().flat_map(|(requests, _)| *requests);
         let mut times: Vec<u64> = all().map(|request| request.arrived_ns).collect();
         times.sort_unstable();
-        // One closed client that takes always as long is as regular as a plan, and so are those
-        // that ask as soon as a busy server answers.
+        // A single closed client whose requests always take equally long is as regular as a plan.
+        // Clients that ask as soon as a busy server answers are regular, too.
         let at_once = asleep >= LIKELY || follow_answers(connections, &distances_ns);
         let planned = connections.len() >= 3 && !at_once;
         let irregularity = if planned { irregularity(distances_ns) } else { 1.0 };
@@ -181,7 +180,7 @@ impl Evidence {
             let pairs = requests.windows(2);
             let took = pairs.clone().map(|pair| pair[0].took_ns() as f64);
             let pauses = pairs.map(|pair| pair[1].arrived_ns as f64 - pair[0].answered_ns as f64);
-            // Few that took very long, or were not understood, would outweigh all others.
+            // A few requests that took very long, or were misunderstood, would outweigh all others.
             let mut all: Vec<u64> = requests.iter().map(Request::took_ns).collect();
             let most = median(&mut all).saturating_mul(LONG) as f64;
             let here: Vec<(f64, f64)> = took.zip(pauses).filter(|(x, _)| *x <= most).collect();
@@ -200,7 +199,7 @@ impl Evidence {
         Evidence { slope, error: (rest / xx).sqrt(), pauses, ..random }
     }
 
-    /// What is more likely, and whether that is sure.
+    /// The likelier way of asking, and whether it is certain.
     pub fn says(&self) -> (Loop, bool) {
         let (clients, sure) = self.requests_say();
         let closed = if self.anew { LIKELIER_ANEW } else { LIKELIER };
@@ -212,6 +211,7 @@ impl Evidence {
         }
     }
 
+    /// The likelier way of asking by the requests alone, and whether it is certain.
     fn requests_say(&self) -> (Loop, bool) {
         if self.irregularity < REGULAR {
             return (Loop::Open, true);
@@ -233,8 +233,8 @@ impl Evidence {
     }
 }
 
-/// Whether most requests come as soon as the one before on the same connection is answered, held
-/// against how far apart those of all connections are.
+/// Whether most requests come as soon as the one before on the same connection is answered,
+/// relative to the distances of all requests.
 fn follow_answers(connections: &[(&[Request], bool)], distances_ns: &[u64]) -> bool {
     let pause = |pair: &[Request]| pair[1].arrived_ns.saturating_sub(pair[0].answered_ns);
     let known = connections.iter().filter(|(_, sure)| *sure);
@@ -246,19 +246,19 @@ fn follow_answers(connections: &[(&[Request], bool)], distances_ns: &[u64]) -> b
     median(&mut pauses).saturating_mul(AT_ONCE) <= median(&mut distances)
 }
 
-/// See [`Evidence::crowding`]: the likelihoods of two Poisson processes, each at the rate that fits
-/// it best.
+/// See [`Evidence::crowding`]. Compares the likelihoods of two Poisson processes, each at its best
+/// rate.
 fn crowding(connections: &[(&[Request], bool)]) -> f64 {
     let clients = connections.len();
-    let crowd = Crowd::of(connections.iter().flat_map(|(requests, _)| *requests));
+    let crowd = ArrivalsByLoad::of(connections.iter().flat_map(|(requests, _)| *requests));
     let idle = |under_way: usize| (clients + 1).saturating_sub(under_way).max(1) as f64;
     crowd.likelihood(idle) - crowd.likelihood(|_| 1.0)
 }
 
-/// How many closed clients most likely bring these requests: each that waits for nothing asks at
-/// the same rate.
+/// The likeliest number of closed clients for these requests, if each idle client asks at the same
+/// rate.
 pub(super) fn likeliest<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> usize {
-    let crowd = Crowd::of(requests);
+    let crowd = ArrivalsByLoad::of(requests);
     let least = crowd.more.len().saturating_sub(1).max(1);
     let likelihood =
         |clients: usize| crowd.likelihood(|under| clients.saturating_sub(under) as f64);
@@ -268,22 +268,23 @@ pub(super) fn likeliest<'a>(requests: impl Iterator<Item = &'a Request> + Clone)
     most.0
 }
 
-/// By how many requests were under way: how many more came, and for how long that was so.
-struct Crowd {
+/// By number of requests under way: further arrivals, and the time for which so many were under
+/// way.
+struct ArrivalsByLoad {
     more: Vec<f64>,
     ns: Vec<f64>,
 }
 
-impl Crowd {
-    fn of<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> Crowd {
-        let mut crowd = Crowd { more: vec![0.0], ns: vec![0.0] };
+impl ArrivalsByLoad {
+    fn of<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> ArrivalsByLoad {
+        let mut crowd = ArrivalsByLoad { more: vec![0.0], ns: vec![0.0] };
         let last_ns = requests.clone().map(|request| request.arrived_ns).max().unwrap_or(0);
         let answered =
             |one: &Request| (one.answered_ns.max(one.arrived_ns.saturating_add(1)), false);
         let came = requests.clone().map(|one| (one.arrived_ns, true));
         let mut events: Vec<(u64, bool)> = came.chain(requests.map(answered)).collect();
         events.retain(|(at_ns, _)| *at_ns <= last_ns);
-        // An answer comes before the request that it lets come.
+        // An answer sorts before the request that it permits.
         events.sort_unstable();
         let mut under_way = 0;
         for (at, &(at_ns, came)) in events.iter().enumerate() {
@@ -302,7 +303,8 @@ impl Crowd {
         crowd
     }
 
-    /// The logarithm of that, at a rate in proportion to this of how many are under way.
+    /// Log-likelihood of the arrivals at a rate in proportion to `rate` of the number under way, up
+    /// to a constant.
     fn likelihood(&self, rate: impl Fn(usize) -> f64) -> f64 {
         let rows = || self.more.iter().zip(&self.ns).enumerate();
         let n: f64 = self.more.iter().sum();
@@ -314,10 +316,10 @@ impl Crowd {
     }
 }
 
-/// Whether open clients have one plan for all of their connections. Where each has its own, what
-/// comes on it is far more regular than what all bring together; where connections take turns at
-/// one plan, each is so by the square root of their number only. `connections`: the requests of
-/// each, in order of time.
+/// Whether open clients have one plan for all of their connections. If each connection has its own
+/// plan, it is far more regular than all together. If connections take turns at one plan, each is
+/// more regular by the square root of their number only. `connections`: the requests of each, in
+/// order of time.
 pub(crate) fn shares_plan(connections: &[Vec<Request>]) -> bool {
     let between = |times: &[u64]| -> Vec<u64> {
         times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect()
@@ -333,6 +335,7 @@ pub(crate) fn shares_plan(connections: &[Vec<Request>]) -> bool {
     alone.get(alone.len() / 2).is_some_and(|alone| alone * turns * OWN_PLAN >= together)
 }
 
+/// See [`Evidence::dispersion`]; `times` ascending, ns.
 fn dispersion(times: &[u64]) -> f64 {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return 1.0 };
     let stretch_ns = (last - first) / STRETCHES as u64 + 1;
@@ -346,6 +349,7 @@ fn dispersion(times: &[u64]) -> f64 {
     variance / mean.max(f64::MIN_POSITIVE)
 }
 
+/// See [`Evidence::irregularity`], for distances in ns; 1 if there are too few.
 pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
     if between.len() < PAUSES_MIN as usize {
         return 1.0;
@@ -359,14 +363,15 @@ pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
 mod tests {
     use super::*;
 
-    /// Numbers that look random: the same each time.
+    /// Pseudo-random numbers below 2^20.
     fn noise(i: u64) -> u64 {
         let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (mixed ^ (mixed >> 27)) >> 44
     }
 
-    /// Requests of one connection: each takes a random time; the next comes after `next(answered)`.
+    /// Requests of one connection: each takes a random time; the next comes at `next(answered,
+    /// index)`.
     fn connection(next: impl Fn(u64, u64) -> u64) -> Vec<Request> {
         let mut at_ns = 0;
         (0..200)
@@ -380,21 +385,23 @@ mod tests {
     }
 
     #[test]
-    fn who_thinks_after_the_answer_is_closed() {
+    fn clients_that_think_after_the_answer_are_closed() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), &Asking::default());
+        let evidence =
+            Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
         assert_eq!(evidence.says(), (Loop::Closed, true), "{evidence:?}");
     }
 
     #[test]
-    fn who_follows_a_plan_is_open() {
+    fn clients_with_a_plan_are_open() {
         let requests = connection(|_, i| (i + 1) * 20_000_000 + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), &Asking::default());
+        let evidence =
+            Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
         assert_eq!(evidence.says(), (Loop::Open, true), "{evidence:?}");
     }
 
-    /// Four connections that a busy server answers in turn, a request each ms: the next on each
-    /// comes so long after the answer.
+    /// Four connections that a busy server answers in turn, one request each ms. The next on each
+    /// comes `pause_ns` after the answer.
     fn in_turn(pause_ns: u64) -> Evidence {
         let turn_ns = |turn: u64| turn * 1_000_000 + noise(turn) / 100;
         let request = |connection: u64, n: u64| Request {
@@ -405,11 +412,11 @@ mod tests {
         let lines: Vec<Vec<Request>> =
             (0..4).map(|line| (0..100).map(|n| request(line, n)).collect()).collect();
         let lines: Vec<(&[Request], bool)> = lines.iter().map(|line| (&line[..], true)).collect();
-        Evidence::of(&lines, vec![1_000_000; 399], &Asking::default())
+        Evidence::of(&lines, vec![1_000_000; 399], &SleepEvidence::default())
     }
 
     #[test]
-    fn who_asks_as_soon_as_a_busy_server_answers_has_no_plan() {
+    fn clients_of_a_busy_server_have_no_plan() {
         assert!(in_turn(20_000).irregularity > REGULAR);
         assert_eq!(in_turn(20_000).says().0, Loop::Closed);
         assert_eq!(in_turn(500_000).says(), (Loop::Open, true));
@@ -418,13 +425,18 @@ mod tests {
     #[test]
     fn with_few_requests_nothing_is_sure() {
         let requests = connection(|answered_ns, _| answered_ns + 5);
-        assert!(!Evidence::of(&[(&requests[..9], true)], Vec::new(), &Asking::default()).says().1);
+        assert!(
+            !Evidence::of(&[(&requests[..9], true)], Vec::new(), &SleepEvidence::default())
+                .says()
+                .1
+        );
     }
 
     #[test]
-    fn who_connects_anew_is_another_client_unless_something_tells() {
+    fn clients_that_connect_anew_are_open_unless_something_tells() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let nothing = Evidence::of(&[(&requests[..], false)], Vec::new(), &Asking::default());
+        let nothing =
+            Evidence::of(&[(&requests[..], false)], Vec::new(), &SleepEvidence::default());
         let nothing = Evidence { dispersion: 1.0, ..nothing };
         assert_eq!(nothing.says(), (Loop::Closed, false));
         let anew = Evidence { anew: true, ..nothing };
@@ -432,14 +444,14 @@ mod tests {
         assert_eq!(Evidence { asleep: 1.0, ..anew }.says(), (Loop::Open, false));
         assert_eq!(Evidence { asleep: 1.0, ..nothing }.says(), (Loop::Closed, false));
         assert_eq!(Evidence { asleep: 5.0, ..anew }.says(), (Loop::Closed, true));
-        // Ever so many closed clients ask as open ones do, but as few as there are do not.
+        // Many closed clients ask as open ones do, but as few as there are connections do not.
         let open = Evidence { asleep: -1.5, asleep_of_few: -1.5, ..nothing };
         assert_eq!(open.says(), (Loop::Open, false));
         assert_eq!(Evidence { asleep_of_few: -4.0, ..open }.says(), (Loop::Open, true));
     }
 
-    /// Eight clients that ask at a rate for each that is idle, or at one for all together: the
-    /// requests of each.
+    /// The requests of eight clients that ask at a rate for each idle one, or at one rate for all
+    /// together.
     fn crowd(closed: bool) -> Vec<Vec<Request>> {
         let mut lines: Vec<Vec<Request>> = vec![Vec::new(); 8];
         let (mut now_ns, mut drawn) = (0_u64, 0);
@@ -449,7 +461,7 @@ mod tests {
             drawn += 1;
             let idle = free_ns.iter().filter(|free| **free <= now_ns).count() as u64;
             let rate = if closed { idle } else { 5 };
-            // Of a thousand steps so many, as `noise` is below 2^20.
+            // `noise` is below 2^20, so `rate` of a thousand steps pass.
             if noise(drawn) * 1000 >= rate * (1 << 20) {
                 continue;
             }
@@ -474,15 +486,16 @@ mod tests {
     }
 
     #[test]
-    fn how_many_closed_clients_there_are_is_told_by_how_much_less_they_ask() {
+    fn the_likeliest_number_of_closed_clients_is_found() {
         let clients = likeliest(crowd(true).iter().flatten());
         assert!((6..=10).contains(&clients), "{clients}");
     }
 
     #[test]
-    fn who_always_asks_at_the_same_rate_is_open_unless_the_slope_tells() {
+    fn a_constant_rate_is_open_unless_the_slope_tells() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
-        let evidence = Evidence::of(&[(&requests[..], true)], Vec::new(), &Asking::default());
+        let evidence =
+            Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
         let unsure = Evidence {
             slope: -0.5,
             error: 0.3,
@@ -497,13 +510,13 @@ mod tests {
             Evidence { crowding: -1.0, slope: -0.4, ..unsure }.says(),
             (Loop::Closed, false)
         );
-        // Pauses that are much alike are no chance, whatever the rate looks like.
+        // Even pauses are no chance, whatever the rate looks like.
         let even = Evidence { crowding: -34.0, dispersion: 0.2, ..unsure };
         assert_eq!(even.says().0, Loop::Closed);
         assert_eq!(Evidence { error: 0.1, slope: -0.1, ..unsure }.says(), (Loop::Closed, true));
     }
 
-    /// Of each of eight connections, the requests that come at these times.
+    /// The requests of eight connections, at these times.
     fn eight(times: impl Fn(u64) -> Vec<u64>) -> Vec<Vec<Request>> {
         let request = |connection, at_ns| Request {
             connection,
@@ -526,7 +539,7 @@ mod tests {
             .collect();
         let turns = eight(|one| plan.iter().skip(one as usize).step_by(8).copied().collect());
         assert!(shares_plan(&turns));
-        // Not in step with each other, each at equal distances.
+        // Each at equal distances, not in step with each other.
         let own = eight(|one| (0..100).map(|i| noise(one) + i * 20_000_000).collect());
         assert!(!shares_plan(&own));
     }

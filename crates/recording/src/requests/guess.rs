@@ -1,159 +1,160 @@
 //! Requests where only the scheduler's events were recorded.
 //!
-//! A burst is what a thread does from being woken to its next wait. Where a thread of the group
-//! wakes a client, a thread outside that also wakes threads of the group, it answers. An answer may
-//! be sent in several parts: with hardly any work between them they are one, and else how many
-//! there are is what most bursts show. A burst in which there are more
-//! answers than one served requests that came while it was busy: nothing tells when, so they are
-//! taken to have come half way between the beginning of the burst and their turn. Where requests
-//! cost the same, which short bursts show, the length of a burst tells how many it served, even if
-//! the client was awake and did not have to be woken.
+//! A burst is the work of a thread from a wakeup to its next wait. A thread of the group answers
+//! when it wakes a client: a thread outside that also wakes threads of the group. An answer may
+//! have several parts. Parts with hardly any work between them are one; otherwise most bursts show
+//! their number. A burst with more answers served requests that came while it was busy. Their
+//! arrival is not recorded, and is taken to lie half way between the beginning of the burst and
+//! their turn. Where requests cost the same, as short bursts show, the length of a burst tells
+//! their number, even if the client was awake and not woken.
 
-use super::busy::Crowd;
+use super::busy::ConnectionCount;
 use super::{asking, busy, relay, remote, unseen};
 use crate::recording::Recording;
 use crate::thread::{Cause, Step};
 use cpumax_outcome::median;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many answers must be seen, of a group and of a thread.
+/// Least number of answers of a group, and of a thread.
 pub(super) const ANSWERS_MIN: usize = 20;
 pub(super) const THREAD_ANSWERS_MIN: usize = 3;
-/// Requests cost the same if half of them differ from the median by less than one in so many.
+/// Requests cost the same if half of them differ from the median by less than one part in so many.
 const ALIKE_ONE_IN: u64 = 10;
-/// An answer that comes after so little work is the rest of the one before: less than such a part
-/// of what one costs, and no more than a system call or two.
+/// An answer after less work is the rest of the one before: less than one part in so many of the
+/// cost of an answer, and less than a system call or two.
 const PART_ONE_IN: u64 = 8;
 const PART_MAX_NS: u64 = 40_000;
-/// Where threads are woken in vain so often, one of them is for each connection, whichever.
+/// Threads share connections if, relative to their successful wakeups, more than one in so many is
+/// in vain.
 const VAIN_ONE_IN: usize = 2;
-/// Work of less than such a part of what one answer costs is none.
+/// Less work than one part in so many of the cost of an answer is none.
 pub(super) const UNSEEN_ONE_IN: u64 = 4;
-/// So many requests are taken to be in a burst at most, for each answer that is seen and one more.
+/// Most requests in a burst, for each answer that is seen and one more.
 const UNSEEN_MOST: u64 = 8;
-/// Nobody sends an answer in more parts: the thread hardly ever waits.
+/// More parts are not one answer: the thread hardly ever waits.
 pub(super) const PARTS_MAX: usize = 8;
 
-/// What a thread did from one wait to the next.
+/// The work of a thread from one wait to the next.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Burst {
     pub start_ns: u64,
     pub end_ns: u64,
     pub work_ns: u64,
-    pub woken: Woken,
-    /// Which thread did, if one did; of a process, who forked it.
+    pub woken: WokenBy,
+    /// The thread that woke it; of a forked process, its parent.
     pub by: Option<usize>,
-    /// Wakeups of clients: work done before, and when.
+    /// Wakeups of clients: work done before, and time, ns.
     pub marks: Vec<(u64, u64)>,
-    /// Not whole: the recording began in it.
+    /// Whether the recording began within it.
     pub cut: bool,
 }
 
-/// Who ended the wait before a burst.
+/// The source of the wakeup before a burst.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Woken {
-    /// Nobody, an interrupt, or it is not known.
+pub(crate) enum WokenBy {
+    /// None, an interrupt, or unknown.
     #[default]
     Otherwise,
-    /// Who asks.
+    /// A thread that asks.
     Outside,
-    /// Another thread.
+    /// Another thread of the group.
     Inside,
 }
 
-impl Woken {
-    pub(super) fn by(inside: bool) -> Woken {
-        if inside { Woken::Inside } else { Woken::Outside }
+impl WokenBy {
+    pub(super) fn by(inside: bool) -> WokenBy {
+        if inside { WokenBy::Inside } else { WokenBy::Outside }
     }
 }
 
-/// Threads that clients wake, and that are called the same but for a number.
+/// Threads woken by clients whose names differ only in a number.
 #[derive(Default)]
-struct Kin {
+struct SameName {
     direct: usize,
-    /// Those that answer once for each time.
+    /// Those that answer once for each wakeup.
     once: usize,
-    /// How often they were woken and served somebody, and how often another one had already.
+    /// Wakeups after which such a thread answered, and those after which it did not.
     served: usize,
     vain: usize,
 }
 
-/// What a thread does for requests.
+/// The part of a thread in serving requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It answers clients.
     Answers,
-    /// It forks a process for each connection.
+    /// Forks a process for each connection.
     Forks,
-    /// It is such a process, of that parent (index).
-    Forked { parent: u32 },
-    /// It answers other threads of the group: those that clients ask, or that many tiers behind.
-    Behind { tier: u32 },
+    /// A process forked for a connection, by this parent (index).
+    Forked {
+        parent: u32,
+    },
+    /// Answers other threads of the group: fronts, or threads so many tiers behind.
+    Behind {
+        tier: u32,
+    },
 }
 
 impl Role {
-    /// Whether clients ask it.
     pub fn is_asked(self) -> bool {
         matches!(self, Role::Answers | Role::Forks)
     }
 
-    /// Whether what it sends goes to clients.
+    /// Whether it sends answers to clients.
     pub fn answers(self) -> bool {
         matches!(self, Role::Answers | Role::Forked { .. })
     }
 }
 
-/// A thread that answers.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub role: Role,
-    /// It asks others of its group, and answers when it is woken by them.
+    /// Whether it asks others of its group, and answers when they wake it.
     pub asks: bool,
     pub bursts: Vec<Burst>,
-    /// What each request costs, if all cost the same, ns.
-    pub unit_ns: Option<u64>,
-    /// It serves one connection only.
+    /// The cost of each request, if all cost the same, ns.
+    pub request_cost_ns: Option<u64>,
+    /// Whether it serves one connection only.
     pub single: bool,
-    /// Whoever is free of those called the same serves the next connection.
+    /// Whether any idle thread of its name serves the next connection.
     pub shares: bool,
-    /// How many connections it is asked on, where it hardly ever waits.
-    pub crowd: Option<Crowd>,
-    /// Its clients are on other machines.
+    /// Its connections, if it hardly ever waits.
+    pub connections: Option<ConnectionCount>,
+    /// Whether its clients are on other machines.
     pub remote: bool,
 }
 
-/// The threads that answer, and in how many parts.
+/// The answering threads, and the parts of an answer.
 #[derive(Debug)]
 pub(crate) struct Guess {
     /// By index of the thread.
     pub servers: BTreeMap<usize, Server>,
     pub parts: usize,
-    /// Of each connection, whether its requests are certain to have come on one. Filled when
-    /// connections are made up.
+    /// For each connection, whether its requests certainly came on one. Filled when requests are
+    /// given connections.
     pub sure: Vec<bool>,
-    /// Distances between requests that woke a server, one directly after the other, ns.
+    /// Distances between requests that woke a server one directly after the other, ns.
     pub distances_ns: Vec<u64>,
 }
 
 /// A request within a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Served {
-    /// It ends when the burst has done so much work, ns.
+pub(crate) struct ServedRequest {
+    /// Work of the burst when the request ends, ns.
     pub until_work: u64,
-    /// It is answered when the burst has done so much; `None`: where it ends.
+    /// Work of the burst when the request is answered, ns; `None`: at its end.
     pub answer_work: Option<u64>,
     pub arrived_ns: u64,
     pub answered_ns: u64,
 }
 
 impl Guess {
-    /// `inside` tells which threads are in the group.
+    /// Finds the answering threads of the group (`inside`); `None` if there are too few answers.
     pub fn of(recording: &Recording, inside: &[bool]) -> Option<Guess> {
         let clients = clients(recording, inside);
-        let mut servers = relay::forked(recording, inside, &clients);
+        let mut servers = relay::forking_servers(recording, inside, &clients);
         let threads = (0..recording.threads.len()).filter(|ix| inside[*ix]);
         for ix in threads.filter(|ix| !servers.contains_key(ix)).collect::<Vec<_>>() {
-            let woken = |waker: usize| Woken::by(inside[waker]);
+            let woken = |waker: usize| WokenBy::by(inside[waker]);
             let mut bursts = bursts(recording, ix, woken, |step| match step {
                 Step::Wake(edge) => {
                     let edge = &recording.edges[edge as usize];
@@ -174,12 +175,12 @@ impl Guess {
         let answers = |server: &&mut Server| server.role.answers();
         for server in servers.values_mut().filter(answers) {
             if at_once && server.is_busy() {
-                server.crowd = Some(busy::count(&mut server.bursts));
+                server.connections = Some(busy::split_answers(&mut server.bursts));
             }
         }
         let answer = || servers.values().filter(|server| server.role.answers());
-        let is_busy = answer().count() > 0 && answer().all(|server| server.crowd.is_some());
-        let all = answer().filter(|server| is_busy || server.crowd.is_none());
+        let is_busy = answer().count() > 0 && answer().all(|server| server.connections.is_some());
+        let all = answer().filter(|server| is_busy || server.connections.is_none());
         let all = all.flat_map(|server| &server.bursts);
         let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
         for burst in all.filter(|burst| !burst.marks.is_empty()) {
@@ -191,7 +192,7 @@ impl Guess {
         if answers < ANSWERS_MIN || most > PARTS_MAX {
             return None;
         }
-        relay::behind(recording, inside, &mut servers);
+        relay::add_tiers_behind(recording, inside, &mut servers);
         for server in servers.values_mut() {
             if server.role != Role::Answers || server.asks {
                 continue;
@@ -199,12 +200,12 @@ impl Guess {
             if let Some(by) = server.asked_by() {
                 add_unseen(&mut server.bursts, by);
             }
-            let is_counted = server.crowd.is_some();
-            server.unit_ns = unit(&server.bursts, most).filter(|_| !is_counted);
+            let is_counted = server.connections.is_some();
+            server.request_cost_ns = request_cost(&server.bursts, most).filter(|_| !is_counted);
         }
         let mut guess = Guess { servers, parts: most, sure: Vec::new(), distances_ns: Vec::new() };
-        guess.find_single(recording);
-        unseen::add(recording, &clients, &mut guess.servers);
+        guess.mark_single(recording);
+        unseen::add_unseen_answers(recording, &clients, &mut guess.servers);
         Some(guess)
     }
 
@@ -218,25 +219,25 @@ impl Guess {
         answers(true) > answers(false)
     }
 
-    /// Whether clients are on other machines: one thread may then serve several of them, and
+    /// Whether clients are on other machines. One thread may then serve several of them, and
     /// several threads one.
     pub fn is_remote(&self) -> bool {
         self.servers.values().any(|server| server.remote)
     }
 
-    /// Finds the threads that serve one connection each: several that clients wake for each
-    /// request, and those that are called the same but for a number. If others are woken in vain,
-    /// all of them wait for the next connection, and share what comes.
-    fn find_single(&mut self, recording: &Recording) {
+    /// Finds threads that serve one connection each: several threads of one name that clients wake
+    /// for each request. If many of their wakeups are in vain, all of them wait for the next
+    /// connection, and share what comes.
+    fn mark_single(&mut self, recording: &Recording) {
         let comm = |ix: usize| recording.threads[ix].unnumbered();
-        let mut kin: BTreeMap<&str, Kin> = BTreeMap::new();
+        let mut kin: BTreeMap<&str, SameName> = BTreeMap::new();
         let alike = |server: &Server| server.role == Role::Answers && !server.asks;
         for (&ix, server) in self.servers.iter().filter(|(_, server)| alike(server)) {
             if server.is_direct() {
                 let kin = kin.entry(comm(ix)).or_default();
                 kin.direct += 1;
                 kin.once += usize::from(server.answers_once());
-                for answers in server.by_asking() {
+                for answers in server.answers_by_wakeup() {
                     *(if answers > 0 { &mut kin.served } else { &mut kin.vain }) += 1;
                 }
             }
@@ -246,42 +247,43 @@ impl Guess {
             else {
                 continue;
             };
-            // One thread that many clients wake may look like that when there is little to do.
+            // A single thread that many clients wake looks alike when there is little to do.
             let several = kin.direct > 1;
             server.shares = several && kin.vain * VAIN_ONE_IN > kin.served;
             server.single = several && !server.shares && 2 * kin.once >= kin.direct;
             if server.single {
-                server.crowd = None;
-                server.unit_ns = None;
+                server.connections = None;
+                server.request_cost_ns = None;
             }
         }
     }
 
     /// The requests of a burst, in order; none if it answered nobody.
-    pub fn served(&self, server: &Server, burst: &Burst) -> Vec<Served> {
+    pub fn served_requests(&self, server: &Server, burst: &Burst) -> Vec<ServedRequest> {
         if burst.cut {
             return Vec::new();
         }
         let parts = match server.role {
-            Role::Answers if !server.single && server.crowd.is_none() => self.parts,
+            Role::Answers if !server.single && server.connections.is_none() => self.parts,
             _ => 1,
         };
         let by_answers = burst.marks.len().div_ceil(parts);
-        let count = match server.unit_ns {
-            Some(unit_ns) => {
-                let by_work = burst.work_ns.saturating_add(unit_ns / 2) / unit_ns.max(1);
+        let count = match server.request_cost_ns {
+            Some(request_cost_ns) => {
+                let by_work =
+                    burst.work_ns.saturating_add(request_cost_ns / 2) / request_cost_ns.max(1);
                 by_work.min(UNSEEN_MOST * (1 + by_answers as u64)) as usize
             }
             None => by_answers,
         };
         let count = count.max(usize::from(by_answers > 0)).min(burst.work_ns as usize);
         let wall_ns = burst.end_ns.saturating_sub(burst.start_ns);
-        let mut served: Vec<Served> = Vec::with_capacity(count);
+        let mut served: Vec<ServedRequest> = Vec::with_capacity(count);
         for n in 1..=count {
             let mark = burst.marks.get(n * parts - 1).filter(|_| count == by_answers);
             let even_ns = share(burst.work_ns, n, count);
             let (until_work, answered_ns) = match mark {
-                Some(mark) if server.unit_ns.is_none() => *mark,
+                Some(mark) if server.request_cost_ns.is_none() => *mark,
                 Some((_, at_ns)) => (even_ns, *at_ns),
                 None => (even_ns, burst.start_ns + share(wall_ns, n, count)),
             };
@@ -294,7 +296,7 @@ impl Guess {
                 .filter(|_| matches!(server.role, Role::Forked { .. }))
                 .map(|(work_ns, _)| *work_ns);
             let answered_ns = answered_ns.max(turn_ns);
-            served.push(Served { until_work, answer_work, arrived_ns, answered_ns });
+            served.push(ServedRequest { until_work, answer_work, arrived_ns, answered_ns });
         }
         if let Some(last) = served.last_mut() {
             last.until_work = u64::MAX;
@@ -309,82 +311,82 @@ impl Server {
             role,
             asks: false,
             bursts,
-            unit_ns: None,
+            request_cost_ns: None,
             single: false,
             shares: false,
-            crowd: None,
+            connections: None,
             remote: false,
         }
     }
 
-    /// Who woke it to answer, of its group.
+    /// The threads of its group that woke it to answer.
     pub(super) fn answered_by(&self) -> impl Iterator<Item = usize> {
-        let told = self.bursts.iter().filter(|one| one.woken == Woken::Inside);
+        let told = self.bursts.iter().filter(|one| one.woken == WokenBy::Inside);
         told.filter(|one| !one.marks.is_empty()).filter_map(|one| one.by)
     }
 
-    /// Whether it is asked, goes to sleep, and mostly is woken to answer by one of these.
+    /// Whether clients ask it, it sleeps, and mostly one of these threads wakes it to answer.
     pub(super) fn is_front(&self, these: impl Fn(usize) -> bool) -> bool {
         let answers = self.bursts.iter().filter(|one| !one.marks.is_empty()).count();
         let told = self.answered_by().filter(|by| these(*by)).count();
-        let asked = self.bursts.iter().filter(|one| one.woken == Woken::Outside);
+        let asked = self.bursts.iter().filter(|one| one.woken == WokenBy::Outside);
         2 * told > answers && 2 * asked.filter(|one| one.marks.is_empty()).count() > told
     }
 
-    /// It asks others, whose answers came at these times. Where such an answer woke it, and it woke
-    /// nobody, it answered somebody who was awake.
-    pub(super) fn becomes_front(&mut self, answered_ns: &BTreeSet<u64>) {
+    /// Makes it a front of threads that answered at these times. A burst that such an answer began,
+    /// and that woke nobody, gets an answer: its client was awake.
+    pub(super) fn make_front(&mut self, answered_ns: &BTreeSet<u64>) {
         self.asks = true;
         for one in self.bursts.iter_mut().filter(|one| one.marks.is_empty()) {
-            if one.woken == Woken::Inside && answered_ns.contains(&one.start_ns) {
+            if one.woken == WokenBy::Inside && answered_ns.contains(&one.start_ns) {
                 one.marks.push((one.work_ns, one.end_ns));
             }
         }
     }
 
-    /// Whether clients wake it, not others of its group; where it waits for locks of its group as
-    /// well, whether each request does.
+    /// Whether clients wake it, not others of its group. If its threads also wait for locks of the
+    /// group, clients must wake it once for each answer.
     pub fn is_direct(&self) -> bool {
         let woken = |by| self.bursts.iter().filter(|burst| burst.woken == by).count();
-        let (outside, inside) = (woken(Woken::Outside), woken(Woken::Inside));
+        let (outside, inside) = (woken(WokenBy::Outside), woken(WokenBy::Inside));
         let answers = self.bursts.iter().filter(|burst| !burst.marks.is_empty()).count();
         outside >= inside || 3 * outside >= 2 * answers && self.answers_once()
     }
 
-    /// Who tells it of a request: clients, or another thread of its group where more often than not
-    /// an answer follows.
-    pub fn asked_by(&self) -> Option<Woken> {
+    /// Whose wakeups bring it requests: those of clients, or of its group if most of these lead to
+    /// an answer.
+    pub fn asked_by(&self) -> Option<WokenBy> {
         if self.is_direct() {
-            return Some(Woken::Outside);
+            return Some(WokenBy::Outside);
         }
-        let inside = self.bursts.iter().filter(|burst| burst.woken == Woken::Inside);
+        let inside = self.bursts.iter().filter(|burst| burst.woken == WokenBy::Inside);
         let (all, answered) = inside.fold((0, 0), |(all, answered), burst| {
             (all + 1, answered + usize::from(!burst.marks.is_empty()))
         });
-        (2 * answered > all).then_some(Woken::Inside)
+        (2 * answered > all).then_some(WokenBy::Inside)
     }
 
-    /// Whether clients are woken at most twice between one time and the next that one of them woke
-    /// the thread, but for one time in fifty.
+    /// Whether it wakes clients at most twice from one wakeup by a client to the next, with one
+    /// exception in fifty.
     fn answers_once(&self) -> bool {
         let (mut all, mut more) = (0, 0);
-        for answers in self.by_asking() {
+        for answers in self.answers_by_wakeup() {
             all += usize::from(answers > 0);
             more += usize::from(answers > 2);
         }
         all > 0 && more * 50 <= all
     }
 
-    /// How many answers there are between one time and the next that a client woke it.
-    fn by_asking(&self) -> impl Iterator<Item = usize> {
-        let bursts = self.bursts.chunk_by(|_, next| next.woken != Woken::Outside);
-        // What comes after the last time is not known whole.
+    /// Number of answers from one wakeup by a client to the next.
+    fn answers_by_wakeup(&self) -> impl Iterator<Item = usize> {
+        let bursts = self.bursts.chunk_by(|_, next| next.woken != WokenBy::Outside);
+        // The time after the last wakeup may be incomplete.
         let whole = bursts.clone().count().saturating_sub(1);
         bursts.take(whole).map(|bursts| bursts.iter().map(|burst| burst.marks.len()).sum())
     }
 }
 
-/// Takes what follows a part of an answer at once for the rest of it.
+/// Joins the parts of an answer that follow each other at once.
 pub(super) fn join_parts(bursts: &mut [Burst]) {
     let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
@@ -392,7 +394,7 @@ pub(super) fn join_parts(bursts: &mut [Burst]) {
     // The burst of the last part, and the work since.
     let mut last: Option<(usize, u64)> = None;
     for at in 0..bursts.len() {
-        if bursts[at].woken == Woken::Outside {
+        if bursts[at].woken == WokenBy::Outside {
             last = None;
         }
         let burst = &mut bursts[at];
@@ -423,10 +425,9 @@ pub(super) fn join_parts(bursts: &mut [Burst]) {
     }
 }
 
-/// A client that was awake when it was answered did not have to be woken: where a thread was told
-/// of a request, worked long enough for an answer, and told nobody before it was woken so again,
-/// there was one at the end.
-fn add_unseen(bursts: &mut [Burst], by: Woken) {
+/// Adds answers to clients that were awake. A burst gets one at its end if the thread was asked,
+/// worked long enough, and woke nobody before it was asked again.
+fn add_unseen(bursts: &mut [Burst], by: WokenBy) {
     let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
     let least_ns = work_ns / (marks as u64 * UNSEEN_ONE_IN).max(1);
@@ -445,17 +446,18 @@ fn add_unseen(bursts: &mut [Burst], by: Woken) {
     }
 }
 
-/// CPU time of all bursts; damaged files may hold any number.
+/// CPU time of all bursts, ns; saturating, because damaged files may hold any number.
 fn work_of(bursts: &[Burst]) -> u64 {
     bursts.iter().fold(0, |sum, burst| sum.saturating_add(burst.work_ns))
 }
 
+/// `whole * part / of`.
 pub(super) fn share(whole: u64, part: usize, of: usize) -> u64 {
     (u128::from(whole) * part as u128 / of.max(1) as u128) as u64
 }
 
-/// Threads outside that talk with threads of the group: they ask and are answered, or another
-/// thread of their process does the one or the other.
+/// The threads outside that talk with threads of the group: they wake them and are woken by them,
+/// themselves or through other threads of their process.
 pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
     let mut talks = vec![(0, 0); inside.len()];
     for edge in &recording.edges {
@@ -487,12 +489,12 @@ pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
     talks.iter().enumerate().map(is_client).collect()
 }
 
-/// What a thread did from one wait to the next. `woken`: what it means that a thread woke it;
-/// `mark`: when a step is an answer.
+/// The bursts of a thread. `woken` classifies a waking thread; `mark` returns the time of a step
+/// that is an answer.
 pub(super) fn bursts(
     recording: &Recording,
     ix: usize,
-    woken: impl Fn(usize) -> Woken,
+    woken: impl Fn(usize) -> WokenBy,
     mark: impl Fn(Step) -> Option<u64>,
 ) -> Vec<Burst> {
     let thread = &recording.threads[ix];
@@ -508,7 +510,7 @@ pub(super) fn bursts(
                     _ => None,
                 };
                 burst.end_ns = wait.start_ns;
-                let woken = by.map_or(Woken::Otherwise, &woken);
+                let woken = by.map_or(WokenBy::Otherwise, &woken);
                 let next = Burst { start_ns: wait.end_ns, woken, by, ..Burst::default() };
                 bursts.push(std::mem::replace(&mut burst, next));
             }
@@ -523,16 +525,17 @@ pub(super) fn bursts(
     bursts
 }
 
-/// What a request costs, if the bursts that serve one show that all cost the same.
-fn unit(bursts: &[Burst], parts: usize) -> Option<u64> {
+/// The cost of a request, ns, if the bursts that serve one show that all cost the same.
+fn request_cost(bursts: &[Burst], parts: usize) -> Option<u64> {
     let single = bursts.iter().filter(|burst| burst.marks.len() == parts);
     let mut works: Vec<u64> = single.map(|burst| burst.work_ns).collect();
     if works.len() < ANSWERS_MIN {
         return None;
     }
-    let unit_ns = median(&mut works);
-    let mut off: Vec<u64> = works.iter().map(|work_ns| work_ns.abs_diff(unit_ns)).collect();
-    (unit_ns > 0 && median(&mut off).saturating_mul(ALIKE_ONE_IN) < unit_ns).then_some(unit_ns)
+    let request_cost_ns = median(&mut works);
+    let mut off: Vec<u64> = works.iter().map(|work_ns| work_ns.abs_diff(request_cost_ns)).collect();
+    (request_cost_ns > 0 && median(&mut off).saturating_mul(ALIKE_ONE_IN) < request_cost_ns)
+        .then_some(request_cost_ns)
 }
 
 #[cfg(test)]
@@ -540,7 +543,7 @@ mod tests {
     use super::*;
 
     fn burst(work_ns: u64, marks: &[(u64, u64)]) -> Burst {
-        let woken = Woken::Outside;
+        let woken = WokenBy::Outside;
         Burst {
             start_ns: 1000,
             end_ns: 1000 + work_ns,
@@ -560,23 +563,25 @@ mod tests {
             distances_ns: Vec::new(),
         };
         let server = Server::new(Role::Answers, Vec::new());
-        let served = guess.served(&server, &burst(600, &[(100, 1100), (250, 1250), (590, 1590)]));
+        let served =
+            guess.served_requests(&server, &burst(600, &[(100, 1100), (250, 1250), (590, 1590)]));
         let times: Vec<(u64, u64)> =
             served.iter().map(|served| (served.arrived_ns, served.answered_ns)).collect();
         assert_eq!(times, [(1000, 1100), (1050, 1250), (1125, 1590)]);
     }
 
     #[test]
-    fn where_requests_cost_the_same_their_number_is_that_of_the_work() {
+    fn equal_costs_tell_the_number_of_requests() {
         let guess = Guess {
             servers: BTreeMap::new(),
             parts: 2,
             sure: Vec::new(),
             distances_ns: Vec::new(),
         };
-        let server = Server { unit_ns: Some(100), ..Server::new(Role::Answers, Vec::new()) };
-        assert_eq!(guess.served(&server, &burst(310, &[(50, 1050)])).len(), 3);
-        assert_eq!(guess.served(&server, &burst(20, &[])).len(), 0);
-        assert_eq!(guess.served(&server, &burst(20, &[(10, 1010)])).len(), 1);
+        let server =
+            Server { request_cost_ns: Some(100), ..Server::new(Role::Answers, Vec::new()) };
+        assert_eq!(guess.served_requests(&server, &burst(310, &[(50, 1050)])).len(), 3);
+        assert_eq!(guess.served_requests(&server, &burst(20, &[])).len(), 0);
+        assert_eq!(guess.served_requests(&server, &burst(20, &[(10, 1010)])).len(), 1);
     }
 }

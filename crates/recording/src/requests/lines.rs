@@ -1,30 +1,30 @@
-//! Connections that are not known: of those there are, the one that waits for nothing for longest
-//! brings the next request.
+//! Gives requests whose connection is not known to connections: the one that is idle longest brings
+//! the next request.
 
 use std::collections::{BTreeSet, VecDeque};
 
 /// The connections of clients that ask the same threads.
 #[derive(Debug)]
-pub(crate) struct Lines {
-    /// Numbers of those that wait for nothing, with the time since when; longest first.
+pub(crate) struct ClientConnections {
+    /// Idle connections with the time since when, ns; longest first.
     free: VecDeque<(u64, u32)>,
     busy: BTreeSet<(u64, u32)>,
     made: usize,
     known: usize,
-    /// There are no more than are known, whatever is seen.
+    /// Whether there are exactly `known` connections.
     sure: bool,
 }
 
-impl Lines {
-    /// At least so many, or if it is `sure`, just so many.
-    pub fn new(known: usize, sure: bool) -> Lines {
-        Lines { free: VecDeque::new(), busy: BTreeSet::new(), made: 0, known, sure }
+impl ClientConnections {
+    /// At least so many connections; exactly so many if `sure`.
+    pub fn new(known: usize, sure: bool) -> ClientConnections {
+        ClientConnections { free: VecDeque::new(), busy: BTreeSet::new(), made: 0, known, sure }
     }
 
-    /// The connection of a request, and since when it waits for nothing. `new` is the number of the
-    /// next that is made.
-    pub fn take(&mut self, (arrived_ns, answered_ns): (u64, u64), new: u32) -> (u32, u64) {
-        let all_taken = |lines: &Lines| lines.sure && lines.made >= lines.known;
+    /// The connection of a request, and since when it was idle, ns. `new` is the number that a new
+    /// connection gets.
+    pub fn assign(&mut self, (arrived_ns, answered_ns): (u64, u64), new: u32) -> (u32, u64) {
+        let all_taken = |lines: &ClientConnections| lines.sure && lines.made >= lines.known;
         while let Some(&(free_ns, number)) = self.busy.first()
             && (free_ns <= arrived_ns || self.free.is_empty() && all_taken(self))
         {
@@ -50,11 +50,11 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// The connections of requests that follow each other, each taking 5, one beginning each 3.
-    fn numbers(mut lines: Lines) -> Vec<u32> {
+    /// The connections of requests that each take 5, one beginning every 3.
+    fn numbers(mut lines: ClientConnections) -> Vec<u32> {
         let mut made = 0;
         let mut number = |at_ns| {
-            let (number, _) = lines.take((at_ns, at_ns + 5), made);
+            let (number, _) = lines.assign((at_ns, at_ns + 5), made);
             made = made.max(number + 1);
             number
         };
@@ -62,9 +62,9 @@ mod tests {
     }
 
     #[test]
-    fn who_was_idle_for_longest_asks_next() {
-        assert_eq!(numbers(Lines::new(0, false)), [0, 1, 0, 1, 0, 1]);
-        assert_eq!(numbers(Lines::new(4, false)), [0, 1, 2, 3, 0, 1]);
-        assert_eq!(numbers(Lines::new(1, true)), [0; 6]);
+    fn the_connection_idle_longest_asks_next() {
+        assert_eq!(numbers(ClientConnections::new(0, false)), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(numbers(ClientConnections::new(4, false)), [0, 1, 2, 3, 0, 1]);
+        assert_eq!(numbers(ClientConnections::new(1, true)), [0; 6]);
     }
 }

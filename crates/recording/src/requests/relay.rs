@@ -1,28 +1,28 @@
-//! Threads of the group that work for the same request, as forks and wakeups tell.
+//! Threads of the group that work for the same request, as forks and wakeups show.
 //!
-//! Who forks a process for each connection does the first part of its request, and the process the
-//! rest: its whole life. No such process answers often enough to be told by it, so all children of
-//! one parent are looked at together.
+//! A thread may fork a process for each connection. It does the first part of the request, and the
+//! process, in its whole life, the rest. No such process answers often enough to be recognized
+//! alone, so all children of one parent are examined together.
 //!
-//! Who is asked by clients, asks another thread of its group, and answers when that one has woken
-//! it, is a front; the other one is behind it. To who is behind, fronts are what clients are to
-//! fronts: it is woken by them, and answers where it wakes them. There may be others behind it.
+//! A front is a thread that clients ask, that asks another thread of its group, and that answers
+//! when that one has woken it. The other one is behind it. Fronts are its clients: they wake it,
+//! and it answers where it wakes them. Further threads may be behind it.
 
 use super::guess::{
-    Burst, Role, Server, THREAD_ANSWERS_MIN, UNSEEN_ONE_IN, Woken, bursts, join_parts,
+    Burst, Role, Server, THREAD_ANSWERS_MIN, UNSEEN_ONE_IN, WokenBy, bursts, join_parts,
 };
 use crate::recording::Recording;
 use crate::thread::{Birth, Step};
 use cpumax_outcome::median;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who is behind a front is woken by others than fronts at most once in so many times.
+/// A thread behind a front has at most one wakeup by clients in so many by fronts.
 const OTHERS_ONE_IN: usize = 4;
-/// Fronts, who is behind them, who is behind those, and so on.
+/// Most tiers: fronts, the threads behind them, those behind these, and so on.
 const TIERS_MAX: u32 = 8;
 
 /// Parents that fork for each connection, and their children.
-pub(super) fn forked(
+pub(super) fn forking_servers(
     recording: &Recording,
     inside: &[bool],
     clients: &[bool],
@@ -38,7 +38,7 @@ pub(super) fn forked(
     }
     let mut servers = BTreeMap::new();
     for (parent, children) in families {
-        let life = |ix: &usize| (*ix, life(recording, *ix, clients));
+        let life = |ix: &usize| (*ix, whole_life(recording, *ix, clients));
         let mut lives: Vec<(usize, Burst)> = children.iter().map(life).collect();
         let some = lives.iter().filter(|(_, life)| !life.marks.is_empty()).count();
         let once = lives.iter().filter(|(_, life)| life.marks.len() == 1).count();
@@ -46,7 +46,7 @@ pub(super) fn forked(
             continue;
         }
         add_unseen(recording, &mut lives);
-        let woken = |waker: usize| Woken::by(inside[waker]);
+        let woken = |waker: usize| WokenBy::by(inside[waker]);
         let forks = bursts(recording, parent as usize, woken, |step| match step {
             Step::Fork(child) if children.contains(&(child as usize)) => {
                 Some(recording.threads[child as usize].birth_ns(recording.first_ns))
@@ -61,8 +61,8 @@ pub(super) fn forked(
     servers
 }
 
-/// All that a forked process does, as one burst.
-fn life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
+/// The life of a forked process as one burst.
+fn whole_life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
     let thread = &recording.threads[ix];
     let parent = match thread.birth {
         Birth::Forked { parent, .. } => Some(parent as usize),
@@ -71,7 +71,7 @@ fn life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
     let mut life = Burst {
         start_ns: thread.birth_ns(recording.first_ns),
         end_ns: if thread.exited { thread.last_ns } else { recording.last_ns },
-        woken: Woken::Inside,
+        woken: WokenBy::Inside,
         by: parent,
         ..Burst::default()
     };
@@ -91,8 +91,8 @@ fn life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
     life
 }
 
-/// A child that worked, woke no client and exited answered one that was awake, as long before its
-/// end as others do.
+/// Adds the answers of children that woke no client, worked long enough, and exited. They answered
+/// a client that was awake, as long before their end as others do.
 fn add_unseen(recording: &Recording, lives: &mut [(usize, Burst)]) {
     let answered = lives.iter().filter_map(|(_, life)| Some((life.work_ns, life.marks.last()?.0)));
     let (mut works, mut rests): (Vec<u64>, Vec<u64>) =
@@ -105,8 +105,8 @@ fn add_unseen(recording: &Recording, lives: &mut [(usize, Burst)]) {
     }
 }
 
-/// Finds fronts among those who answer, and adds who is behind them.
-pub(super) fn behind(
+/// Finds fronts among the answering threads, and adds the threads behind them.
+pub(super) fn add_tiers_behind(
     recording: &Recording,
     inside: &[bool],
     servers: &mut BTreeMap<usize, Server>,
@@ -121,7 +121,7 @@ pub(super) fn behind(
         let wakers: BTreeSet<usize> = wakers.filter(|ix| others(*ix)).collect();
         let behind: BTreeMap<usize, Server> = wakers
             .into_iter()
-            .filter_map(|ix| Some((ix, tells(recording, inside, ix, &fronts)?)))
+            .filter_map(|ix| Some((ix, bursts_behind(recording, inside, ix, &fronts)?)))
             .map(|(ix, bursts)| (ix, Server::new(Role::Behind { tier }, bursts)))
             .collect();
         if behind.is_empty() {
@@ -133,7 +133,7 @@ pub(super) fn behind(
             if let Some(server) = servers.get_mut(&front)
                 && server.answered_by().any(|by| behind.contains_key(&by))
             {
-                server.becomes_front(&answered);
+                server.make_front(&answered);
             }
         }
         asked = behind.keys().copied().collect();
@@ -141,14 +141,14 @@ pub(super) fn behind(
     }
 }
 
-/// What a thread does, if it is behind fronts: with its answers to them.
-fn tells(
+/// The bursts of a thread with its answers to fronts; `None` if it is not behind them.
+fn bursts_behind(
     recording: &Recording,
     inside: &[bool],
     ix: usize,
     fronts: &BTreeSet<usize>,
 ) -> Option<Vec<Burst>> {
-    let woken = |waker: usize| Woken::by(!fronts.contains(&waker));
+    let woken = |waker: usize| WokenBy::by(!fronts.contains(&waker));
     let mut own = bursts(recording, ix, woken, |step| match step {
         Step::Wake(edge) => {
             let edge = &recording.edges[edge as usize];
@@ -157,7 +157,7 @@ fn tells(
         _ => None,
     });
     join_parts(&mut own);
-    let by_fronts = own.iter().filter(|one| one.woken == Woken::Outside).count();
+    let by_fronts = own.iter().filter(|one| one.woken == WokenBy::Outside).count();
     let by_clients = own.iter().filter(|one| one.by.is_some_and(|by| !inside[by])).count();
     let answers: usize = own.iter().map(|one| one.marks.len()).sum();
     (answers >= THREAD_ANSWERS_MIN && by_clients * OTHERS_ONE_IN <= by_fronts).then_some(own)

@@ -1,7 +1,7 @@
-//! Requests of clients on other machines, where only the scheduler's events were recorded: a burst
-//! that data from the network began, of a thread that mostly waits for the network.
+//! Requests of clients on other machines, where only the scheduler's events were recorded. Each is
+//! a burst that data from the network began, of a thread that mostly waits for the network.
 
-use super::guess::{Role, Server, THREAD_ANSWERS_MIN, Woken, bursts};
+use super::guess::{Role, Server, THREAD_ANSWERS_MIN, WokenBy, bursts};
 use crate::recording::Recording;
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ pub(super) fn servers(recording: &Recording, inside: &[bool]) -> BTreeMap<usize,
         if asked < THREAD_ANSWERS_MIN || 2 * asked <= thread.waits.len() {
             continue;
         }
-        let mut bursts = bursts(recording, ix, |_| Woken::Inside, |_| None);
+        let mut bursts = bursts(recording, ix, |_| WokenBy::Inside, |_| None);
         for (burst, wait) in bursts.iter_mut().skip(1).zip(&thread.waits) {
             if wait.is_for_network() {
-                burst.woken = Woken::Outside;
+                burst.woken = WokenBy::Outside;
                 burst.marks.push((burst.work_ns, burst.end_ns));
             }
         }

@@ -1,68 +1,66 @@
-//! Which transfers belong to which request: those on the connection it came on, and those with
-//! which threads of the group asked each other for its sake.
+//! Which transfers belong to which request: those on its connection, and those between threads of
+//! the group on its behalf.
 //!
-//! A thread that asks another one of its group does so for the request that it dealt with last, of
-//! those for which it waits for nobody; where it waits for somebody for each, it asks several at
-//! once. Until the answer is read, all that moves on that connection is that request's.
+//! A thread that asks another one of its group does so for its latest request without an unanswered
+//! call. If each of its requests has such a call, it makes several for one. Until the answer is
+//! read, all transfers on that connection belong to that request.
 
-use super::endpoints::EndIx;
-use super::{Connection, Exchange};
+use super::endpoints::EndpointIx;
+use super::{Connection, Traffic};
 use crate::recording::Recording;
-use crate::syscalls::Transfer;
+use crate::syscalls::IoKind;
 use std::collections::BTreeMap;
 
-/// A request: its connection and its number there.
+/// A request: its connection and its index there.
 pub(crate) type Tag = (u32, u32);
 
-/// What is known of each transfer, by its index.
+/// Requests and callers of the transfers, by index.
 pub(crate) struct Tags {
-    of: Vec<Option<Tag>>,
-    /// Whether it is the last write of the answer.
+    request_of: Vec<Option<Tag>>,
+    /// Whether it is the last write of an answer.
     answers: Vec<bool>,
-    /// The thread of the group that asked, or answered, what it reads.
+    /// The thread of the group that wrote what it reads.
     inner: Vec<Option<u32>>,
 }
 
 impl Tags {
-    pub fn of(recording: &Recording, exchange: &Exchange) -> Tags {
+    pub fn of(recording: &Recording, traffic: &Traffic) -> Tags {
         let ios = recording.ios.len();
         let mut tags =
-            Tags { of: vec![None; ios], answers: vec![false; ios], inner: vec![None; ios] };
-        for (connection, one) in exchange.connections.iter().enumerate() {
-            tags.add(exchange, connection as u32, one);
+            Tags { request_of: vec![None; ios], answers: vec![false; ios], inner: vec![None; ios] };
+        for (connection, one) in traffic.connections.iter().enumerate() {
+            tags.add(traffic, connection as u32, one);
         }
-        for (accept, tag) in exchange.accepted_for(recording) {
-            tags.of[accept as usize] = Some(tag);
+        for (accept, tag) in traffic.accepted_for(recording) {
+            tags.request_of[accept as usize] = Some(tag);
         }
-        if !exchange.inner.is_empty() {
-            Asking::of(recording, exchange).tag(&mut tags);
+        if !traffic.inner.is_empty() {
+            Tagger::of(recording, traffic).tag(&mut tags);
         }
         tags
     }
 
-    /// Whose transfer it is.
     pub fn request(&self, io: u32) -> Option<Tag> {
-        self.of[io as usize]
+        self.request_of[io as usize]
     }
 
-    /// Whether it is the last write of the answer.
     pub fn answers(&self, io: u32) -> bool {
         self.answers[io as usize]
     }
 
-    /// The thread of the group that asked, or answered, what it reads.
     pub fn called_by(&self, io: u32) -> Option<u32> {
         self.inner[io as usize]
     }
 
-    fn add(&mut self, exchange: &Exchange, line: u32, one: &Connection) {
+    /// Tags the transfers on a connection with its requests.
+    fn add(&mut self, traffic: &Traffic, line: u32, one: &Connection) {
         let mut next = 0;
-        for &at in one.ends.iter().flat_map(|end| &exchange.ends.all[*end as usize].moves) {
+        for &at in one.ends.iter().flat_map(|end| &traffic.ends.all[*end as usize].transfers) {
             if one.requests.get(next).is_some_and(|request| request.read == at) {
                 next += 1;
             }
             if next > 0 && at <= one.requests[next - 1].answer.max(one.requests[next - 1].read) {
-                self.of[at as usize] = Some((line, next as u32 - 1));
+                self.request_of[at as usize] = Some((line, next as u32 - 1));
             }
         }
         for request in &one.requests {
@@ -71,57 +69,58 @@ impl Tags {
     }
 }
 
-/// A connection between threads of the group, as it is at a point of time.
+/// The state of a connection between threads of the group.
 #[derive(Debug, Clone, Copy, Default)]
-struct Line {
-    /// What is asked for, and by which thread.
+struct InnerState {
+    /// The request on whose behalf it was used last, and the asking thread.
     asked: Option<(Tag, u32)>,
     /// The thread that wrote last.
     wrote: u32,
-    /// The answer is being written.
+    /// Whether the answer is being written.
     answered: bool,
-    /// Part of the answer has been read.
+    /// Whether a part of the answer has been read.
     taken: bool,
 }
 
-/// A thread that deals with more requests at a time forgets those it has not touched for longest.
+/// Most requests of a thread at a time; the one touched longest ago is forgotten.
 const DEALS_MOST: usize = 1024;
 
-/// Goes through all transfers in order of time.
-struct Asking<'a> {
+/// Tags the transfers within the group, in order of time.
+struct Tagger<'a> {
     recording: &'a Recording,
-    exchange: &'a Exchange,
-    /// Of each end of a connection within the group: its number, and whether it is the server's.
-    ends: BTreeMap<EndIx, (usize, bool)>,
-    lines: Vec<Line>,
-    /// Of each thread: the requests that it deals with, the last one last.
+    traffic: &'a Traffic,
+    /// Connection and side (true: the server's) of each end within the group.
+    ends: BTreeMap<EndpointIx, (usize, bool)>,
+    lines: Vec<InnerState>,
+    /// Open requests of each thread, the latest last.
     deals: BTreeMap<u32, Vec<Tag>>,
-    /// Of each client's connection: how many requests have been answered.
+    /// Number of answered requests of each client's connection.
     answered: Vec<u32>,
-    /// How many are being asked for a request, by whom.
+    /// Calls under way by request and asking thread.
     waits: BTreeMap<(Tag, u32), u32>,
 }
 
-impl<'a> Asking<'a> {
-    fn of(recording: &'a Recording, exchange: &'a Exchange) -> Self {
+impl<'a> Tagger<'a> {
+    fn of(recording: &'a Recording, traffic: &'a Traffic) -> Self {
         let mut ends = BTreeMap::new();
-        for (line, inner) in exchange.inner.iter().enumerate() {
+        for (line, inner) in traffic.inner.iter().enumerate() {
             ends.insert(inner.client, (line, false));
             ends.insert(inner.server, (line, true));
         }
-        let lines = vec![Line::default(); exchange.inner.len()];
-        let answered = vec![0; exchange.connections.len()];
+        let lines = vec![InnerState::default(); traffic.inner.len()];
+        let answered = vec![0; traffic.connections.len()];
         let (deals, waits) = (BTreeMap::new(), BTreeMap::new());
-        Asking { recording, exchange, ends, lines, deals, answered, waits }
+        Tagger { recording, traffic, ends, lines, deals, answered, waits }
     }
 
+    /// Tags the transfers of the group among each other.
     fn tag(mut self, tags: &mut Tags) {
         let mut order: Vec<(u64, u32)> = Vec::new();
         for (at, io) in self.recording.ios.iter().enumerate() {
             match io.kind {
-                // It can be read as soon as it begins to be written.
-                Transfer::Write => order.push((io.entered_ns, at as u32)),
-                Transfer::Read | Transfer::Accept => {
+                // Data can be read as soon as its write begins.
+                IoKind::Write => order.push((io.entered_ns, at as u32)),
+                IoKind::Read | IoKind::Accept => {
                     order.push((io.left_ns.max(io.entered_ns), at as u32));
                 }
                 _ => {}
@@ -134,31 +133,31 @@ impl<'a> Asking<'a> {
                 if tags.answers(at) {
                     self.answered[tag.0 as usize] = tag.1 + 1;
                 }
-                self.deal(io.thread, tag);
+                self.note_work(io.thread, tag);
                 continue;
             }
-            let Some(end) = self.exchange.ends.at(at) else { continue };
+            let Some(end) = self.traffic.ends.at(at) else { continue };
             let Some(&(line, serves)) = self.ends.get(&end) else { continue };
-            let reads = io.kind == Transfer::Read;
+            let reads = io.kind == IoKind::Read;
             match (serves, reads) {
-                (false, false) => self.asks(line, io.thread),
-                (false, true) => self.takes(line),
+                (false, false) => self.note_call(line, io.thread),
+                (false, true) => self.note_answer_read(line),
                 (true, true) => {}
                 (true, false) => self.lines[line].answered = true,
             }
             let Some((tag, _)) = self.lines[line].asked else { continue };
-            tags.of[at as usize] = Some(tag);
+            tags.request_of[at as usize] = Some(tag);
             if reads {
                 tags.inner[at as usize] = Some(self.lines[line].wrote);
-                self.deal(io.thread, tag);
+                self.note_work(io.thread, tag);
             } else {
                 self.lines[line].wrote = io.thread;
             }
         }
     }
 
-    /// A thread deals with a request now.
-    fn deal(&mut self, thread: u32, tag: Tag) {
+    /// Notes that a thread works on a request now.
+    fn note_work(&mut self, thread: u32, tag: Tag) {
         let open = |tag: &Tag| self.answered[tag.0 as usize] <= tag.1;
         let all = self.deals.entry(thread).or_default();
         all.retain(|other| *other != tag && open(other));
@@ -168,14 +167,14 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// A thread writes to another one of its group.
-    fn asks(&mut self, line: usize, thread: u32) {
+    /// Notes that a thread writes to another one of its group.
+    fn note_call(&mut self, line: usize, thread: u32) {
         let of = self.lines[line];
         if of.asked.is_some() && !of.answered {
             return;
         }
         if let Some(asked) = of.asked.filter(|_| !of.taken) {
-            self.is_told(asked);
+            self.end_call(asked);
         }
         let open = |tag: &&Tag| self.answered[tag.0 as usize] <= tag.1;
         let waits = |tag: Tag| self.waits.get(&(tag, thread)).is_some_and(|times| *times > 0);
@@ -185,19 +184,19 @@ impl<'a> Asking<'a> {
         if let Some(asked) = asked {
             *self.waits.entry(asked).or_default() += 1;
         }
-        self.lines[line] = Line { asked, ..Line::default() };
+        self.lines[line] = InnerState { asked, ..InnerState::default() };
     }
 
-    /// The answer is read.
-    fn takes(&mut self, line: usize) {
+    fn note_answer_read(&mut self, line: usize) {
         if let Some(asked) = self.lines[line].asked
             && !std::mem::replace(&mut self.lines[line].taken, true)
         {
-            self.is_told(asked);
+            self.end_call(asked);
         }
     }
 
-    fn is_told(&mut self, asked: (Tag, u32)) {
+    /// Notes that a call was answered.
+    fn end_call(&mut self, asked: (Tag, u32)) {
         if let Some(times) = self.waits.get_mut(&asked) {
             *times = times.saturating_sub(1);
         }

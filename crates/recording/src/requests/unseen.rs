@@ -1,44 +1,44 @@
 //! Answers to clients that were awake.
 //!
-//! Who is awake when an answer comes does not have to be woken, so nothing tells of it. But whether
-//! a client sleeps makes no difference to how soon a server answers after it was woken, or after
-//! its last answer. How often it does for so much time on a CPU is seen while the client sleeps,
-//! and so many answers are to be expected while he is awake, too. One is placed wherever their
-//! number passes a whole one and a half.
+//! A client that is awake when an answer comes is not woken, so the recording does not show the
+//! answer. How soon a server answers after a wakeup, or after its last answer, does not depend on
+//! whether the client sleeps. The rate of answers for each age of the work is therefore measured
+//! while clients sleep, and gives the answers to expect while they are awake. An answer is placed
+//! wherever their expected number passes a whole number and a half.
 
-use super::guess::{Burst, Role, Server, THREAD_ANSWERS_MIN, Woken};
+use super::guess::{Burst, Role, Server, THREAD_ANSWERS_MIN, WokenBy};
 use crate::recording::Recording;
 use crate::thread::Birth;
 use std::collections::BTreeMap;
 
-/// Ends of the ages of work, in thirty-seconds of what is done for one answer. The last is all
+/// Bounds of the age of work, in thirty-seconds of the mean work for an answer. A last one lies
 /// beyond.
 const AGES: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 /// Kinds of wakeups.
 const KINDS: usize = 3;
-/// A stratum is of one age, after one kind of wakeup, before the first answer since or after it.
+/// A stratum is one age, after one kind of wakeup, before or after the first answer since.
 const STRATA: usize = KINDS * 2 * (AGES.len() + 1);
-/// So many threads are looked at, and of the clients of each those that it woke most often.
+/// Most servers that are examined, and most clients of each, those that it woke most often.
 const SERVERS_MOST: usize = 256;
 const CLIENTS_MOST: usize = 16;
-/// So many times in which clients were awake are held, of each thread; a client with more of them,
-/// and those that were woken less often, are left out.
+/// Bound on the times awake of a server's clients. A client beyond it, and those that were woken
+/// less often, are left out.
 const AWAKE_MOST: usize = 1 << 21;
-/// So many answers are unseen at most for each that is known.
+/// Most unseen answers for each known one.
 const UNSEEN_MOST: usize = 8;
 
-/// A time in which a thread was on a CPU, and at the end of which it may have answered.
+/// A time of a thread on a CPU, which may end with an answer.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     burst: usize,
     from_ns: u64,
     to_ns: u64,
-    /// Time on a CPU since the burst began, or the last answer in it; at the beginning.
+    /// Time on a CPU, at its beginning, since the burst began or the last answer in it, ns.
     age_ns: u64,
-    /// The same since the burst began, whatever was answered.
+    /// Time on a CPU, at its beginning, since the burst began, ns.
     done_ns: u64,
     answers: bool,
-    /// The thread has answered before in this burst.
+    /// Whether the thread has answered before in this burst.
     again: bool,
 }
 
@@ -49,28 +49,31 @@ struct Client {
     sleeps: Vec<(u64, u64)>,
 }
 
-/// A time in which a client was awake: how often a server answered in such a time, for each ns.
+/// A time in which a client was awake, with the server's rate of answers, per ns.
 #[derive(Debug, Clone, Copy)]
 struct Awake {
     from_ns: u64,
     to_ns: u64,
     rate: f64,
-    /// Of the stretch.
     of: usize,
 }
 
-/// Adds to the bursts of threads that serve several clients what they answered unseen. `clients`
-/// tells which threads are clients.
-pub(super) fn add(recording: &Recording, clients: &[bool], servers: &mut BTreeMap<usize, Server>) {
+/// Adds unseen answers to the bursts of threads that serve several clients. `clients` tells which
+/// threads are clients.
+pub(super) fn add_unseen_answers(
+    recording: &Recording,
+    clients: &[bool],
+    servers: &mut BTreeMap<usize, Server>,
+) {
     let mut woken: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
     for edge in recording.edges.iter().filter(|edge| clients[edge.wakee() as usize]) {
         let times = woken.entry(edge.waker as usize).or_default();
         *times.entry(edge.wakee() as usize).or_default() += 1;
     }
     let several = |(_, server): &(&usize, &mut Server)| {
-        let by_work = server.crowd.is_some_and(|crowd| crowd.by_work);
+        let by_work = server.connections.is_some_and(|connections| connections.by_work);
         let answers = server.role == Role::Answers && !server.asks && !server.single;
-        answers && !by_work && server.unit_ns.is_none()
+        answers && !by_work && server.request_cost_ns.is_none()
     };
     let mut left = 0.0;
     for (ix, server) in servers.iter_mut().filter(several).take(SERVERS_MOST) {
@@ -82,23 +85,25 @@ pub(super) fn add(recording: &Recording, clients: &[bool], servers: &mut BTreeMa
         let clients: Vec<Client> =
             asks.iter().map(|(_, client)| Client::of(recording, *client)).collect();
         let told = server.asked_by();
-        // Who passes on what it is told does little for the answer itself: its work tells nothing.
+        // A thread that passes a request on does little for the answer itself: its work tells
+        // nothing.
         if told.is_some_and(|told| !answers_when(&server.bursts)[told as usize]) {
             continue;
         }
-        left = place(&mut server.bursts, told, &queued(recording, *ix), &clients, left);
+        left =
+            place_answers(&mut server.bursts, told, &queued_times(recording, *ix), &clients, left);
     }
 }
 
-fn queued(recording: &Recording, thread: usize) -> Vec<(u64, u64)> {
+fn queued_times(recording: &Recording, thread: usize) -> Vec<(u64, u64)> {
     recording.threads[thread].queued.iter().map(|one| (one.from_ns, one.to_ns)).collect()
 }
 
-/// Adds to the bursts of one thread, which was off the CPU meanwhile at times. `left` is what was
-/// expected of others and not placed; returns what is then.
-fn place(
+/// Adds unseen answers to the bursts of one thread. `queued`: times it waited for a CPU. `left`:
+/// expected answers of other threads that were not placed; returns the new value.
+fn place_answers(
     bursts: &mut [Burst],
-    told: Option<Woken>,
+    told: Option<WokenBy>,
     queued: &[(u64, u64)],
     clients: &[Client],
     left: f64,
@@ -109,13 +114,13 @@ fn place(
     let mean_ns = on_cpu_ns.iter().sum::<u64>() / answers.max(1) as u64;
     for client in clients {
         let before = awake.len();
-        if !client.awake(bursts, &stretches, (mean_ns, AWAKE_MOST), &mut awake) {
+        if !client.add_awake(bursts, &stretches, (mean_ns, AWAKE_MOST), &mut awake) {
             awake.truncate(before);
             break;
         }
     }
     awake.sort_unstable_by_key(|awake| (awake.from_ns, awake.of));
-    // What is known already although nobody was woken was to be expected as well.
+    // Known answers that woke nobody were to be expected as well.
     let wakes = |at_ns: u64| clients.iter().any(|client| client.is_woken(at_ns));
     let mut known = stretches
         .iter()
@@ -137,6 +142,17 @@ fn place(
             more.push((stretch.burst, at_ns, stretch.done_ns + at_ns - stretch.from_ns));
         }
     }
+    add_marks(bursts, more, told, &on_cpu_ns);
+    expected - known.count() as f64
+}
+
+/// Adds answers to bursts: index of the burst, time, and time on a CPU in the burst before, ns.
+fn add_marks(
+    bursts: &mut [Burst],
+    mut more: Vec<(usize, u64, u64)>,
+    told: Option<WokenBy>,
+    on_cpu_ns: &[u64],
+) {
     more.sort_by_key(|(burst, ..)| *burst);
     for more in more.chunk_by(|a, b| a.0 == b.0) {
         let burst = more[0].0;
@@ -145,7 +161,7 @@ fn place(
         let mut last_ns = of.marks.last().map(|last| last.1);
         for (_, at_ns, done_ns) in more {
             let last = last_ns.is_none_or(|last_ns| last_ns < *at_ns);
-            // A thread that was told of the next one had done all of the last.
+            // A thread that was told of the next request had done all of the last one.
             let mark = if last && told.is_some() && next == told {
                 (of.work_ns, of.end_ns)
             } else {
@@ -157,11 +173,10 @@ fn place(
         }
         of.marks.sort_by_key(|mark| mark.1);
     }
-    expected - known.count() as f64
 }
 
-/// After which kinds of wakeup a thread answers more often than not; after any if after none. Who
-/// is woken by clients to ask others, and by those to answer, answers after the latter only.
+/// Kinds of wakeup after which a thread answers more often than not; all kinds if there is none. A
+/// thread that clients wake to ask others, and others to answer, answers after the latter only.
 fn answers_when(bursts: &[Burst]) -> [bool; KINDS] {
     let mut more = [0_i64; KINDS];
     for burst in bursts {
@@ -171,14 +186,14 @@ fn answers_when(bursts: &[Burst]) -> [bool; KINDS] {
     if often.contains(&true) { often } else { [true; KINDS] }
 }
 
-/// Whether there is more than one answer in one of fifty bursts at most.
+/// Whether at most one of fifty answering bursts has more than one answer.
 fn answers_once(bursts: &[Burst]) -> bool {
     let more_than = |marks| bursts.iter().filter(|burst| burst.marks.len() > marks).count();
     more_than(1) * 50 <= more_than(0)
 }
 
-/// The stretches of a thread, and how long it was on a CPU in each burst. What began before the
-/// recording did has no stretches.
+/// The stretches of a thread, and its time on a CPU in each burst. A burst that began before the
+/// recording has no stretches.
 fn stretches(bursts: &[Burst], queued: &[(u64, u64)]) -> (Vec<Stretch>, Vec<u64>) {
     let answers_when = answers_when(bursts);
     let mut queued = queued.iter().copied().peekable();
@@ -226,9 +241,9 @@ impl Client {
         self.sleeps.binary_search_by_key(&at_ns, |sleep| sleep.1).is_ok()
     }
 
-    /// Adds the times in which it was awake while the thread of these stretches worked, for
-    /// `mean_ns` for each answer; false if there are more than `most` with those that are there.
-    fn awake(
+    /// Adds the times in which the client was awake while the server of these stretches worked.
+    /// `mean_ns`: work for each answer. Returns false once `awake` would exceed `most`.
+    fn add_awake(
         &self,
         bursts: &[Burst],
         stretches: &[Stretch],
@@ -268,7 +283,7 @@ impl Client {
                     if awake.len() >= most {
                         return false;
                     }
-                    // Which stratum, until its rate is known.
+                    // Holds the stratum until its rate is known.
                     let rate = stratum as f64;
                     awake.push(Awake { from_ns: at_ns, to_ns, rate, of });
                 }
@@ -293,9 +308,9 @@ mod tests {
 
     const US: u64 = 1000;
 
-    /// Four hundred bursts and one of a millisecond, each with an answer at its end. The client
-    /// sleeps meanwhile, but for what it does just after it asked and after it was answered; in one
-    /// burst of four it is awake, and if `told` the answer is known all the same.
+    /// 401 bursts of a millisecond, each with an answer at its end. The client sleeps meanwhile,
+    /// except just after it asked and after it was answered. In one burst of four it is awake; the
+    /// answer is still known if `told`.
     fn bursts(told: bool) -> (Vec<Burst>, Client) {
         let (mut bursts, mut sleeps) = (Vec::new(), Vec::new());
         for n in 0..401 {
@@ -308,7 +323,7 @@ mod tests {
             sleeps.push((end_ns + 100 * US, start_ns + 2000 * US));
             let answer = (500 * US, end_ns);
             let marks = if awake && !told { Vec::new() } else { vec![answer] };
-            let (work_ns, woken) = (500 * US, Woken::Outside);
+            let (work_ns, woken) = (500 * US, WokenBy::Outside);
             bursts.push(Burst { start_ns, end_ns, work_ns, woken, marks, ..Burst::default() });
         }
         (bursts, Client { born_ns: 0, last_ns: u64::MAX, sleeps })
@@ -317,10 +332,10 @@ mod tests {
     #[test]
     fn clients_are_answered_as_often_while_they_are_awake() {
         let (mut bursts, client) = bursts(false);
-        let left = place(&mut bursts, Some(Woken::Outside), &[], &[client], 0.0);
+        let left = place_answers(&mut bursts, Some(WokenBy::Outside), &[], &[client], 0.0);
         assert!(left.abs() < 1.0, "{left}");
         for burst in bursts {
-            // Where it was told of the next request it had answered the last.
+            // Told of the next request, the thread had answered the last one.
             assert_eq!(burst.marks, [(500 * US, burst.end_ns)]);
         }
     }
@@ -328,7 +343,7 @@ mod tests {
     #[test]
     fn answers_that_are_known_are_not_expected_again() {
         let (mut bursts, client) = bursts(true);
-        place(&mut bursts, Some(Woken::Outside), &[], &[client], 0.0);
+        place_answers(&mut bursts, Some(WokenBy::Outside), &[], &[client], 0.0);
         assert!(bursts.iter().all(|burst| burst.marks.len() == 1));
     }
 
@@ -337,7 +352,7 @@ mod tests {
         let (bursts, client) = bursts(false);
         let (stretches, _) = stretches(&bursts, &[]);
         let mut awake = Vec::new();
-        let mut fits = |most| client.awake(&bursts, &stretches, (1000 * US, most), &mut awake);
+        let mut fits = |most| client.add_awake(&bursts, &stretches, (1000 * US, most), &mut awake);
         assert!(!fits(100) && fits(1 << 12));
         assert!(awake.len() > 200);
     }

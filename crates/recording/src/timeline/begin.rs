@@ -1,35 +1,33 @@
-//! Where a recording begins whose oldest events were overwritten: the buffer of each CPU holds what
-//! fits, so each begins at another time. What comes before the first event of the last of them is
-//! left out, as half of the machine is missing there.
+//! Finds where a recording begins whose oldest events were overwritten. Each CPU has a buffer of
+//! its own, so each begins at another time. Events before the first one of the last CPU are left
+//! out, because part of the machine is missing there.
 
 use super::waker::Cpu;
 use super::{Asleep, State, Timeline};
 use crate::thread::Birth;
 
 impl Timeline {
-    /// Old events were overwritten by newer ones.
-    pub(super) fn overwritten(&mut self, events: u64) {
+    pub(super) fn note_overwritten(&mut self, events: u64) {
         self.defects.overwritten_events = self.defects.overwritten_events.saturating_add(events);
         self.is_overwritten = true;
     }
 
-    /// Some events of this CPU were lost before this point.
-    pub(super) fn lost_on(&mut self, cpu: u32, events: u64) {
-        self.defects.lost(events, false);
+    pub(super) fn note_lost_on(&mut self, cpu: u32, events: u64) {
+        self.defects.add_lost(events, false);
         match self.cpus.get(cpu as usize) {
             Some(Cpu { last_ns: Some(last_ns), current, .. }) => {
                 let (last_ns, current) = (*last_ns, *current);
                 if let Some(tid) = current {
-                    self.leave(cpu as usize, tid, last_ns, None);
+                    self.leave_cpu(cpu as usize, tid, last_ns, None);
                 }
-                self.cpus[cpu as usize].lose();
+                self.cpus[cpu as usize].note_lost();
             }
             _ => self.is_overwritten = true,
         }
     }
 
-    /// The first event of a CPU: in such a recording everything before it is forgotten.
-    pub(super) fn begin_here(&mut self, now_ns: u64) {
+    /// Drops everything before this time, at which a CPU has its first event.
+    pub(super) fn restart_at(&mut self, now_ns: u64) {
         let left_out_ns = now_ns - self.first_ns;
         self.defects.left_out_ns += left_out_ns;
         self.first_ns = now_ns;

@@ -1,33 +1,33 @@
-//! Threads come, are named, and are told of by perf itself.
+//! Threads begin, take names, and are announced by perf.
 
 use super::signs::TWICE_NS;
 use super::size::PATHS_MAX_BYTES;
 use super::{State, Timeline};
-use crate::event::{Event, Named, Note};
+use crate::event::{Event, Note, ThreadRef};
 use crate::thread::{Birth, Cause, Step, Thread};
 use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 
 /// The kernel's own bound on paths.
 const PATH_MAX_BYTES: usize = 4096;
 
-/// Most threads that perf may tell of, and most processes.
-const TOLD_MAX: usize = 1 << 18;
-/// Clocks of two CPUs differ by less: a thread that runs before it is born has just been, ns.
+/// Most threads, and most processes, that perf may announce.
+const ANNOUNCED_MAX: usize = 1 << 18;
+/// Clocks of two CPUs differ by less: a thread may run this long before its birth, ns.
 const BIRTH_NS: u64 = 10_000_000;
-/// A longer name than any kernel has; what is beyond it is left out.
+/// Longer names are cut; no kernel has any.
 const COMM_MAX_BYTES: usize = 64;
 
-/// What perf tells of a thread that has not done anything yet.
+/// A thread that perf announced and that has not done anything yet.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Announced {
     pid: Option<i32>,
     parent_pid: Option<i32>,
     comm: Box<str>,
     is_kthread: bool,
 }
 
-impl Told {
-    pub(super) fn thread(self, tid: i32) -> Thread {
+impl Announced {
+    pub(super) fn into_thread(self, tid: i32) -> Thread {
         let mut thread = Thread::new(tid);
         thread.kthread |= self.is_kthread;
         thread.comm = self.comm.into();
@@ -37,19 +37,19 @@ impl Told {
 }
 
 impl Timeline {
-    pub(super) fn named(&mut self, named: &Named<'_>, now_ns: u64) {
+    pub(super) fn set_name_and_prio(&mut self, named: &ThreadRef<'_>, now_ns: u64) {
         if named.tid <= 0 {
             return;
         }
-        // Who was on a CPU when it was seen first has no name yet.
+        // A thread that was on a CPU when the recording began has no name yet.
         if !named.comm.is_empty() {
             self.rename(named.tid, named.comm, now_ns);
         }
         self.thread_of(named.tid).prio = named.prio;
     }
 
-    /// Takes a new name. What `perf` did before it became the program it was told to start is
-    /// forgotten.
+    /// Gives a thread a new name. `perf` that becomes the program it starts forgets what it did
+    /// before.
     pub(super) fn rename(&mut self, tid: i32, comm: &str, now_ns: u64) {
         let comm = start_of(comm);
         let first_ns = self.first_ns;
@@ -79,7 +79,7 @@ impl Timeline {
         }
     }
 
-    /// Whoever was woken by what is forgotten, or was left out, was woken from elsewhere.
+    /// Marks wakeups whose waker was forgotten or left out as unused: they came from outside.
     pub(super) fn drop_forgotten_wakeups(&mut self) {
         let mut is_made = vec![false; self.edges.len()];
         for step in self.threads.iter().flat_map(|thread| thread.steps.iter()) {
@@ -92,15 +92,15 @@ impl Timeline {
         }
     }
 
-    /// A new thread may run. Where its fork was not seen, it begins here.
-    pub(super) fn started(&mut self, child: &Named<'_>, now_ns: u64) {
+    /// A new thread may run. Without a recorded fork it begins here.
+    pub(super) fn begin_thread(&mut self, child: &ThreadRef<'_>, now_ns: u64) {
         if child.tid <= 0 {
             return;
         }
         if self.is_used_again(child.tid, now_ns) {
             self.retire(child.tid, now_ns);
         }
-        self.named(child, now_ns);
+        self.set_name_and_prio(child, now_ns);
         let live = self.live(child.tid);
         if matches!(live.state, State::Unknown | State::Dead) {
             live.state = State::Ready { since_ns: now_ns };
@@ -109,7 +109,7 @@ impl Timeline {
         }
     }
 
-    /// Whether a thread of this id, of which something was seen, cannot be one that begins now.
+    /// Whether the known thread of this id cannot be the one that begins now.
     fn is_used_again(&self, tid: i32, now_ns: u64) -> bool {
         let Some(live) = self.live.get(&tid) else { return false };
         let thread = &self.threads[live.thread as usize];
@@ -121,7 +121,7 @@ impl Timeline {
         }
     }
 
-    pub(super) fn fork(&mut self, event: &Event<'_>, child: i32, child_comm: &str) {
+    pub(super) fn apply_fork(&mut self, event: &Event<'_>, child: i32, child_comm: &str) {
         if child <= 0 {
             return;
         }
@@ -153,16 +153,16 @@ impl Timeline {
             None => Birth::Present { at_ns },
         };
         if let Some(parent) = parent {
-            self.point(parent, event.time_ns, Step::Fork(ix));
+            self.add_step(parent, event.time_ns, Step::Fork(ix));
         }
     }
 
-    pub(super) fn take_note(&mut self, note: &Note<'_>) {
+    pub(super) fn apply_note(&mut self, note: &Note<'_>) {
         match *note {
             Note::Comm { pid, tid, comm } if tid > 0 => {
-                if let Some(told) = self.told(tid) {
-                    told.comm = start_of(comm).into();
-                    told.pid = Some(pid);
+                if let Some(announced) = self.announced(tid) {
+                    announced.comm = start_of(comm).into();
+                    announced.pid = Some(pid);
                 } else if self.live.contains_key(&tid) {
                     let now_ns = self.last_ns;
                     self.rename(tid, comm, now_ns);
@@ -177,42 +177,45 @@ impl Timeline {
                 }
                 let parent = Some(parent_pid).filter(|parent| *parent != pid);
                 let is_kthread = parent_pid == 2 || pid == 2;
-                if let Some(told) = self.told(tid) {
-                    (told.pid, told.parent_pid) = (Some(pid), parent);
-                    told.is_kthread |= is_kthread;
+                if let Some(announced) = self.announced(tid) {
+                    (announced.pid, announced.parent_pid) = (Some(pid), parent);
+                    announced.is_kthread |= is_kthread;
                 } else if self.live.contains_key(&tid) {
                     let thread = self.thread_of(tid);
                     (thread.pid, thread.parent_pid) = (Some(pid), parent);
                     thread.kthread |= is_kthread;
                 }
                 if let Some(parent) = parent
-                    && self.parent_pids.len() < TOLD_MAX
+                    && self.parent_pids.len() < ANNOUNCED_MAX
                 {
                     self.parent_pids.insert(pid, parent);
                 }
             }
             Note::Comm { .. } | Note::Task { .. } => {}
-            Note::Cgroup { id, path } => self.group(id, path),
-            Note::LostOn { cpu, events } => self.lost_on(cpu, events),
-            Note::Overwritten { events } => self.overwritten(events),
-            Note::Lost { events, by_the_kernel } => self.defects.lost(events, by_the_kernel),
+            Note::Cgroup { id, path } => self.add_group_path(id, path),
+            Note::LostOn { cpu, events } => self.note_lost_on(cpu, events),
+            Note::Overwritten { events } => self.note_overwritten(events),
+            Note::Lost { events, by_the_kernel } => self.defects.add_lost(events, by_the_kernel),
         }
     }
 
-    /// What is told of a thread that has not done anything; `None` of one that has, and of one too
-    /// many.
-    fn told(&mut self, tid: i32) -> Option<&mut Told> {
+    /// The announcement of a thread that has not done anything; `None` if it has, or beyond the
+    /// bound, which refuses the recording.
+    fn announced(&mut self, tid: i32) -> Option<&mut Announced> {
         if self.live.contains_key(&tid) {
             return None;
         }
-        if self.told.len() >= TOLD_MAX && !self.told.contains_key(&tid) {
-            self.refused = Some(format!("it tells of more than {TOLD_MAX} threads"));
+        if self.announced.len() >= ANNOUNCED_MAX && !self.announced.contains_key(&tid) {
+            self.refused = Some(format!(
+                "it tells of more than {ANNOUNCED_MAX} threads, the most that are read"
+            ));
             return None;
         }
-        Some(self.told.entry(tid).or_default())
+        Some(self.announced.entry(tid).or_default())
     }
 
-    fn group(&mut self, id: u64, path: &str) {
+    /// Notes the path of a group; refuses the recording beyond the bounds.
+    fn add_group_path(&mut self, id: u64, path: &str) {
         let depth = levels(path);
         if depth > MAX_GROUP_DEPTH || path.len() > PATH_MAX_BYTES {
             self.refused = Some(format!(
@@ -241,12 +244,11 @@ impl Timeline {
     }
 }
 
-/// How deep a group is.
 fn levels(path: &str) -> u64 {
     path.split('/').filter(|part| !part.is_empty()).count() as u64
 }
 
-/// What is kept of a name.
+/// The first 64 bytes of a name, at a character boundary.
 fn start_of(comm: &str) -> &str {
     let most = comm.len().min(COMM_MAX_BYTES);
     let end = (0..=most).rev().find(|at| comm.is_char_boundary(*at));

@@ -1,44 +1,43 @@
-//! System calls: where a thread enters and leaves the kernel, and what it moves through which
-//! descriptor there.
+//! System calls: when a thread enters and leaves the kernel, and its transfers there.
 
 use super::Timeline;
 use crate::event::Event;
 use crate::steps::push_one;
-use crate::syscalls::{Hint, Transfer};
-use crate::thread::{Io, Place, Step};
+use crate::syscalls::{Hint, IoKind};
+use crate::thread::{FdOrSocket, Io, Step};
 
-/// What a connection that is being made returns where it is not waited for.
+/// Result of a `connect()` that goes on after the call.
 const EINPROGRESS: i32 = -115;
 
 impl Timeline {
-    pub(super) fn enters_call(&mut self, event: &Event<'_>, number: i64, args: &[u64; 6]) {
+    pub(super) fn enter_call(&mut self, event: &Event<'_>, number: i64, args: &[u64; 6]) {
         if event.tid <= 0 {
             return;
         }
         let (hint, transfer) = (self.abi.hint(number, args), self.abi.transfer(number, args));
-        if !self.crosses(event, Some(hint)) {
+        if !self.cross_kernel(event, Some(hint)) {
             return;
         }
         let Some((kind, fd)) = transfer else { return };
         let live = self.live(event.tid);
-        let (thread, at) = (live.thread, Place::descriptor(fd));
+        let (thread, at) = (live.thread, FdOrSocket::descriptor(fd));
         let io = Io { thread, kind, at, result: 0, entered_ns: event.time_ns, left_ns: 0 };
-        if kind == Transfer::Write {
-            // What is sent is on its way while the call lasts.
+        if kind == IoKind::Write {
+            // Data may arrive before the call returns, so a write begins at its entry.
             let at = self.ios.len() as u32;
             push_one(&mut self.ios, io);
             self.live(event.tid).sending = Some(at);
-            self.point(event.tid, event.time_ns, Step::Io(at));
+            self.add_step(event.tid, event.time_ns, Step::Io(at));
         } else {
             self.live(event.tid).transfer = Some(io);
         }
     }
 
-    pub(super) fn leaves_call(&mut self, event: &Event<'_>, result: i64) {
-        if event.tid <= 0 || !self.crosses(event, None) {
+    pub(super) fn leave_call(&mut self, event: &Event<'_>, result: i64) {
+        if event.tid <= 0 || !self.cross_kernel(event, None) {
             return;
         }
-        // No call moves more, and no descriptor is larger.
+        // Sizes and descriptors fit 32 bits.
         let result = result.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
         let live = self.live(event.tid);
         let (sending, transfer) = (live.sending.take(), live.transfer.take());
@@ -47,23 +46,24 @@ impl Timeline {
             (io.result, io.left_ns) = (result, event.time_ns);
         }
         let done = |io: &Io| match io.kind {
-            Transfer::Close => true,
-            // It goes on while the thread does something else.
-            Transfer::Connect => result >= 0 || result == EINPROGRESS,
+            IoKind::Close => true,
+            // The connection may be established after the call.
+            IoKind::Connect => result >= 0 || result == EINPROGRESS,
             _ => result >= 0,
         };
         if let Some(io) = transfer.filter(done) {
             let at = self.ios.len() as u32;
             push_one(&mut self.ios, Io { result, left_ns: event.time_ns, ..io });
-            if io.kind == Transfer::Accept {
-                self.accepts(at);
+            if io.kind == IoKind::Accept {
+                self.add_accept(at);
             }
-            self.point(event.tid, event.time_ns, Step::Io(at));
+            self.add_step(event.tid, event.time_ns, Step::Io(at));
         }
     }
 
-    /// A thread enters a system call or leaves one; false: it was out already.
-    fn crosses(&mut self, event: &Event<'_>, call: Option<Hint>) -> bool {
+    /// Notes entry into a system call (`Some`) or exit (`None`). Returns false for an exit without
+    /// an entry.
+    fn cross_kernel(&mut self, event: &Event<'_>, call: Option<Hint>) -> bool {
         self.has_syscalls = true;
         let live = self.live(event.tid);
         let was_inside = live.call.is_some();
@@ -79,10 +79,10 @@ impl Timeline {
             }
             self.live(event.tid).transfer = None;
             self.live(event.tid).sending = None;
-            self.point(event.tid, event.time_ns, Step::SysExit);
+            self.add_step(event.tid, event.time_ns, Step::SysExit);
         }
         let step = if inside_now { Step::SysEnter } else { Step::SysExit };
-        self.point(event.tid, event.time_ns, step);
+        self.add_step(event.tid, event.time_ns, step);
         true
     }
 }

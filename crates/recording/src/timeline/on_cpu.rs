@@ -4,64 +4,62 @@ use super::wait::{Missing, Settled};
 use crate::steps::{Packed, push_one};
 use crate::thread::{Step, Thread};
 
-/// More than this above the wall time cannot have been charged.
+/// Charges that exceed the wall time by more are impossible, ns.
 const CLOCKS_DIFFER_NS: u64 = 1_000_000;
 
 /// A stay that has not ended yet.
 #[derive(Debug)]
 pub(crate) struct OnCpu {
     pub cpu: u32,
-    /// What the thread did since `charged_until_ns`, in order.
+    /// Steps of the thread since `charged_until_ns`, in order.
     points: Vec<Point>,
     charged_until_ns: u64,
-    /// Whether `sched_stat_runtime` told of any part of it: then it tells of all.
+    /// Whether `sched_stat_runtime` charged any part of it; charges then cover all of it.
     charged: bool,
-    /// Where it began before it was noticed: when at the earliest. The first charge tells more.
+    /// Earliest beginning of a stay that was noticed late. The first charge shows when it began.
     earliest_ns: Option<u64>,
-    /// Cost of recording that is still to be taken off.
+    /// Cost of recording that is still to be subtracted, ns.
     debt_ns: u32,
-    /// The wait that ended when this began, if only the first charge will tell when that was.
+    /// The wait that ended when the stay began, if only the first charge shows when that was.
     unseen_wait: Option<Settled>,
-    /// The thread's priority when it began, and what it had run until then, ns.
+    /// Priority, and CPU time in all, of the thread when the stay began.
     prio: i32,
     ran_ns: u64,
 }
 
-/// Something done at a point of wall time.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     time_ns: u64,
-    /// To be taken off the work before it.
+    /// Cost of recording, to be subtracted from the work before it, ns.
     debt_ns: u32,
     step: Packed,
 }
 
 impl OnCpu {
-    /// How much it did that is still to be settled.
+    /// Number of steps that are still to be settled.
     pub fn points(&self) -> usize {
         self.points.len()
     }
 
-    /// Bytes that that takes.
     pub fn bytes(&self) -> usize {
         self.points.capacity() * size_of::<Point>()
     }
 }
 
-/// When a stay began that was noticed later.
+/// The beginning of a stay that was noticed later.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Began {
     pub at_ns: u64,
-    /// It cannot have been before.
+    /// A lower bound of `at_ns`.
     pub earliest_ns: u64,
     /// The wait that ended then.
     wait: Option<Settled>,
 }
 
 impl Began {
-    /// The thread was woken when its CPU ended its idle time (`was_idle`); if that was not idle,
-    /// the wakeup may be known better.
-    pub fn woken(&self, was_idle: bool, thread: &mut Thread) {
+    /// Moves the end of the wait to the beginning of the stay if the CPU ended its idle time then
+    /// (`was_idle`), or if the wakeup is not known better.
+    pub fn set_wakeup(&self, was_idle: bool, thread: &mut Thread) {
         if let Some(Settled { wait, missing }) = self.wait
             && (was_idle || missing != Some(Missing::Placed))
         {
@@ -91,18 +89,18 @@ impl OnCpu {
         }
     }
 
-    /// What goes on here of a stay, as one of another thread that has done nothing so far.
+    /// The rest of a stay, as the stay of another thread that has done nothing so far.
     pub fn after(before: &OnCpu, now_ns: u64) -> Self {
         let on = OnCpu::new(before.cpu, now_ns, None, 0, None);
         OnCpu { prio: before.prio, ..on }
     }
 
-    /// With this priority, after so much CPU time.
-    pub fn begins_at(&mut self, prio: i32, ran_ns: u64) {
+    /// Sets the priority, and the CPU time in all, of the thread when the stay began.
+    pub fn set_start(&mut self, prio: i32, ran_ns: u64) {
         (self.prio, self.ran_ns) = (prio, ran_ns);
     }
 
-    /// Forgets what was before.
+    /// Forgets the steps before `now_ns`.
     pub fn restart(&mut self, now_ns: u64) {
         self.points.clear();
         self.charged_until_ns = now_ns;
@@ -111,19 +109,18 @@ impl OnCpu {
         self.unseen_wait = None;
     }
 
-    pub fn owe(&mut self, cost_ns: u32) {
+    pub fn add_cost(&mut self, cost_ns: u32) {
         self.debt_ns = self.debt_ns.saturating_add(cost_ns);
     }
 
-    /// The thread does something that is no mere passing of time.
-    pub fn note(&mut self, now_ns: u64, step: Step) {
+    pub fn add_point(&mut self, now_ns: u64, step: Step) {
         let debt_ns = std::mem::take(&mut self.debt_ns);
         push_one(&mut self.points, Point { time_ns: now_ns, debt_ns, step: step.into() });
     }
 
-    /// `ns` of CPU time were charged for the time since the last charge: the points in between lie
-    /// at the same share of it as of the wall time. Where this tells when the stay began, that is
-    /// returned.
+    /// Settles the steps since the last charge: `ns` of CPU time were charged for that time. A step
+    /// lies at the same share of the CPU time as of the wall time. Returns the beginning of the
+    /// stay if the charge shows it.
     pub fn charge(&mut self, ns: u64, now_ns: u64, thread: &mut Thread) -> Option<Began> {
         let partial = self.earliest_ns.take();
         if let Some(earliest_ns) = partial {
@@ -132,7 +129,7 @@ impl OnCpu {
         let began_ns = self.charged_until_ns;
         let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
         thread.wall_ns = thread.wall_ns.saturating_add(wall_ns);
-        // The scheduler's clock and that of the recording may differ a little, no more.
+        // The clocks of the scheduler and the recording differ only a little.
         let most_ns =
             if partial.is_some() { wall_ns } else { wall_ns.saturating_add(CLOCKS_DIFFER_NS) };
         if partial.is_none() {
@@ -155,7 +152,7 @@ impl OnCpu {
         partial.map(|earliest_ns| Began { at_ns: began_ns, earliest_ns, wait })
     }
 
-    /// The stay ends. Time after the last charge is not the thread's: the scheduler took it.
+    /// Ends the stay. The scheduler took the time after the last charge.
     pub fn end(mut self, now_ns: u64, thread: &mut Thread) {
         let (prio, ran_ns) = (self.prio, self.ran_ns);
         if self.charged {
@@ -168,12 +165,12 @@ impl OnCpu {
             let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
             self.charge(wall_ns, now_ns, thread);
         }
-        // A priority that was lent lasts for the stay in which it is seen.
-        thread.used_at(prio.min(thread.prio), thread.runtime_ns.saturating_sub(ran_ns));
+        // A priority lent by inheritance lasts for the stay in which it is seen.
+        thread.add_runtime_at(prio.min(thread.prio), thread.runtime_ns.saturating_sub(ran_ns));
     }
 }
 
-/// `ns * part / whole`, and all of it where there is no whole.
+/// `ns * part / whole`; all of `ns` if `whole` is 0.
 fn share(ns: u64, part: u64, whole: u64) -> u64 {
     if whole == 0 {
         return ns;

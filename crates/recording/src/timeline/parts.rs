@@ -1,18 +1,17 @@
-//! A thread that takes another name or goes into another group counts as another thread from then
-//! on, so that each part of its work is told where it was done. What it did before must be worth
-//! telling: programs are started in a shell's name, and pools name their threads as they start.
+//! A thread that takes another name or group counts as another thread from then on, so that each
+//! part of its work is attributed correctly. Short parts do not count: a program starts under the
+//! name of its shell, and a pool names its threads as they start.
 
 use super::on_cpu::OnCpu;
 use super::{Asleep, State, Timeline};
 use crate::thread::{Birth, Cause, Thread};
 
-/// CPU time of a part that is told for itself, ns.
+/// Least CPU time of a part, ns.
 const PART_NS: u64 = 10_000_000;
-/// A thread has no more parts than this.
 const PARTS_MAX: usize = 8;
 
 impl Timeline {
-    /// Whether what the thread did so far is to be told for itself.
+    /// Whether the thread has used enough CPU time for a part of its own.
     pub(super) fn is_worth_a_part(&mut self, tid: i32) -> bool {
         let Some(live) = self.live.get(&tid) else { return false };
         let is_moving = live.transfer.is_some() || live.sending.is_some();
@@ -26,7 +25,7 @@ impl Timeline {
         !is_moving && !thread.is_perf() && thread.runtime_ns >= PART_NS && parts < PARTS_MAX
     }
 
-    /// From here on the thread is another one.
+    /// Ends the present part of a thread and begins another one.
     pub(super) fn begin_part(&mut self, tid: i32, now_ns: u64) {
         let new = self.threads.len() as u32;
         let Some(live) = self.live.get_mut(&tid) else { return };
@@ -61,20 +60,20 @@ impl Timeline {
         self.threads.push(part);
     }
 
-    /// The group that the thread is in, as an event of its own tells.
-    pub(super) fn in_group(&mut self, tid: i32, group: u64, now_ns: u64) {
+    /// Notes the group in which an event shows the thread; another group may begin another part.
+    pub(super) fn set_group(&mut self, tid: i32, group: u64, now_ns: u64) {
         let before = self.live(tid).group.replace(group);
         if before.is_some_and(|before| before != group) && self.is_worth_a_part(tid) {
             self.begin_part(tid, now_ns);
         }
     }
 
-    /// The id belongs to a new thread: the one that had it has ended, seen or not.
+    /// Ends the thread that had this id, because the id belongs to a new thread.
     pub(super) fn retire(&mut self, tid: i32, now_ns: u64) {
         if let Some(State::Running(on)) = self.live.get(&tid).map(|live| &live.state) {
             let cpu = on.cpu as usize;
             let end_ns = self.cpus[cpu].last_ns.map_or(now_ns, |last_ns| last_ns.min(now_ns));
-            self.leave(cpu, tid, end_ns, None);
+            self.leave_cpu(cpu, tid, end_ns, None);
             self.cpus[cpu].current = None;
         }
         self.settle_wait(tid, now_ns, None);

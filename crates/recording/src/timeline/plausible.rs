@@ -1,22 +1,22 @@
-//! What no recording of a whole machine can say. Where one does, nothing that follows from it can
-//! be believed, so it is refused.
+//! Refuses recordings whose contents no machine can produce: nothing that follows from them can be
+//! believed.
 
 use super::Timeline;
 use crate::thread::Thread;
 use crate::tracepoint::RECORD_WITH;
 
-/// So few faults say nothing of the rest.
+/// Up to this number faults are accepted.
 const FEW: u64 = 20;
-/// Of so many switches one may be missing; of so many records one may be unreadable.
+/// One in so many switches may be missing; one in so many records may be unreadable.
 const SWITCHES_PER_MISSING: u64 = 4;
 const RECORDS_PER_UNREADABLE: u64 = 20;
-/// CPU time is charged by a clock that is not that of the recording: so much more than the elapsed
-/// time is possible, as one part in so many.
+/// CPU time is charged by another clock than that of the recording. It may exceed the elapsed time
+/// by one part in so many, and so many ns.
 const CLOCKS_DIFFER_ONE_IN: u64 = 100;
 const CLOCKS_DIFFER_NS: u64 = 10_000_000;
 
 impl Timeline {
-    /// What cannot be, if anything; asked when all has been read.
+    /// The first contradiction found, if any; called when all events are read.
     pub(super) fn refusal(&mut self) -> Option<String> {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
@@ -26,42 +26,42 @@ impl Timeline {
         }
         self.other_ids()
             .or_else(|| self.no_sleep())
-            .or_else(|| self.gaps())
+            .or_else(|| self.missing_records())
             .or_else(|| self.too_much())
     }
 
-    /// The thread that a switch names is not the one in whose context it happened.
+    /// Switches that name another thread than the one in whose context they happened.
     fn other_ids(&self) -> Option<String> {
-        let (other, all) = (self.other_ids, self.switches);
+        let (other, all) = (self.other_ids, self.signs.switches);
         (other > FEW && other > all / 2).then(|| {
             format!(
-                "in {other} of {all} thread switches perf tells another thread than the event: it \
-                 was recorded in a container, whose ids are its own (record on the host), or \
+                "in {other} of {all} thread switches perf and the event name different threads: it \
+                 was recorded in a container, which has ids of its own (record on the host), or \
                  printed with processes for threads (print it with `perf script -F \
                  comm,pid,tid,cpu,time,event,trace`)"
             )
         })
     }
 
-    /// Threads are woken that never sleep: why they left their CPUs is not told.
+    /// Threads are woken that never sleep: the reasons of their switches are missing.
     fn no_sleep(&self) -> Option<String> {
-        let (sleeps, wakeups) = (self.sleeps, self.wakeups);
-        (sleeps == 0 && wakeups > FEW && self.switches > FEW).then(|| {
+        let (sleeps, wakeups) = (self.sleeps, self.signs.wakeups);
+        (sleeps == 0 && wakeups > FEW && self.signs.switches > FEW).then(|| {
             format!(
-                "{wakeups} wakeups, and none of {} thread switches is of one that goes to sleep: \
-                 why threads leave a CPU is not told (as in traces of systing); {RECORD_WITH}",
-                self.switches
+                "threads are woken {wakeups} times, but none of {} switches puts one to sleep: it \
+                 lacks the reasons of switches (as traces of systing do); {RECORD_WITH}",
+                self.signs.switches
             )
         })
     }
 
-    fn gaps(&self) -> Option<String> {
+    fn missing_records(&self) -> Option<String> {
         let missing = self.defects.mismatched_switches;
-        if missing > FEW && missing > self.switches / SWITCHES_PER_MISSING {
+        if missing > FEW && missing > self.signs.switches / SWITCHES_PER_MISSING {
             return Some(format!(
-                "{missing} thread switches are missing beside {} that are there: it holds one \
+                "{missing} thread switches are missing beside {} recorded ones: it holds one \
                  process only, or a sample; {RECORD_WITH}",
-                self.switches
+                self.signs.switches
             ));
         }
         let unreadable = self.defects.unreadable_records;
@@ -74,7 +74,7 @@ impl Timeline {
         None
     }
 
-    /// More CPU time than there was.
+    /// More CPU time than the elapsed time allows.
     fn too_much(&self) -> Option<String> {
         let span_ns = self.last_ns - self.first_ns;
         let slack_ns = CLOCKS_DIFFER_NS + span_ns / CLOCKS_DIFFER_ONE_IN;
@@ -91,12 +91,15 @@ impl Timeline {
         let used_ns = self.threads.iter().fold(0_u64, |sum, t| sum.saturating_add(t.runtime_ns));
         let cpus = self.cpus_seen().len() as u64;
         (used_ns > most_ns.saturating_mul(cpus)).then(|| {
-            format!("its threads used {used_ns} ns of CPU time on {cpus} CPUs in {span_ns} ns")
+            format!(
+                "its threads used {used_ns} ns of CPU time on {cpus} CPUs in {span_ns} ns, more \
+                 than there is"
+            )
         })
     }
 }
 
-/// Its name without what a terminal might take for a command.
+/// The name of a thread without control characters.
 fn shown(thread: &Thread) -> String {
     thread.comm.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -1,71 +1,69 @@
-//! Signs that something is missing from a recording, gathered while it is read: nothing is said of
-//! it by the file. `gaps` says what they mean.
+//! Signs that something is missing from a recording, gathered while it is read, because no
+//! record says so. `gaps` interprets them.
 
 use super::{State, Timeline};
-use crate::event::{Event, Kind, Left, Named};
+use crate::event::{Event, Kind, PrevState, ThreadRef};
 use crate::thread::Thread;
 
-/// The same event again so soon is the same one, recorded twice, ns.
+/// An equal event within this time is the same event, recorded twice, ns.
 pub(super) const TWICE_NS: u64 = 100_000;
-/// The same where a thread leaves for the idle task: some kernels do not record how it comes back.
-/// Events of one switch are as close, too.
+/// The bound of a switch to the idle task, from which some kernels do not record the return. The
+/// events of one switch lie within it, too, ns.
 const AT_ONCE_NS: u64 = 2_000;
-/// A stretch without any event is odd from this length on, ns, if it has room for so many events as
-/// come at other times, and so many have come to tell that.
+/// A silence: at least so long, ns, room for so many events at the usual rate, and after so many
+/// events that establish the rate.
 const SILENCE_LEAST_NS: u64 = 1_000_000_000;
 const SILENCE_EVENTS: u64 = 200;
 const SILENCE_AFTER: u64 = 50;
-/// A thread that was woken so long before the end and does not run any more ran elsewhere, ns.
+/// A thread that was woken so long before the end and did not run ran elsewhere, ns.
 const NEVER_RAN_NS: u64 = 500_000_000;
-/// So many switches of a CPU tell whether one thread is part of them all.
+/// Least number of switches of a CPU from which a filter by thread is inferred.
 const SWITCHES_LEAST: u64 = 20;
 
-/// What was seen of all CPUs.
+/// Signs of all CPUs together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Signs {
     /// Wakeups of threads that had been woken before and were not seen to run since.
     pub unseen_runs: u64,
     /// Threads that were woken and not seen to run until the end.
     pub never_ran: u64,
-    /// Wakeups of threads that sleep.
+    /// Recorded wakeups, without the first one of each new thread.
     pub wakeups: u64,
-    /// Switches between threads.
     pub switches: u64,
-    /// Stretches in which no CPU has an event, and how long they are together, ns.
+    /// Number and sum, ns, of intervals in which no CPU has an event.
     pub silences: u64,
     pub silence_ns: u64,
-    /// What of that was taken out of the recording, ns.
+    /// The part of `silence_ns` that was cut out of the recording, ns.
     pub cut_ns: u64,
-    /// For how long events of CPUs were lost, summed over CPUs, ns.
+    /// Time for which events of CPUs were lost, summed over CPUs, ns.
     pub lost_ns: u64,
-    /// A thread that is part of each switch of its CPU (index).
+    /// A thread (index) that is part of each switch of its CPU.
     pub only: Option<u32>,
 }
 
-/// Switches of one CPU.
+/// Switches and charges of one CPU.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     count: u64,
     /// Threads that are part of all of them, and how often each went to sleep.
     always: Vec<(i32, u64)>,
-    /// Other threads, the first few.
+    /// The first few other threads.
     others: Vec<i32>,
-    /// The last one: when, from whom, to whom.
+    /// Time of the last switch, and its two threads.
     last: Option<(u64, i32, i32)>,
-    /// The last charge: when, to whom, how much, ns.
+    /// Time, thread and length, ns, of the last charge.
     charge: Option<(u64, i32, u64)>,
 }
 
 impl Watched {
-    fn switch(&mut self, prev: i32, left: Left, next: i32) {
+    fn add_switch(&mut self, prev: i32, left: PrevState, next: i32) {
         self.count += 1;
         if self.count == 1 {
             self.always = vec![(prev, 0), (next, 0)];
         }
         self.always.retain(|(tid, _)| *tid == prev || *tid == next);
         for (tid, slept) in &mut self.always {
-            let sleeps = !matches!(left, Left::Runnable | Left::Dead);
-            *slept += u64::from(*tid == prev && sleeps);
+            *slept += u64::from(*tid == prev && left.is_sleep());
         }
         for tid in [prev, next] {
             let is_always = self.always.iter().any(|(always, _)| *always == tid);
@@ -75,8 +73,8 @@ impl Watched {
         }
     }
 
-    /// The thread that events were filtered by, with two others at least that are seen beside it.
-    fn only(&self) -> Option<(i32, &[i32])> {
+    /// The thread by which events seem to be filtered, and at least two others that switch with it.
+    fn filtered_thread(&self) -> Option<(i32, &[i32])> {
         let &[(tid, slept)] = &self.always[..] else { return None };
         let told = self.count >= SWITCHES_LEAST && slept * 5 >= self.count * 2;
         (tid > 0 && told && self.others.len() >= 2).then_some((tid, &self.others))
@@ -84,12 +82,17 @@ impl Watched {
 }
 
 impl Timeline {
-    /// Whether this event was recorded twice: it is passed over then.
-    pub(super) fn is_again(&mut self, cpu: usize, kind: &Kind<'_>, now_ns: u64) -> bool {
+    /// Whether this event was recorded twice and must be dropped. Counts it as a defect, and
+    /// remembers the event for the next call.
+    pub(super) fn drop_repeated(&mut self, cpu: usize, kind: &Kind<'_>, now_ns: u64) -> bool {
         let watched = &mut self.cpus[cpu].watched;
         let soon = |then_ns: u64| now_ns - then_ns <= TWICE_NS;
         let again = match *kind {
-            Kind::Switch { prev: Named { tid: from, .. }, next: Named { tid: to, .. }, .. } => {
+            Kind::Switch {
+                prev: ThreadRef { tid: from, .. },
+                next: ThreadRef { tid: to, .. },
+                ..
+            } => {
                 let last = watched.last.replace((now_ns, from, to));
                 let most_ns = if to == 0 { AT_ONCE_NS } else { TWICE_NS };
                 let is_same = |(at, a, b)| (a, b) == (from, to) && now_ns - at <= most_ns;
@@ -107,9 +110,9 @@ impl Timeline {
         again
     }
 
-    /// Whether this is another event of the switch before it, such as a probe's: it happens while
-    /// the thread that leaves is still there.
-    pub(super) fn is_of_the_switch(&self, event: &Event<'_>) -> bool {
+    /// Whether this is another event of the last switch, such as a probe's, which happens in the
+    /// context of the thread that leaves.
+    pub(super) fn is_part_of_switch(&self, event: &Event<'_>) -> bool {
         let last = self.cpus[event.cpu as usize].watched.last;
         matches!(event.kind, Kind::Other)
             && last.is_some_and(|(at, from, to)| {
@@ -117,19 +120,20 @@ impl Timeline {
             })
     }
 
-    pub(super) fn watch_switch(&mut self, cpu: usize, prev: i32, left: Left, next: i32) {
+    pub(super) fn add_switch_sign(&mut self, cpu: usize, prev: i32, left: PrevState, next: i32) {
         self.signs.switches += 1;
-        self.cpus[cpu].watched.switch(prev, left, next);
+        self.cpus[cpu].watched.add_switch(prev, left, next);
     }
 
-    /// A thread is woken that was woken at that time and has not run since: it must have.
-    pub(super) fn woken_again(&mut self, woken_ns: u64, now_ns: u64) {
+    /// Counts a wakeup of a thread that was woken at `woken_ns` and not seen to run since, although
+    /// it must have.
+    pub(super) fn count_unseen_run(&mut self, woken_ns: u64, now_ns: u64) {
         self.signs.unseen_runs += u64::from(now_ns.saturating_sub(woken_ns) > TWICE_NS);
     }
 
-    /// When an event was, if stretches in which nothing happens are left out. A thread that runs
-    /// all the time may be silent, too, where no CPU time is charged: then nothing is left out.
-    pub(super) fn unsilenced(&mut self, time_ns: u64) -> u64 {
+    /// The time of an event after silences were cut out; cuts a silence that ends here. Nothing is
+    /// cut where a thread may run silently because CPU time is not charged.
+    pub(super) fn cut_silence(&mut self, time_ns: u64) -> u64 {
         let now_ns = time_ns.saturating_sub(self.signs.cut_ns);
         let silence_ns = now_ns.saturating_sub(self.last_ns);
         if silence_ns < SILENCE_LEAST_NS || self.events < SILENCE_AFTER {
@@ -150,8 +154,8 @@ impl Timeline {
         self.last_ns + usual_ns
     }
 
-    /// What can be told when all has been read, before the threads' states are given up.
-    pub(super) fn see_the_end(&mut self) {
+    /// Gathers the signs that show only at the end, before the states of the threads are dropped.
+    pub(super) fn gather_final_signs(&mut self) {
         let end_ns = self.last_ns;
         let early = |state: &State| match state {
             State::Asleep(asleep) => asleep.wake.map(|wake| wake.at_ns),
@@ -161,8 +165,8 @@ impl Timeline {
         let never = woken.filter(|ns| end_ns.saturating_sub(*ns) > NEVER_RAN_NS);
         self.signs.never_ran = never.count() as u64;
         let only = self.cpus.iter().find_map(|cpu| {
-            let (tid, others) = cpu.watched.only()?;
-            // Whoever is seen to be woken is seen for itself.
+            let (tid, others) = cpu.watched.filtered_thread()?;
+            // A thread that is seen to be woken has events of its own.
             let unseen = |other: &i32| {
                 let thread = self.live.get(other).map(|live| &self.threads[live.thread as usize]);
                 let unknown = |t: &Thread| t.guessed_waits + t.placed_waits;
@@ -172,6 +176,5 @@ impl Timeline {
             others.iter().all(unseen).then(|| self.live.get(&tid).map(|live| live.thread))?
         });
         self.signs.only = only;
-        self.signs.wakeups = self.wakeups;
     }
 }

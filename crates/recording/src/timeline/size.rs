@@ -1,43 +1,38 @@
-//! How much a recording may hold: memory is bounded, whatever the file says.
+//! Bounds the memory of a recording, whatever the file says.
 //!
-//! Bytes of a file tell little of what they become: compressed ones are a thousand times as many,
-//! and a line of 27 bytes is a system call with a transfer. So what threads did is counted as it is
-//! kept. Two things are bounded: what is kept, together with what the reader holds to put events in
-//! order, and what a replay takes, which comes to several times as much. A perf.data file of 200 MB
-//! has some two million events and comes to a third of either.
+//! The size of a file says little: compressed data grows a thousandfold, and a line of 27 bytes is
+//! a system call with a transfer. So steps are counted as they are kept. Two sums are bounded: the
+//! memory kept, with that of the reader, and the memory of a replay, several times as much. A
+//! perf.data file of 200 MB has some two million events and comes to a third of either.
 
 use super::{CPUS_MAX, State, Timeline};
-use crate::event::Enough;
+use crate::event::Stop;
 use crate::thread::{Edge, Io, Queued, Ready, Thread, Wait};
 use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 
-/// What is kept and what the reader holds, together, bytes.
+/// Bound on the memory kept and that of the reader, together.
 const KEPT_MAX_BYTES: u64 = 420 << 20;
-/// What a replay may take, bytes.
 const REPLAY_MAX_BYTES: u64 = 430 << 20;
-/// What a replay takes at most for one of each, bytes, as measured on the worst texts that are
-/// known (`crates/cpumax/tests/memory.rs`).
+/// Most memory of a replay for one of each, as measured on the worst known texts
+/// (`crates/cpumax/tests/memory.rs`).
 const THREAD_BYTES: u64 = 6000;
 const STEP_BYTES: u64 = 24;
 const WAIT_BYTES: u64 = 260;
 const EDGE_BYTES: u64 = 40;
 const IO_BYTES: u64 = 450;
 const READY_BYTES: u64 = 40;
-/// An end of a connection.
 const END_BYTES: u64 = 160;
-/// The number of a socket in a tree, bytes.
+/// The number of a socket in a tree.
 const SOCKET_BYTES: u64 = 40;
-/// A group on one CPU.
 const GROUP_CPU_BYTES: u64 = 8;
-/// So many events pass from one look at the sizes to the next.
+/// Events from one check of the sizes to the next.
 const LOOK_EVERY: u64 = 1 << 12;
 
-/// Bytes of the paths of all groups.
 pub(super) const PATHS_MAX_BYTES: usize = 8 << 20;
 
 impl Timeline {
-    /// Refuses to keep more than there may be.
-    pub(super) fn check_size(&self) -> Result<(), Enough> {
+    /// Refuses further events once a bound is exceeded.
+    pub(super) fn check_size(&self) -> Result<(), Stop> {
         if !self.events.is_multiple_of(LOOK_EVERY) {
             return Ok(());
         }
@@ -66,7 +61,7 @@ impl Timeline {
             + ios * size_of::<Io>() as u64
             + self.ready.len() as u64 * size_of::<Ready>() as u64
             + self.sockets.len() as u64 * SOCKET_BYTES;
-        // Those of threads, and those above them.
+        // Groups of threads, and the groups above them.
         let groups = self.group_levels.min(threads * MAX_GROUP_DEPTH).min(MAX_GROUPS);
         let cpus = self.machine.cpus.unwrap_or(0).max(self.cpus.len() as u32).min(CPUS_MAX);
         let replay_bytes = threads * THREAD_BYTES
@@ -81,19 +76,19 @@ impl Timeline {
         if kept_bytes <= KEPT_MAX_BYTES && replay_bytes <= REPLAY_MAX_BYTES {
             return Ok(());
         }
-        Err(Enough::Kept { events: self.events, threads, steps, waits, ios })
+        Err(Stop::TooMuchToKeep { events: self.events, threads, steps, waits, ios })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::LOOK_EVERY;
-    use crate::event::{Enough, Event, Kind, Machine, Note, Sink};
+    use crate::event::{Event, Kind, Machine, Note, Sink, Stop};
     use crate::timeline::{EventCost, Timeline};
 
     #[test]
     fn groups_weigh_as_much_as_there_are_cpus() {
-        let read = |cpus: u32| -> Result<(), Enough> {
+        let read = |cpus: u32| -> Result<(), Stop> {
             let mut timeline = Timeline::new(EventCost::default());
             timeline.machine(Machine { cpus: Some(cpus), ..Machine::default() });
             for id in 0..20_000 {
@@ -113,6 +108,6 @@ mod tests {
             })
         };
         assert!(read(256).is_ok());
-        assert!(matches!(read(4096), Err(Enough::Kept { threads: 1000, .. })));
+        assert!(matches!(read(4096), Err(Stop::TooMuchToKeep { threads: 1000, .. })));
     }
 }

@@ -1,60 +1,65 @@
-//! Sockets: what a thread sends and receives through which, and when data came in there.
+//! Messages of sockets: sizes sent and received, and when data came in.
 
 use super::Timeline;
 use crate::event::Event;
 use crate::steps::push_one;
-use crate::syscalls::Transfer;
-use crate::thread::{Birth, Io, NOBODY, Place, Ready, Step};
+use crate::syscalls::IoKind;
+use crate::thread::{Birth, FdOrSocket, Io, NO_THREAD, Ready, Step};
 
 /// States of a TCP socket, as the kernel numbers them.
 const ESTABLISHED: u32 = 1;
 const SYN_SENT: u32 = 2;
 const SYN_RECV: u32 = 3;
 const CLOSE: u32 = 7;
-/// So many accepted connections that were the same descriptor of a process are remembered.
+/// Accepts remembered of one descriptor of a process.
 const ACCEPTS_MOST: usize = 8;
 
 impl Timeline {
-    /// The number of the socket at this address.
-    fn socket(&mut self, address: u64) -> u32 {
+    fn socket_number(&mut self, address: u64) -> u32 {
         let next = self.sockets.len() as u32;
         *self.sockets.entry(address).or_insert(next)
     }
 
-    /// A message has been sent or received. Where the system call that does it was recorded, it is
-    /// that call's transfer, of which it is known now which socket it is at.
-    pub(super) fn moves(&mut self, event: &Event<'_>, kind: Transfer, address: u64, result: i64) {
+    /// Adds a message that was sent or received. If its system call was recorded, the transfer of
+    /// that call gets the socket instead of its descriptor.
+    pub(super) fn add_message(
+        &mut self,
+        event: &Event<'_>,
+        kind: IoKind,
+        address: u64,
+        result: i64,
+    ) {
         if event.tid <= 0 {
             return;
         }
-        let at = Place::socket(self.socket(address));
+        let at = FdOrSocket::socket(self.socket_number(address));
         let live = self.live(event.tid);
-        if kind == Transfer::Write
+        if kind == IoKind::Write
             && let Some(sending) = live.sending
         {
             let thread = live.thread;
             let descriptor = std::mem::replace(&mut self.ios[sending as usize].at, at);
-            self.is_at(thread, descriptor, at);
-        } else if kind == Transfer::Read
+            self.resolve_accept(thread, descriptor, at);
+        } else if kind == IoKind::Read
             && let Some(io) = live.transfer.as_mut().filter(|io| io.kind == kind)
         {
             let descriptor = std::mem::replace(&mut io.at, at);
             let thread = live.thread;
-            self.is_at(thread, descriptor, at);
+            self.resolve_accept(thread, descriptor, at);
         } else if result >= 0 {
-            // None is larger.
+            // Messages are smaller than that.
             let result = result.min(i32::MAX.into()) as i32;
             let (thread, now_ns) = (live.thread, event.time_ns);
             let io = Io { thread, kind, at, result, entered_ns: now_ns, left_ns: now_ns };
-            self.point(event.tid, now_ns, Step::Io(self.ios.len() as u32));
+            self.add_step(event.tid, now_ns, Step::Io(self.ios.len() as u32));
             push_one(&mut self.ios, io);
         }
     }
 
-    /// A connection was accepted, and is this descriptor for now.
-    pub(super) fn accepts(&mut self, io: u32) {
+    /// Remembers an accept whose socket is not known yet.
+    pub(super) fn add_accept(&mut self, io: u32) {
         let of = &self.ios[io as usize];
-        let key = (self.process(of.thread), Place::descriptor(of.result));
+        let key = (self.process(of.thread), FdOrSocket::descriptor(of.result));
         let accepts = self.accepts.entry(key).or_default();
         if accepts.len() == ACCEPTS_MOST {
             accepts.remove(0);
@@ -62,9 +67,9 @@ impl Timeline {
         accepts.push(io);
     }
 
-    /// A descriptor of the thread's process turns out to be this socket, and so does what its
-    /// process, or the one that forked it since, accepted as this descriptor.
-    fn is_at(&mut self, thread: u32, descriptor: Place, socket: Place) {
+    /// Gives an accept its socket: a descriptor of the thread's process proves to be this socket.
+    /// The process itself, or the one that forked it since, accepted it.
+    fn resolve_accept(&mut self, thread: u32, descriptor: FdOrSocket, socket: FdOrSocket) {
         let of_parent = || match self.threads[thread as usize].birth {
             Birth::Forked { parent, at_ns } => {
                 let key = (self.process(parent), descriptor);
@@ -91,23 +96,29 @@ impl Timeline {
         thread.pid.unwrap_or(thread.tid)
     }
 
-    /// Data has come in, whoever was running then.
-    pub(super) fn data_ready(&mut self, event: &Event<'_>, address: u64) {
-        let socket = self.socket(address);
+    /// Adds data that came in, in the context of any thread.
+    pub(super) fn add_data_ready(&mut self, event: &Event<'_>, address: u64) {
+        let socket = self.socket_number(address);
         push_one(&mut self.ready, Ready { socket, at_ns: event.time_ns });
     }
 
-    /// A TCP socket goes from one state to another, whoever was running then.
-    pub(super) fn socket_state(&mut self, event: &Event<'_>, address: u64, from: u32, to: u32) {
+    /// Adds a change of state of a TCP socket, in the context of any thread.
+    pub(super) fn apply_socket_state(
+        &mut self,
+        event: &Event<'_>,
+        address: u64,
+        from: u32,
+        to: u32,
+    ) {
         let kind = match (from, to) {
-            (SYN_RECV, ESTABLISHED) => Transfer::Accept,
-            (SYN_SENT, ESTABLISHED) => Transfer::Connect,
-            (_, CLOSE) => Transfer::Close,
+            (SYN_RECV, ESTABLISHED) => IoKind::Accept,
+            (SYN_SENT, ESTABLISHED) => IoKind::Connect,
+            (_, CLOSE) => IoKind::Close,
             _ => return,
         };
-        let at = Place::socket(self.socket(address));
+        let at = FdOrSocket::socket(self.socket_number(address));
         let now_ns = event.time_ns;
-        let thread = NOBODY;
+        let thread = NO_THREAD;
         let io = Io { thread, kind, at, result: 0, entered_ns: now_ns, left_ns: now_ns };
         push_one(&mut self.ios, io);
     }

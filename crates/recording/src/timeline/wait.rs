@@ -1,46 +1,44 @@
-//! What a thread waited for, and when that ended where no wakeup was recorded.
+//! When a wait ended whose wakeup was not recorded.
 //!
 //! Some kernels record nothing in the idle task's context: neither the wakeups that end the idle
-//! time of a CPU nor the switch to the thread that runs then. But nothing else goes missing there,
-//! so a thread that sleeps, runs again and was not woken in any event was woken when a CPU ended
-//! its idle time. A CPU that goes idle has nothing to run: a thread that left it before did sleep,
-//! and was woken when that CPU went on, if it runs there.
+//! time of a CPU nor the switch to the next thread. Other wakeups are recorded. A thread that
+//! sleeps and runs again without a wakeup was therefore woken when a CPU ended its idle time. A CPU
+//! that goes idle has nothing to run, so a thread that left it before did sleep. If that thread
+//! runs there again, it was woken when the CPU went on.
 //!
-//! Where no CPU was idle since it left, the thread only tried to sleep, because a signal was
-//! pending; if the recording holds no wakeups at all, it may as well have slept.
+//! If no CPU was idle since the thread left, it only tried to sleep, because a signal was pending.
+//! In a recording without any wakeups it may have slept.
 
 use super::{Asleep, Entry, State, Timeline, Wake};
-use crate::event::Left;
+use crate::event::PrevState;
 use crate::steps::push_one;
 use crate::thread::{Cause, Interrupt, Step, Thread, Wait};
 
-/// A wakeup this long before its thread fell asleep can still be the one that ended the sleep: it
-/// was on its way into the scheduler then.
+/// A wakeup may precede its sleep by this much, while the thread is on its way into the scheduler.
 const EARLY_WAKE_MAX_NS: u64 = 1_000_000;
 
-/// How a wakeup that was not recorded is known.
+/// How well the time of an unrecorded wakeup is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Missing {
-    /// A CPU ended its idle time then.
+    /// The time at which a CPU ended its idle time.
     Placed,
-    /// It came before the thread ran.
+    /// Some time before the thread ran.
     Guessed,
     /// There may have been no sleep.
     Doubtful,
 }
 
-/// A wait that has been written down.
+/// A wait that has been added to its thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settled {
-    /// Its index.
     pub wait: usize,
-    /// How it is known if the wakeup was not recorded.
+    /// How well its end is known if the wakeup was not recorded.
     pub missing: Option<Missing>,
 }
 
 impl Timeline {
-    /// A sleeping thread runs again on a CPU (or the recording ends: `on` is `None`): writes down
-    /// what it waited for.
+    /// Adds the wait of a sleeping thread that runs again on a CPU, or that was woken before the
+    /// recording ended (`on` is `None`).
     pub(super) fn settle_wait(
         &mut self,
         tid: i32,
@@ -56,7 +54,12 @@ impl Timeline {
             State::Asleep(asleep) => asleep,
             State::Unknown if now_ns > first_ns => {
                 let (cpu, _) = on?;
-                Asleep { since_ns: first_ns, left: Left::Sleeping, cpu: cpu as u32, wake: None }
+                Asleep {
+                    since_ns: first_ns,
+                    left: PrevState::Sleeping,
+                    cpu: cpu as u32,
+                    wake: None,
+                }
             }
             _ => return None,
         };
@@ -89,7 +92,7 @@ impl Timeline {
         Some(Settled { wait, missing })
     }
 
-    /// When a thread was woken that runs again without a wakeup.
+    /// The time and cause of an unrecorded wakeup, of a thread that runs again.
     fn missing_wakeup(
         &self,
         asleep: &Asleep,
@@ -99,7 +102,7 @@ impl Timeline {
         let slept_on = asleep.cpu as usize;
         let unrecorded =
             |at: usize| self.cpus[at].left_idle_ns.filter(|ended_ns| *ended_ns > asleep.since_ns);
-        // Where both CPUs were idle, it may have been woken on either, a moment ago.
+        // If both CPUs were idle, it may have been woken on either, a moment ago.
         let both_idle =
             self.cpus[slept_on].current == Some(0) && entry == Entry::Seen { from_idle: true };
         let elsewhere = || unrecorded(slept_on).filter(|_| !both_idle);
@@ -116,15 +119,15 @@ impl Timeline {
         (unseen, if lost { Missing::Guessed } else { Missing::Doubtful })
     }
 
-    /// Decides, once all is read, whether doubtful waits were any.
+    /// Decides, once all events are read, whether doubtful waits were sleeps.
     pub(super) fn settle_doubtful(&mut self) {
         for thread in &mut self.threads {
             let doubtful = std::mem::take(&mut thread.doubtful_waits);
             if doubtful.is_empty() {
                 continue;
             }
-            if self.has_wakeups {
-                // One that was not seen before was there from the beginning.
+            if self.signs.wakeups > 0 {
+                // A thread that was not seen before slept since the recording began.
                 let after_first =
                     |wait: &&u32| thread.waits[**wait as usize].start_ns > self.first_ns;
                 let merged = doubtful.iter().filter(after_first).count() as u64;
@@ -140,7 +143,7 @@ impl Timeline {
     }
 }
 
-/// Takes waits (in order) out of the thread's life: it ran on.
+/// Removes waits (ascending indices) from a thread: it ran on instead.
 fn drop_waits(thread: &mut Thread, dropped: &[u32]) {
     let steps = std::mem::take(&mut thread.steps);
     let mut gone = 0;
@@ -162,17 +165,17 @@ fn drop_waits(thread: &mut Thread, dropped: &[u32]) {
 #[cfg(test)]
 mod tests {
     use crate::Defect;
-    use crate::event::{Enough, Event, Machine, Note, Sink};
+    use crate::event::{Event, Machine, Note, Sink, Stop};
     use crate::perf_data;
     use crate::thread::{Thread, Wait};
     use crate::timeline::{EventCost, Timeline};
     use std::fs::File;
     use std::path::Path;
 
-    /// How far a wakeup may be placed from where it was, ns.
+    /// How far a wakeup may be placed from its recorded time, ns.
     const NEAR_NS: u64 = 100_000;
 
-    /// Leaves out what happens in the idle task's context on CPU 0.
+    /// Drops the events in the idle task's context on CPU 0.
     struct Silent {
         timeline: Timeline,
         silent: bool,
@@ -183,7 +186,7 @@ mod tests {
             self.timeline.machine(machine);
         }
 
-        fn event(&mut self, event: &Event<'_>) -> Result<(), Enough> {
+        fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
             if self.silent && event.tid == 0 && event.cpu == 0 {
                 return Ok(());
             }
@@ -208,8 +211,8 @@ mod tests {
         sink.timeline
     }
 
-    /// How many waits there are and how many end elsewhere; threads whose own events perf does not
-    /// see are left out.
+    /// Number of waits, and of those that end elsewhere. Threads whose own events perf does not see
+    /// are left out.
     fn moved(name: &str, whole: &Timeline, silent: &Timeline) -> (usize, usize) {
         let (mut waits, mut moved) = (0, 0);
         for thread in whole.threads.iter().filter(|thread| !thread.comm.starts_with("xxx")) {

@@ -1,9 +1,9 @@
-//! Who woke a thread: the thread that was running, or an interrupt that happened to hit it.
+//! Tells the thread or interrupt that woke a thread.
 //!
-//! The flags of a tracepoint say so exactly (perf.data has them, the text has not); so do the entry
-//! and exit events of interrupts. One case needs thought: data sent over the loopback device is
-//! received in a soft interrupt that runs inside the sender's own system call. It counts as the
-//! sender's doing, unless the soft interrupt followed a hard one.
+//! The flags of a tracepoint show it (perf.data has them, text has not), and so do the entry and
+//! exit events of interrupts. Data sent over the loopback device is a special case: it is received
+//! in a soft interrupt within the sender's own system call. The wakeup counts as the sender's,
+//! unless the soft interrupt followed a hard one.
 
 use super::Timeline;
 use super::on_cpu::Began;
@@ -13,30 +13,29 @@ use crate::thread::Interrupt;
 
 /// `NET_TX_SOFTIRQ` and `NET_RX_SOFTIRQ`.
 const NET: std::ops::RangeInclusive<u32> = 2..=3;
-/// A soft interrupt that begins so soon after a hard one was raised by it.
+/// A hard interrupt raised the soft interrupt that begins so soon after it.
 const AFTER_IRQ_NS: u64 = 20_000;
-/// A thread whose own events are missing leaves no gap as long as this: the tick charges it.
+/// A running thread whose own events are missing leaves shorter gaps: the tick charges it.
 const GAP_MAX_NS: u64 = 1_000_000;
-/// Interrupts nest less deep than this.
+/// Deeper nesting is not tracked.
 const NESTING_MAX: usize = 8;
 
-/// One CPU as far as it is known at the moment.
+/// The present state of one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
     /// The thread that runs on it; 0 is the idle task.
     pub current: Option<i32>,
-    /// Time of its last event.
     pub last_ns: Option<u64>,
     /// When it went idle last.
     pub idle_ns: Option<u64>,
-    /// When it ended its idle time last by a switch that was recorded.
+    /// When it ended its idle time last by a recorded switch.
     pub busy_ns: Option<u64>,
-    /// When it went on after that, if it did and the switch was not recorded: what happened on it
-    /// while it was idle was not recorded either.
+    /// When it went on after it went idle last, if the switch was not recorded. Its other events in
+    /// that idle time are missing as well.
     pub left_idle_ns: Option<u64>,
-    /// Events of it were lost since the last.
+    /// Whether events of it were lost since the last one.
     pub has_lost: bool,
-    /// Its switches and charges, as far as they may tell what is missing.
+    /// Its switches and charges, as signs of what is missing.
     pub watched: Watched,
     inside: Vec<Inside>,
     /// When the last interrupt ended, if nothing happened in a thread's context since.
@@ -50,22 +49,21 @@ enum Inside {
 }
 
 impl Cpu {
-    /// A thread switch never happens inside an interrupt.
-    pub fn switched(&mut self) {
+    /// Drops the interrupts under way: a thread switch never happens inside one.
+    pub fn leave_interrupts(&mut self) {
         self.inside.clear();
         self.irq_ended_ns = None;
     }
 
-    /// Events of it were lost.
-    pub fn lose(&mut self) {
-        self.switched();
+    pub fn note_lost(&mut self) {
+        self.leave_interrupts();
         self.current = None;
         self.has_lost = true;
     }
 
-    /// A charge tells when the thread got on it. A gap before that was idle time: returns whether
-    /// it was.
-    pub fn began(&mut self, began: &Began) -> bool {
+    /// Notes when the stay of its thread began, as a charge shows. Returns whether it was idle
+    /// before.
+    pub fn note_began(&mut self, began: &Began) -> bool {
         let gap = began.at_ns - began.earliest_ns > GAP_MAX_NS;
         let was_idle = gap || self.left_idle_ns.is_some_and(|ns| ns > began.at_ns);
         if was_idle {
@@ -74,12 +72,12 @@ impl Cpu {
         was_idle
     }
 
-    /// Keeps track of interrupts, after the event has been dealt with.
-    pub fn follow(&mut self, event: &Event<'_>) {
+    /// Follows interrupts; called after the event was applied.
+    pub fn track(&mut self, event: &Event<'_>) {
         self.last_ns = Some(event.time_ns);
         self.has_lost = false;
         match event.kind {
-            Kind::IrqEnter(irq) => self.push(Inside::Hard(irq)),
+            Kind::IrqEnter(irq) => self.enter_interrupt(Inside::Hard(irq)),
             Kind::IrqExit(irq) => {
                 if let Some(at) = self.inside.iter().rposition(|x| *x == Inside::Hard(irq)) {
                     self.inside.truncate(at);
@@ -91,7 +89,7 @@ impl Cpu {
                     .irq_ended_ns
                     .is_some_and(|ns| event.time_ns.saturating_sub(ns) < AFTER_IRQ_NS);
                 let of_thread = NET.contains(&vector) && !after_irq;
-                self.push(Inside::Soft { vector, of_thread });
+                self.enter_interrupt(Inside::Soft { vector, of_thread });
             }
             Kind::SoftirqExit => {
                 let soft = |x: &Inside| matches!(x, Inside::Soft { .. });
@@ -108,7 +106,7 @@ impl Cpu {
         }
     }
 
-    fn push(&mut self, inside: Inside) {
+    fn enter_interrupt(&mut self, inside: Inside) {
         if self.inside.len() < NESTING_MAX {
             self.inside.push(inside);
         }
@@ -116,7 +114,7 @@ impl Cpu {
 }
 
 impl Timeline {
-    /// The thread that did the waking, or the kind of interrupt.
+    /// The thread that woke `wakee`, or the kind of interrupt.
     pub(super) fn waker(&mut self, event: &Event<'_>, wakee: i32) -> Result<i32, Interrupt> {
         let cpu = &self.cpus[event.cpu as usize];
         let inside = cpu.inside.last().copied();
@@ -129,7 +127,7 @@ impl Timeline {
             Some(Inside::Soft { of_thread: true, .. }) if self.may_send(waker) => None,
             Some(Inside::Soft { vector, .. }) => Some(Interrupt::Soft { vector }),
             None if soft && !self.may_send(waker) => Some(Interrupt::SoftUnknown),
-            // Not every interrupt has events of its own.
+            // Some interrupts have no events.
             None if event.context.is_none() && !self.may_send(waker) => Some(Interrupt::Unknown),
             None => None,
         };
@@ -140,8 +138,7 @@ impl Timeline {
         }
     }
 
-    /// Whether this thread may be the one that sends: the idle task does not, nor does a thread in
-    /// user mode.
+    /// Whether this thread may be sending: the idle task and threads in user mode do not.
     fn may_send(&mut self, tid: i32) -> bool {
         if tid == 0 {
             return false;

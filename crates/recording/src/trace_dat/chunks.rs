@@ -1,9 +1,8 @@
-//! What trace-cmd compresses: sections at once, buffers in chunks of some pages.
+//! Compression of trace-cmd: sections as a whole, buffers in chunks of some pages.
 
 use flate2::read::ZlibDecoder;
 use std::io::Read;
 
-/// How a file is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Zstd,
@@ -11,7 +10,7 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    pub fn named(name: &str) -> Result<Self, String> {
+    pub fn from_name(name: &str) -> Result<Self, String> {
         match name {
             "zstd" => Ok(Algorithm::Zstd),
             "zlib" => Ok(Algorithm::Zlib),
@@ -24,7 +23,7 @@ impl Algorithm {
     }
 }
 
-/// Unpacks what should come to so many bytes.
+/// Unpacks data that must come to exactly `len` bytes.
 pub(super) fn unpack(algorithm: Algorithm, packed: &[u8], len: u32) -> Result<Vec<u8>, String> {
     let mut unpacked = Vec::new();
     let most = u64::from(len) + 1;
@@ -35,7 +34,9 @@ pub(super) fn unpack(algorithm: Algorithm, packed: &[u8], len: u32) -> Result<Ve
     };
     match read {
         Ok(read) if read as u64 == u64::from(len) => Ok(unpacked),
-        Ok(_) => Err(format!("what is compressed does not come to {len} bytes as it says")),
+        Ok(_) => {
+            Err(format!("the compressed data does not unpack to the {len} bytes that it should"))
+        }
         Err(e) => Err(format!("it cannot be unpacked: {e}")),
     }
 }
@@ -47,7 +48,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn unpacks_what_comes_to_what_it_says() {
+    fn unpacks_data_of_the_stated_length() {
         let data = vec![7_u8; 10_000];
         let mut zlib = ZlibEncoder::new(Vec::new(), Compression::default());
         zlib.write_all(&data).unwrap();
@@ -60,6 +61,6 @@ mod tests {
             }
             assert!(unpack(algorithm, &packed[1..], 10_000).is_err());
         }
-        assert!(Algorithm::named("lzma").unwrap_err().contains("trace-cmd convert"));
+        assert!(Algorithm::from_name("lzma").unwrap_err().contains("trace-cmd convert"));
     }
 }

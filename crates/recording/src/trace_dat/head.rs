@@ -1,4 +1,4 @@
-//! What stands before the events: descriptions, options, and where the buffer of each CPU is.
+//! The head of a trace.dat file: descriptions, options, and the place of each CPU's buffer.
 
 use super::chunks::Algorithm;
 use super::options::{self, Options};
@@ -7,11 +7,10 @@ use crate::tracepoint::Tracepoint;
 use linux_perf_event_reader::Endianness;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-/// Buffers of CPUs that are believed.
 pub(super) const CPUS_MAX: u32 = 4096;
-/// Pages of the ring buffer are at least a page of memory, and with large ones at most this.
+/// Accepted sizes of a page of the ring buffer.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1024..=1 << 20;
-/// All sections that describe, together, each as often as it is told of.
+/// Bound on all descriptive sections together, each counted as often as it is referred to.
 pub(super) const SECTIONS_MAX_BYTES: u64 = 128 << 20;
 const OPTIONS_TAG: &[u8] = b"options  \0";
 const FLYRECORD_TAG: &[u8] = b"flyrecord\0";
@@ -29,14 +28,13 @@ pub(super) struct Buffer {
 pub(super) struct Head {
     pub endian: Endianness,
     pub page_bytes: u32,
-    /// Where in a page the first event is.
+    /// Offset of the first event in a page.
     pub data_at: usize,
     pub formats: Formats,
     pub options: Options,
     pub buffers: Vec<Buffer>,
-    /// How the buffers are compressed.
     pub packed: Option<Algorithm>,
-    /// What sections of version 7 may still come to, packed and unpacked.
+    /// The part of [`SECTIONS_MAX_BYTES`] that is not used yet.
     pub section_bytes_left: u64,
 }
 
@@ -57,15 +55,15 @@ impl Head {
         };
         match version.as_str() {
             "6" => {
-                head.version_6(&mut walk)?;
-                head.instances_6(file)?;
+                head.read_version_6(&mut walk)?;
+                head.read_instances_6(file)?;
             }
             "7" => {
                 let (compression, first) = (walk.string()?, {
                     walk.string()?; // its version
                     walk.u64()?
                 });
-                head.version_7(file, &compression, first)?;
+                head.read_version_7(file, &compression, first)?;
             }
             other => {
                 let what = format!(
@@ -78,14 +76,17 @@ impl Head {
         }
         check_apart(&head.buffers)?;
         if !PAGE_BYTES.contains(&head.page_bytes) {
-            return Err(WalkError::Wrong(format!("pages of {} bytes", head.page_bytes)));
+            return Err(WalkError::Wrong(format!(
+                "pages of {} bytes; 1024 to 1048576 are read",
+                head.page_bytes
+            )));
         }
         Ok(head)
     }
 
-    /// All parts one after the other.
-    fn version_6(&mut self, walk: &mut Walk<impl std::io::BufRead>) -> Result<(), WalkError> {
-        self.page_header(&walk.headers()?)?;
+    /// Version 6: all parts, one after the other.
+    fn read_version_6(&mut self, walk: &mut Walk<impl std::io::BufRead>) -> Result<(), WalkError> {
+        self.set_data_offset(&walk.headers()?)?;
         walk.own_formats()?;
         walk.each_format(|system, text| add(&mut self.formats, system, text))?;
         for _ in ["symbols", "formats of printk"] {
@@ -106,21 +107,21 @@ impl Head {
                     break;
                 }
                 let len = walk.u32()?;
-                let data = options::data(walk, len)?;
+                let data = options::read_data(walk, len)?;
                 self.options.add(id, &data, self.endian);
             }
             tag = walk.take(10)?;
         }
         self.buffers = match tag.as_slice() {
-            FLYRECORD_TAG => buffers(walk, cpus)?,
-            LATENCY_TAG => return Err(latency()),
+            FLYRECORD_TAG => read_buffers(walk, cpus)?,
+            LATENCY_TAG => return Err(latency_text()),
             _ => return Err(WalkError::Wrong(format!("no buffers before byte {}", walk.at))),
         };
         Ok(())
     }
 
-    /// If nothing is in the buffers of the top instance, those of the first that has events.
-    fn instances_6<F: Read + Seek>(&mut self, file: &mut F) -> Result<(), WalkError> {
+    /// If the buffers of the top instance are empty, takes those of the first one with events.
+    fn read_instances_6<F: Read + Seek>(&mut self, file: &mut F) -> Result<(), WalkError> {
         for offset in std::mem::take(&mut self.options.instances) {
             if self.buffers.iter().any(|buffer| buffer.len > 0) {
                 return Ok(());
@@ -130,40 +131,44 @@ impl Head {
             if walk.take(10)? != FLYRECORD_TAG {
                 return Err(WalkError::Wrong(format!("no buffers at byte {offset}")));
             }
-            self.buffers = buffers(&mut walk, self.buffers.len() as u32)?;
+            self.buffers = read_buffers(&mut walk, self.buffers.len() as u32)?;
         }
         Ok(())
     }
 
-    /// `\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;`
-    pub(super) fn page_header(&mut self, text: &str) -> Result<(), WalkError> {
+    /// Reads the offset from `\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;`.
+    pub(super) fn set_data_offset(&mut self, text: &str) -> Result<(), WalkError> {
         let data = text.lines().find(|line| line.contains(" data;"));
         let offset = data.and_then(|line| {
             let (_, offset) = line.split_once("offset:")?;
             offset.split(';').next()?.trim().parse::<usize>().ok()
         });
-        let wrong = || "it does not say where in a page the events are".to_owned();
+        let wrong = || "it does not tell that events begin at byte 12 or 16 of a page".to_owned();
         self.data_at = offset.filter(|at| [12, 16].contains(at)).ok_or_else(wrong)?;
         Ok(())
     }
 }
 
-/// Takes a description if its event tells something here.
+/// Adds a description, if its event is of use.
 pub(super) fn add(formats: &mut Formats, system: &str, text: &str) -> Result<(), String> {
     formats.add(system, text, |_, tracepoint| tracepoint != Tracepoint::Other)
 }
 
-pub(super) fn latency() -> WalkError {
+/// The error for a file with the text of a latency tracer.
+pub(super) fn latency_text() -> WalkError {
     let what = "it holds the text of a latency tracer, not events; record with `trace-cmd record \
                 -e sched`";
     WalkError::Wrong(what.to_owned())
 }
 
-fn buffers(walk: &mut Walk<impl std::io::BufRead>, cpus: u32) -> Result<Vec<Buffer>, WalkError> {
+fn read_buffers(
+    walk: &mut Walk<impl std::io::BufRead>,
+    cpus: u32,
+) -> Result<Vec<Buffer>, WalkError> {
     (0..cpus).map(|cpu| Ok(Buffer { cpu, offset: walk.u64()?, len: walk.u64()? })).collect()
 }
 
-/// No part of a file is the buffer of several CPUs: it would be read as often.
+/// Refuses buffers that overlap: a small file would be read many times.
 fn check_apart(buffers: &[Buffer]) -> Result<(), String> {
     let mut full: Vec<&Buffer> = buffers.iter().filter(|buffer| buffer.len > 0).collect();
     full.sort_unstable_by_key(|buffer| buffer.offset);

@@ -1,27 +1,27 @@
-//! Version 7: sections that options tell the places of, each perhaps compressed.
+//! Version 7: sections whose places stand in options, each perhaps compressed.
 
 use super::chunks::{Algorithm, unpack};
-use super::head::{Buffer, CPUS_MAX, Head, SECTIONS_MAX_BYTES, add, latency};
+use super::head::{Buffer, CPUS_MAX, Head, SECTIONS_MAX_BYTES, add, latency_text};
 use super::options::{self, DONE};
 use crate::raw::{Walk, WalkError};
 use linux_perf_event_reader::Endianness;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-/// Sections of options that are believed, instances, and the size of any section.
+/// Bounds on the sections of options, on instances, and on the size of a section.
 const SECTIONS_MAX: usize = 256;
 const INSTANCES_MAX: usize = 256;
 const SECTION_MAX_BYTES: u64 = 64 << 20;
 const FLAG_COMPRESSED: u16 = 1;
 
-/// Options that tell places.
+/// Options with places of sections.
 const BUFFER: u16 = 3;
 const HEADER_INFO: u16 = 16;
 const EVENT_FORMATS: u16 = 18;
 const BUFFER_TEXT: u16 = 22;
 
 impl Head {
-    /// `first`: where the first section of options is.
-    pub(super) fn version_7<F: Read + Seek>(
+    /// `first`: offset of the first section of options.
+    pub(super) fn read_version_7<F: Read + Seek>(
         &mut self,
         file: &mut F,
         compression: &str,
@@ -29,7 +29,7 @@ impl Head {
     ) -> Result<(), WalkError> {
         let algorithm = match compression {
             "none" => None,
-            name => Some(Algorithm::named(name)?),
+            name => Some(Algorithm::from_name(name)?),
         };
         let mut next = first;
         let (mut has_text, mut instances) = (false, 0);
@@ -37,27 +37,27 @@ impl Head {
             if next == 0 {
                 break;
             }
-            let section = self.section(file, next, algorithm)?;
+            let section = self.read_section(file, next, algorithm)?;
             let mut walk = Walk::new(&section[..], self.endian);
             next = loop {
                 let id = walk.u16()?;
                 let len = walk.u32()?;
-                let data = options::data(&mut walk, len)?;
+                let data = options::read_data(&mut walk, len)?;
                 let mut inner = Walk::new(&data[..], self.endian);
                 match id {
                     DONE => break inner.u64()?,
                     BUFFER if instances == INSTANCES_MAX => {}
                     BUFFER => {
                         instances += 1;
-                        self.buffer(file, &mut inner, algorithm)?;
+                        self.take_buffers(file, &mut inner, algorithm)?;
                     }
                     HEADER_INFO => {
-                        let section = self.section(file, inner.u64()?, algorithm)?;
+                        let section = self.read_section(file, inner.u64()?, algorithm)?;
                         let page = Walk::new(&section[..], self.endian).headers()?;
-                        self.page_header(&page)?;
+                        self.set_data_offset(&page)?;
                     }
                     EVENT_FORMATS => {
-                        let section = self.section(file, inner.u64()?, algorithm)?;
+                        let section = self.read_section(file, inner.u64()?, algorithm)?;
                         let mut walk = Walk::new(&section[..], self.endian);
                         walk.each_format(|system, text| add(&mut self.formats, system, text))?;
                     }
@@ -71,24 +71,26 @@ impl Head {
             return Err(WalkError::Wrong(what));
         }
         if has_text && self.buffers.is_empty() {
-            return Err(latency());
+            return Err(latency_text());
         }
         Ok(())
     }
 
-    /// What is in the section at that place.
-    fn section<F: Read + Seek>(
+    /// Reads the section at this offset, unpacked, and counts it against the bound.
+    fn read_section<F: Read + Seek>(
         &mut self,
         file: &mut F,
         at: u64,
         algorithm: Option<Algorithm>,
     ) -> Result<Vec<u8>, WalkError> {
-        let (flags, len, mut walk) = section_head(file, self.endian, at)?;
+        let (flags, len, mut walk) = read_section_head(file, self.endian, at)?;
         let is_compressed = flags & FLAG_COMPRESSED != 0;
         let (packed, unpacked) = if is_compressed { (walk.u32()?, walk.u32()?) } else { (0, 0) };
         let largest = len.max(packed.into()).max(unpacked.into());
         if largest > SECTION_MAX_BYTES {
-            return Err(WalkError::Wrong(format!("a section of {largest} bytes at byte {at}")));
+            return Err(WalkError::Wrong(format!(
+                "a section of {largest} bytes at byte {at}; at most {SECTION_MAX_BYTES} are read"
+            )));
         }
         let Some(left) = self.section_bytes_left.checked_sub(largest) else {
             let what = format!(
@@ -101,12 +103,13 @@ impl Head {
             return walk.take(len);
         }
         let data = walk.take(u64::from(packed))?;
-        let none = || WalkError::Wrong(format!("the section at byte {at} is compressed, by none"));
+        let none =
+            || WalkError::Wrong(format!("the section at byte {at} is compressed, the file not"));
         Ok(unpack(algorithm.ok_or_else(none)?, &data, unpacked)?)
     }
 
-    /// The buffers of an instance, if those before hold nothing.
-    fn buffer<F: Read + Seek>(
+    /// Takes the buffers of an instance, unless earlier ones hold events.
+    fn take_buffers<F: Read + Seek>(
         &mut self,
         file: &mut F,
         walk: &mut Walk<&[u8]>,
@@ -128,14 +131,14 @@ impl Head {
             let (cpu, offset, len) = (walk.u32()?, walk.u64()?, walk.u64()?);
             self.buffers.push(Buffer { cpu, offset, len });
         }
-        let (flags, ..) = section_head(file, self.endian, section)?;
+        let (flags, ..) = read_section_head(file, self.endian, section)?;
         self.packed = algorithm.filter(|_| flags & FLAG_COMPRESSED != 0);
         Ok(())
     }
 }
 
-/// Flags and length of the section at that place, and what comes behind its head.
-fn section_head<F: Read + Seek>(
+/// Flags and length of the section at this offset, and the reader behind its head.
+fn read_section_head<F: Read + Seek>(
     file: &mut F,
     endian: Endianness,
     at: u64,
@@ -168,7 +171,7 @@ mod tests {
         [&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat()
     }
 
-    /// A file whose options tell `times` of one section, which unpacks to `len` bytes.
+    /// A file whose options refer `times` to one section, which unpacks to `len` bytes.
     fn telling(times: usize, len: usize) -> Vec<u8> {
         let mut file = b"\x17\x08\x44tracing7\0\0\x08".to_vec();
         file.extend(4096_u32.to_le_bytes());

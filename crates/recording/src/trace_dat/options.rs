@@ -1,11 +1,10 @@
-//! Options of a trace.dat file: the clock, the machine, what the kernel counted as lost.
+//! Options of a trace.dat file: clock, machine, and lost events.
 
 use crate::event::Machine;
 use crate::raw::{Bytes, Walk, WalkError};
 use linux_perf_event_reader::Endianness;
 use std::io::BufRead;
 
-/// The end of the options.
 pub(super) const DONE: u16 = 0;
 const CPU_STAT: u16 = 2;
 const BUFFER: u16 = 3;
@@ -22,15 +21,15 @@ const CLOCKS: [&str; 8] = ["", "local", "global", "perf", "mono", "mono_raw", "b
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub machine: Machine,
-    /// Events for which there was no room.
+    /// Events for which the kernel had no room.
     pub lost: u64,
     pub clock: String,
-    /// Where the buffers of further instances are, in version 6.
+    /// Offsets of the buffers of further instances, in version 6.
     pub instances: Vec<u64>,
     tsc: Option<Tsc>,
 }
 
-/// Nanoseconds from cycles of the processor's counter.
+/// Conversion from cycles of the processor's counter to nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Tsc {
     mult: u32,
@@ -44,9 +43,9 @@ impl Options {
         let text = String::from_utf8_lossy(data);
         let text = text.trim_end_matches('\0');
         match id {
-            CPU_STAT => self.lost = self.lost.saturating_add(lost(text)),
+            CPU_STAT => self.lost = self.lost.saturating_add(parse_lost(text)),
             BUFFER if self.instances.len() < INSTANCES_MAX => self.instances.extend(bytes.u64(0)),
-            // All there are, with the one in brackets.
+            // All clocks, with the one in use in brackets.
             TRACE_CLOCK if self.clock.is_empty() => {
                 let clock = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
                 self.clock = clock.map(|(clock, _)| clock.to_owned()).unwrap_or_default();
@@ -69,7 +68,7 @@ impl Options {
         }
     }
 
-    /// Times must be nanoseconds, or become it.
+    /// Refuses clocks whose times are not, and cannot be converted to, nanoseconds.
     pub fn check_clock(&self) -> Result<(), String> {
         if self.tsc.is_some() || CLOCKS.contains(&self.clock.as_str()) {
             return Ok(());
@@ -88,16 +87,17 @@ impl Options {
     }
 }
 
-/// What an option holds.
-pub(super) fn data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, WalkError> {
+pub(super) fn read_data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, WalkError> {
     if len > OPTION_MAX_BYTES {
-        return Err(WalkError::Wrong(format!("an option of {len} bytes")));
+        return Err(WalkError::Wrong(format!(
+            "an option of {len} bytes; at most {OPTION_MAX_BYTES} are read"
+        )));
     }
     walk.take(u64::from(len))
 }
 
-/// `overrun: 12` and the like, a line each.
-fn lost(stat: &str) -> u64 {
+/// Sums the kernel's counts of lost events, lines like `overrun: 12`.
+fn parse_lost(stat: &str) -> u64 {
     const KEYS: [&str; 3] = ["overrun", "commit overrun", "dropped events"];
     let counts = stat.lines().filter_map(|line| line.split_once(':'));
     counts
@@ -108,14 +108,14 @@ fn lost(stat: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, TRACE_CLOCK, TSC2NSEC, UNAME, lost};
+    use super::{Options, TRACE_CLOCK, TSC2NSEC, UNAME, parse_lost};
     use linux_perf_event_reader::Endianness::LittleEndian;
 
     #[test]
-    fn reads_what_the_kernel_counted() {
+    fn reads_the_kernels_counts_of_lost_events() {
         let stat = "CPU: 0\nentries: 34\noverrun: 3\ncommit overrun: 1\nbytes: 1652\n\
                     dropped events: 2\nread events: 9\n";
-        assert_eq!(lost(stat), 6);
+        assert_eq!(parse_lost(stat), 6);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The buffer of a CPU: pages as the kernel fills them, each with a time, how much of it is used,
-//! and events one after the other.
+//! The buffer of a CPU: pages as the kernel fills them, each with a time, the size in use, and
+//! events one after the other.
 
 use super::chunks::{Algorithm, unpack};
 use super::head::{Buffer, Head};
@@ -7,22 +7,23 @@ use crate::raw::{Bytes, WalkError};
 use linux_perf_event_reader::Endianness;
 use std::io::{Read, Seek, SeekFrom};
 
-/// In the size of a page: events are missing before it, and how many is told behind the others.
+/// Flags in the size of a page: events are missing before it, and their number stands behind its
+/// events.
 const MISSED: u32 = 1 << 31;
 const MISSED_STORED: u32 = 1 << 30;
 const COMMIT_MASK: u32 = (1 << 27) - 1;
-/// In the head of an event, instead of its length in words.
+/// Types of an event's head, in the place of its length in words.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 /// Bits of the time since the event before.
 const DELTA_BITS: u32 = 27;
-/// Absolute times leave out so many of the highest bits.
+/// Bits of an absolute time; the highest ones are left out.
 const STAMP_BITS: u32 = 59;
-/// Pages that are read at once where they are not compressed.
+/// Bytes of pages that are read at once where they are not compressed.
 const PIECE_BYTES: u64 = 1 << 16;
 
-/// What comes next of a CPU.
+/// Offset and length of an event in the piece.
 #[derive(Debug, Clone, Copy, Default)]
 struct Record {
     at: usize,
@@ -31,21 +32,20 @@ struct Record {
 
 /// A CPU's buffer, and how far it has been read.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct CpuBuffer {
     pub cpu: u32,
-    /// Events are missing before the next one.
+    /// Number of events that are missing before the next one.
     pub lost: Option<u64>,
     endian: Endianness,
     page_bytes: usize,
     data_at: usize,
     packed: Option<Algorithm>,
-    /// What a piece may take.
     piece_max_bytes: u64,
-    /// Of the file: what has not been read yet, and chunks of it.
+    /// The range of the file that has not been read yet, and its remaining chunks.
     at: u64,
     end: u64,
     chunks: Option<u32>,
-    /// Some pages, and where in them the current one and its next event are.
+    /// Some pages, and the positions of the current one and its next event in them.
     piece: Vec<u8>,
     page: usize,
     next: usize,
@@ -54,13 +54,13 @@ pub(super) struct Lane {
     record: Record,
 }
 
-impl Lane {
+impl CpuBuffer {
     pub fn new(buffer: &Buffer, head: &Head, piece_max_bytes: u64) -> Result<Self, String> {
-        // The number of chunks does not count.
+        // The number of chunks is not part of the length.
         let len = buffer.len.saturating_add(if head.packed.is_some() { 4 } else { 0 });
         let end = buffer.offset.checked_add(len);
         let end = end.ok_or_else(|| format!("the buffer of CPU {} has no end", buffer.cpu))?;
-        Ok(Lane {
+        Ok(CpuBuffer {
             cpu: buffer.cpu,
             lost: None,
             endian: head.endian,
@@ -80,29 +80,28 @@ impl Lane {
         })
     }
 
-    /// The current event.
     pub fn record(&self) -> Option<&[u8]> {
         self.piece.get(self.record.at..self.record.at + self.record.len)
     }
 
-    /// Goes on to the next event; when it was, `None` after the last.
+    /// Goes on to the next event, and returns its time; `None` after the last.
     pub fn advance<F: Read + Seek>(&mut self, file: &mut F) -> Result<Option<u64>, WalkError> {
         loop {
             while self.next < self.page_end {
-                if self.event()? {
+                if self.read_event()? {
                     return Ok(Some(self.time));
                 }
             }
-            if !self.page(file)? {
+            if !self.read_page(file)? {
                 return Ok(None);
             }
         }
     }
 
-    /// Reads the event that comes next; false: it only tells the time, or fills the page.
-    fn event(&mut self) -> Result<bool, WalkError> {
+    /// Reads the next event; false if it only sets the time, or fills the page.
+    fn read_event(&mut self) -> Result<bool, WalkError> {
         let bytes = Bytes::new(&self.piece[..self.page_end], self.endian);
-        let word = |at: usize| bytes.u32(at).ok_or_else(|| self.wrong("an event that is cut"));
+        let word = |at: usize| bytes.u32(at).ok_or_else(|| self.malformed("an event that is cut"));
         let head = word(self.next)?;
         let (kind, delta) = match self.endian {
             Endianness::LittleEndian => (head & 0x1f, head >> 5),
@@ -131,7 +130,7 @@ impl Lane {
             }
         };
         if record.is_some_and(|record| record.at + record.len > self.page_end) {
-            return Err(self.wrong("an event that goes beyond its page"));
+            return Err(self.malformed("an event that goes beyond its page"));
         }
         // Events begin at whole words.
         (self.time, self.next) = (time, next.next_multiple_of(4));
@@ -140,10 +139,10 @@ impl Lane {
     }
 
     /// Goes on to the next page; false after the last.
-    fn page<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
+    fn read_page<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.page += self.page_bytes;
         if self.page + self.page_bytes > self.piece.len() {
-            if !self.piece(file)? {
+            if !self.read_piece(file)? {
                 return Ok(false);
             }
             self.page = 0;
@@ -151,15 +150,15 @@ impl Lane {
         let page = self.piece.get(self.page..self.page + self.page_bytes);
         let page = Bytes::new(page.unwrap_or_default(), self.endian);
         let time = page.u64(0);
-        // The size stands in the lower half of a word of the kernel's.
+        // The size stands in the lower half of a kernel's `long`.
         let high_first = self.endian == Endianness::BigEndian && self.data_at == 16;
         let size = page.u32(if high_first { 12 } else { 8 });
         let (Some(time), Some(size)) = (time, size) else {
-            return Err(self.wrong("a page that is cut"));
+            return Err(self.malformed("a page that is cut"));
         };
         let used = (size & COMMIT_MASK) as usize;
         if used > self.page_bytes - self.data_at {
-            return Err(self.wrong("a page that holds more than its size"));
+            return Err(self.malformed("a page that holds more than its size"));
         }
         if size & MISSED != 0 {
             let behind = self.data_at + used;
@@ -176,12 +175,14 @@ impl Lane {
     }
 
     /// Reads the next pages; false if there are none.
-    fn piece<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
+    fn read_piece<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.piece.clear();
         let Some(algorithm) = self.packed else {
             let page_bytes = self.page_bytes as u64;
             if page_bytes > self.piece_max_bytes {
-                return Err(self.wrong(&format!("pages of {page_bytes} bytes for so many CPUs")));
+                return Err(
+                    self.malformed(&format!("pages of {page_bytes} bytes for so many CPUs"))
+                );
             }
             let pages = PIECE_BYTES.min(self.piece_max_bytes) / page_bytes * page_bytes;
             let pages = pages.max(page_bytes);
@@ -189,7 +190,7 @@ impl Lane {
             if len < self.page_bytes as u64 {
                 return Ok(false);
             }
-            self.piece = self.take(file, len)?;
+            self.piece = self.read_bytes(file, len)?;
             return Ok(true);
         };
         if self.at >= self.end {
@@ -197,28 +198,27 @@ impl Lane {
         }
         let left = match self.chunks {
             Some(left) => left,
-            None => self.number(file)?,
+            None => self.read_u32(file)?,
         };
         let Some(left) = left.checked_sub(1) else { return Ok(false) };
         self.chunks = Some(left);
-        let (packed, unpacked) = (self.number(file)?, self.number(file)?);
+        let (packed, unpacked) = (self.read_u32(file)?, self.read_u32(file)?);
         if u64::from(packed.max(unpacked)) > self.piece_max_bytes {
-            return Err(self.wrong(&format!("a chunk of {unpacked} bytes")));
+            return Err(self.malformed(&format!("a chunk of {unpacked} bytes")));
         }
-        let data = self.take(file, u64::from(packed))?;
+        let data = self.read_bytes(file, u64::from(packed))?;
         self.piece = unpack(algorithm, &data, unpacked)?;
         Ok(self.piece.len() >= self.page_bytes)
     }
 
-    fn number<F: Read + Seek>(&mut self, file: &mut F) -> Result<u32, WalkError> {
-        let data = self.take(file, 4)?;
+    fn read_u32<F: Read + Seek>(&mut self, file: &mut F) -> Result<u32, WalkError> {
+        let data = self.read_bytes(file, 4)?;
         Ok(Bytes::new(&data, self.endian).u32(0).unwrap_or(0))
     }
 
-    /// The next bytes of the buffer.
-    fn take<F: Read + Seek>(&mut self, file: &mut F, len: u64) -> Result<Vec<u8>, WalkError> {
+    fn read_bytes<F: Read + Seek>(&mut self, file: &mut F, len: u64) -> Result<Vec<u8>, WalkError> {
         if len > self.end - self.at {
-            return Err(self.wrong("less data than it says"));
+            return Err(self.malformed("less data than its length tells"));
         }
         file.seek(SeekFrom::Start(self.at)).map_err(WalkError::Io)?;
         let mut data = Vec::new();
@@ -234,7 +234,7 @@ impl Lane {
         Ok(data)
     }
 
-    fn wrong(&self, what: &str) -> WalkError {
+    fn malformed(&self, what: &str) -> WalkError {
         WalkError::Wrong(format!("{what}, before byte {}", self.at))
     }
 }
@@ -243,14 +243,14 @@ impl Lane {
 mod tests {
     use super::super::head::{Buffer, Head};
     use super::super::options::Options;
-    use super::{Lane, MISSED, MISSED_STORED};
+    use super::{CpuBuffer, MISSED, MISSED_STORED};
     use crate::raw::Formats;
     use linux_perf_event_reader::Endianness;
     use std::io::Cursor;
 
     const PAGE_BYTES: usize = 128;
 
-    /// Numbers as a machine of either kind writes them.
+    /// A page in the byte order of either kind of machine.
     struct Page {
         bytes: Vec<u8>,
         big: bool,
@@ -276,7 +276,6 @@ mod tests {
             self
         }
 
-        /// The head of an event.
         fn head(&mut self, kind: u32, delta: u32) -> &mut Self {
             self.u32(if self.big { kind << 27 | delta } else { delta << 5 | kind })
         }
@@ -300,11 +299,11 @@ mod tests {
             section_bytes_left: 0,
         };
         let buffer = Buffer { cpu: 3, offset: 0, len: data.len() as u64 };
-        let mut lane = Lane::new(&buffer, &head, 1 << 20).unwrap();
+        let mut buffer_of_cpu = CpuBuffer::new(&buffer, &head, 1 << 20).unwrap();
         let mut file = Cursor::new(data);
         let mut events = Vec::new();
-        while let Some(time) = lane.advance(&mut file).map_err(|e| format!("{e:?}"))? {
-            events.push((time, lane.record().unwrap().len(), lane.lost.take()));
+        while let Some(time) = buffer_of_cpu.advance(&mut file).map_err(|e| format!("{e:?}"))? {
+            events.push((time, buffer_of_cpu.record().unwrap().len(), buffer_of_cpu.lost.take()));
         }
         Ok(events)
     }
@@ -312,7 +311,7 @@ mod tests {
     #[test]
     fn times_lengths_and_losses_of_either_byte_order() {
         for big in [false, true] {
-            // A word at 5, one at 5 + 2^27 + 3 + 4, three bytes too many for words, one discarded.
+            // A word at 5, one at 5 + 2^27 + 3 + 4, one with three bytes of padding, one discarded.
             let mut first = Page::new(big, 5, 4 + 4 + 8 + 8 + 16 + 12);
             first.head(1, 0).u32(1);
             first.head(30, 3).u32(1).head(1, 4).u32(2);
@@ -339,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_beyond_its_page_is_refused() {
+    fn events_beyond_their_page_are_refused() {
         let mut used = Page::new(false, 5, 113);
         assert!(read(&[used.finish()], false).unwrap_err().contains("more than its size"));
         let mut event = Page::new(false, 5, 8);

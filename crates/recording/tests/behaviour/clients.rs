@@ -1,5 +1,5 @@
-//! Clients of several kinds: those that asked before the recording began, those that ask for
-//! others, and those that connect anew and ask at once.
+//! Clients that asked before the recording began, that ask on behalf of others, and that connect
+//! anew and ask at once.
 
 use super::tiers::{Round, without_calls};
 use cpumax_recording::{Loop, Options, Recording, Selection, Service};
@@ -19,8 +19,8 @@ fn import(text: &str, clients: Option<Loop>) -> (Workload, Service) {
     (workload, service.expect("requests are known"))
 }
 
-/// A client that a timer wakes, or the one that asks it, asks a server on one of its connections in
-/// turn; the server works for 3 ms.
+/// A client, woken by a timer or by its own client, asks a server on one of its connections in
+/// turn. The server works for 3 ms.
 fn requests(connections: u64, asked_by: Option<&str>) -> String {
     let mut text = String::new();
     for n in 0..REQUESTS {
@@ -73,7 +73,7 @@ fn a_request_that_is_being_answered_when_the_recording_begins_hides_no_connectio
     let text = requests(3, None);
     let (_, whole) = import(&text, None);
     assert_eq!((whole.connections, whole.requests.len() as u64), (3, REQUESTS));
-    // From when the server works for the first request.
+    // From the time at which the server works for the first request.
     let begins = text.match_indices("sys_exit: NR 0 = 72").next().unwrap().0;
     let rest = &text[begins + text[begins..].find('\n').unwrap() + 1..];
     let (_, cut) = import(rest, None);
@@ -89,7 +89,7 @@ fn a_client_that_others_ask_does_not_ask_at_once() {
     assert!((proxy.asleep - alone.asleep).abs() < 1.0, "{proxy:?} {alone:?}");
 }
 
-/// Clients that connect for each request, and for the next as soon as they are answered, to servers
+/// Clients that connect for each request, the next one as soon as they are answered, to servers
 /// that accept in turn.
 fn anew(servers: &[&str]) -> String {
     let mut text = String::new();
@@ -98,7 +98,7 @@ fn anew(servers: &[&str]) -> String {
         let server = servers[at % servers.len()];
         let begin_us = 1_000_000 + n * 3_100 + n * n % 7 * 10;
         let mut round = Round { text: &mut text, begin_us };
-        // No number is used again, which would tell who asks.
+        // No descriptor is used again, which would tell the client.
         let fd = 4 + n;
         if n == 0 {
             round.switch(0, 1, IDLE, "R", CLIENT);
@@ -132,7 +132,7 @@ fn anew(servers: &[&str]) -> String {
 }
 
 #[test]
-fn who_connects_anew_as_soon_as_it_is_answered_waits_for_the_answer() {
+fn a_client_that_connects_anew_at_once_is_closed() {
     let (workload, service) = import(&anew(&[SERVER]), None);
     assert!(service.evidence.anew, "{:?}", service.evidence);
     // One client, as far as that can be estimated.
@@ -142,7 +142,7 @@ fn who_connects_anew_as_soon_as_it_is_answered_waits_for_the_answer() {
     assert_eq!(after, service.requests.len() as u64 - u64::from(service.connections));
 }
 
-/// Two threads wait for the next connection; a client wakes both, or the one that will serve it.
+/// Two threads wait for the next connection. A client wakes both, or the one that will serve it.
 fn two_servers(both: bool) -> String {
     let servers = [SERVER, "srv/11"];
     let mut text = String::new();
@@ -174,16 +174,17 @@ fn served(workload: &Workload) -> Vec<&Op> {
 }
 
 #[test]
-fn who_accepts_for_itself_shares_connections_with_others_of_its_name() {
+fn threads_that_accept_for_themselves_share_a_queue() {
     let (workload, _) = import(&anew(&[SERVER, "srv/11"]), Some(Loop::Closed));
     let served = served(&workload);
     assert!(served.len() == 2 && served[0] == served[1], "{served:?}");
 }
 
 #[test]
-fn who_is_woken_in_vain_waits_for_the_same_connections() {
+fn threads_woken_in_vain_share_connections() {
     for both in [true, false] {
-        // Open ones with one plan send what is late to whoever is free, whatever they are.
+        // Open clients with one plan send a late request to any idle thread, whatever the threads
+        // are.
         let (workload, _) = import(&two_servers(both), Some(Loop::Closed));
         let served = served(&workload);
         assert_eq!(served.len(), 2);

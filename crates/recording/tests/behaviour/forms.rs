@@ -1,13 +1,12 @@
-//! The same load read from different forms is the same recording, as far as each form carries it.
+//! One load, recorded in different forms, makes the same workload, as far as each form carries it.
 //!
-//! All files are of two threads that pass a byte to and fro, `ping` and `pong`. `pipe.perf.data.xz`
-//! is what `perf record -o -` wrote, `threads` what `perf record --threads` did; in
-//! `group.perf.data.xz` events are a group (`{...}:S`). The texts are those that `perf script
-//! --header --ns --show-task-events -F comm,pid,tid,cpu,time,event,trace` printed of the first two.
-//! `ping.v6.dat.xz` is what `trace-cmd record --file-version 6` wrote, the files of version 7 what
-//! `trace-cmd convert` made of it, `ping.report` and `ping.report-R` are `trace-cmd report -t` and
-//! `-R -t` of it. Names of threads that have nothing to do with it are replaced by as many `x`, and
-//! the symbols of the kernel by empty lines.
+//! In all files two threads, `ping` and `pong`, pass a byte to and fro. `perf record -o -` wrote
+//! `pipe.perf.data.xz`, `perf record --threads` wrote `threads`; in `group.perf.data.xz` events are
+//! a group (`{...}:S`). `perf script --header --ns --show-task-events -F
+//! comm,pid,tid,cpu,time,event,trace` printed the texts of the first two. `trace-cmd record
+//! --file-version 6` wrote `ping.v6.dat.xz`, and `trace-cmd convert` made the files of version 7
+//! from it; `ping.report` and `ping.report-R` are its `trace-cmd report -t` and `-R -t`. Names of
+//! other threads are replaced by as many `x`, symbols of the kernel by empty lines.
 
 use cpumax_recording::{Form, Options, Recording, Selection, Summary, ThreadSummary};
 use cpumax_workload::Workload;
@@ -88,7 +87,7 @@ fn threads_that_compress_are_read_each_by_itself() {
 }
 
 #[test]
-fn of_a_group_only_the_first_is_recorded() {
+fn only_the_first_event_of_a_group_is_recorded() {
     let summary = read("group.perf.data.xz").summary();
     assert_eq!(ping_and_pong(&summary).len(), 2);
     assert_eq!(summary.defects.unreadable_records, 0);
@@ -176,7 +175,7 @@ fn a_pipe_may_carry_any_form() {
 }
 
 #[test]
-fn what_a_pipe_left_behind_may_end_anywhere() {
+fn a_file_from_a_pipe_may_end_anywhere() {
     let mut pipe = Vec::new();
     let packed = std::fs::File::open(path("pipe.perf.data.xz")).unwrap();
     liblzma::read::XzDecoder::new(packed).read_to_end(&mut pipe).unwrap();

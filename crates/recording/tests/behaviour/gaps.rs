@@ -1,10 +1,10 @@
-//! What a recording does not hold is known, of each kind, and how much of it is too much.
+//! Each kind of gap in a recording is found, and judged doubtful where it is large.
 
 use super::traces::{IDLE, MS, Trace, runtime_ns};
 use cpumax_recording::{GapKind, Options, Recording, Selection};
 use cpumax_workload::Op;
 
-/// Two threads on two CPUs, each 3 ms of 10, for so long, ms.
+/// Two threads on two CPUs, each working 3 ms of every 10 ms, for `ms` ms.
 fn service(ms: u64) -> Trace {
     let mut trace = Trace::perf(2);
     for at in 0..ms / 10 {
@@ -23,7 +23,7 @@ fn kinds(recording: &Recording) -> Vec<GapKind> {
     recording.gaps().iter().map(|gap| gap.kind).collect()
 }
 
-/// What is told of it.
+/// The sentence about a gap.
 fn told(recording: &Recording, kind: GapKind) -> String {
     let gaps = recording.gaps();
     let gap = gaps.iter().find(|gap| gap.kind == kind);
@@ -44,7 +44,7 @@ fn cpus_of_which_nothing_was_recorded() {
     assert_eq!(doubted(&trace), [GapKind::Cpus]);
     let short = service(100).only_cpus(&[0]);
     assert_eq!(doubted(&short), [], "a CPU may be idle");
-    assert!(told(&short.read(), GapKind::Cpus).contains("Of 2 CPUs 1 have events"));
+    assert!(told(&short.read(), GapKind::Cpus).contains("1 of 2 CPUs have events"));
     let chosen = short.command("perf sched record -C 0 -- sleep 2");
     assert_eq!(doubted(&chosen), [GapKind::Cpus]);
     assert!(told(&chosen.read(), GapKind::Cpus).contains("`-C 0`"));
@@ -54,7 +54,7 @@ fn cpus_of_which_nothing_was_recorded() {
 
 #[test]
 fn threads_that_ran_where_nothing_was_recorded() {
-    // No head tells how many CPUs there are: a thread is woken here and runs there.
+    // No head tells the number of CPUs. A thread is woken here and runs on a CPU without events.
     let mut trace = service(2_000).only_cpus(&[0]).headless();
     for at in 0..100 {
         trace.wake((at * 20 + 7) * MS, 0, IDLE, "far/104");
@@ -98,8 +98,8 @@ fn a_stretch_without_events_is_no_time() {
     assert!((3_990..=4_010).contains(&span_ms), "{span_ms} ms");
     assert_eq!(used_ns, 400 * 3 * MS);
     assert_eq!(doubted(&trace), []);
-    assert!(told(&recording, GapKind::Silence).contains("1 stretch, 3598.0 s together"));
-    // A thread may have run meanwhile, where nothing is charged.
+    assert!(told(&recording, GapKind::Silence).contains("1 interval, 3598.0 s together"));
+    // Without charges a thread may have run meanwhile.
     let mut busy = service(2_000).uncharged();
     busy.wake(2_001 * MS, 0, IDLE, "svc/101");
     busy.switch(2_002 * MS, 0, IDLE, "R", "svc/101");

@@ -1,5 +1,4 @@
-//! Recordings that lack something, or say what no machine does: repaired, or refused with the
-//! reason.
+//! Recordings that lack something, or contradict any machine: repaired, or refused with the reason.
 
 use cpumax_recording::{Error, Options, Recording, Selection};
 use cpumax_workload::{Arrivals, Class, Op, Span};
@@ -20,7 +19,7 @@ fn switch(us: u64, cpu: u32, from: &str, state: &str, to: &str) -> String {
     headed(us, cpu, from, from, state, to)
 }
 
-/// As before; `head` is the thread that perf tells.
+/// A switch whose line is headed by `head`, the thread that perf tells.
 fn headed(us: u64, cpu: u32, head: &str, from: &str, state: &str, to: &str) -> String {
     let ((comm, tid), (prev, prev_pid), (next, next_pid)) = (
         head.rsplit_once('/').unwrap(),
@@ -145,7 +144,7 @@ fn without_wakeups_a_switch_in_a_sleeping_state_is_a_wait() {
         (a.waits, a.guessed_waits, a.merged_waits, longest.max().unwrap())
     };
     assert_eq!(waits(&text), (39, 39, 0, MS));
-    // With wakeups it is another matter: the thread ran on.
+    // With wakeups elsewhere, the thread ran on.
     let woken = text + &wake(199_000, 0, IDLE, 99);
     assert_eq!(waits(&woken), (19, 19, 20, 2 * MS));
 }
@@ -211,7 +210,7 @@ fn more_cpu_time_than_there_was() {
              runtime={ns} [ns]\n"
         )
     };
-    // Charged while it is not on a CPU, again and again.
+    // Charged again and again while it is not on a CPU.
     let mut text = switch(0, 0, IDLE, "R", "a/11") + &switch(10, 0, "a/11", "R", "b/12");
     for i in 0..50 {
         text += &ran(100_000 + i, 90_000_000 + i).replace("a    11 [000]", "b    12 [000]");
@@ -299,8 +298,8 @@ fn fields_printed_raw() {
 
 #[test]
 fn nobody_wakes_before_sleeping() {
-    // It slept on CPU 0 at 100 us; of CPU 1 nothing is known since 50 us, and there it is charged
-    // for more than the time since it slept.
+    // It slept on CPU 0 at 100 us. On CPU 1, without events since 50 us, it is charged for more
+    // than the time since it slept.
     let text = switch(50, 1, IDLE, "R", "b/12")
         + &switch(60, 0, IDLE, "R", "a/11")
         + &switch(100, 0, "a/11", "S", IDLE)
@@ -313,7 +312,7 @@ fn nobody_wakes_before_sleeping() {
 }
 
 #[test]
-fn where_no_head_tells_them_cpus_are_those_that_have_events() {
+fn without_a_head_the_cpus_are_those_with_events() {
     let text = switch(0, 4095, IDLE, "R", "ksoftirqd/4095/30")
         + &switch(1_000, 2, IDLE, "R", "a/11")
         + &switch(2_000, 2, "a/11", "S", IDLE)
@@ -330,7 +329,7 @@ fn where_no_head_tells_them_cpus_are_those_that_have_events() {
 
 #[test]
 fn more_threads_than_a_machine_has() {
-    // Told of, without having done anything: nothing is made of them but what they are called.
+    // Threads that are announced and do nothing are not kept.
     let mut text = String::new();
     for tid in 1..100_000 {
         writeln!(text, "t {tid} [000] 0.000000: PERF_RECORD_COMM: t:{tid}/{tid}").unwrap();
@@ -390,7 +389,7 @@ fn a_parent_that_never_ran_is_known_by_its_children() {
         + &switch(0, 0, "a/11", "S", "nginx/72")
         + &switch(1_000, 0, "nginx/72", "S", "a/11")
         + &switch(2_000, 0, "a/11", "S", IDLE);
-    // A thread of a process whose parent is told of: perf says that its own process made it.
+    // perf names a thread's own process as its parent.
     let thread = " swapper 0 [000] 0.000000: PERF_RECORD_COMM: nginx:71/74\n \
                   swapper 0 [000] 0.000000: PERF_RECORD_FORK(71:74):(71:71)\n";
     let text = thread.to_owned()

@@ -1,5 +1,5 @@
-//! What `perf` of this machine records with the command of `docs/reference/recordings.md` is read: who ran,
-//! for how long, and who slept.
+//! Reads a recording that `perf` of this machine makes with the command of
+//! `docs/reference/recordings.md`: its threads run and sleep as they should.
 
 use cpumax_recording::{Options, Recording};
 use cpumax_require::{Need, found};
@@ -10,7 +10,7 @@ const GUIDE: &str = include_str!("../../../../docs/reference/recordings.md");
 /// Computes, and then sleeps twice.
 const LOAD: &str = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; sleep 0.05; sleep 0.05";
 
-/// The words of the command in the guide that records system calls as well, without what it runs.
+/// The words of the guide's command with system calls, without the command it runs.
 fn documented() -> Vec<String> {
     let command = GUIDE.split("    perf record -a --all-cgroups").nth(1).expect("is in the guide");
     let arguments = command.split(" -- ").next().expect("runs something").replace("\\\n", " ");
@@ -18,7 +18,7 @@ fn documented() -> Vec<String> {
     ["record", "-a", "--all-cgroups"].map(str::to_owned).into_iter().chain(words).collect()
 }
 
-/// The load's recording, or why there is none.
+/// The recording of the load, or why there is none.
 fn record(file: &Path, further: &[&str]) -> Result<Recording, String> {
     let mut perf = Command::new("perf");
     perf.args(documented()).args(further).arg("-o").arg(file).args(["--", "sh", "-c", LOAD]);
@@ -38,7 +38,7 @@ fn a_recording_of_this_machine_tells_who_ran_and_who_slept() {
 }
 
 #[test]
-fn so_does_one_that_each_thread_of_perf_compressed_by_itself() {
+fn a_recording_compressed_by_each_thread_of_perf_tells_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let recording = record(&folder.path().join("perf.data"), &["--threads", "-z"]);
     let Some(recording) = found(Need::Perf, recording) else { return };

@@ -1,6 +1,6 @@
-//! Perfetto traces, made of the text of a recording as `traced_probes` writes them: with a message
-//! for each event or with columns of switches and wakeups, in bundles of one CPU each that are not
-//! in order of time. They are the same recording as the text.
+//! Perfetto traces, made from the text of a recording as `traced_probes` writes them: with a
+//! message for each event, or with columns of switches and wakeups. Their bundles, each of one CPU,
+//! are not in order of time. They are the same recording as the text.
 
 use super::forms::{path, ping_and_pong, workload};
 use crate::support::perfetto::{
@@ -9,7 +9,7 @@ use crate::support::perfetto::{
 use cpumax_recording::{Error, EventCost, Options, Recording, Summary};
 use std::io::{Read, Write};
 
-/// New names are events here and none for perf, so events must not cost anything.
+/// Events cost nothing: new names are events here, but not for perf.
 const FREE: Options = Options { event_cost: Some(EventCost { syscall_ns: 0, other_ns: 0 }) };
 
 pub(super) fn printed() -> String {
@@ -19,7 +19,7 @@ pub(super) fn printed() -> String {
     text
 }
 
-/// As traced writes it with `compression_type: COMPRESSION_TYPE_DEFLATE`.
+/// A trace that traced writes with `compression_type: COMPRESSION_TYPE_DEFLATE`.
 fn compressed(packets: &[Message]) -> Vec<u8> {
     let some = packets.chunks(3).map(|packets| {
         let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
@@ -67,8 +67,8 @@ fn switches_and_wakeups_as_columns() {
     }
 }
 
-/// From 50 on, `traced_probes` can describe events that it does not know, instead of spelling out
-/// the names of their fields in each.
+/// From version 50 on `traced_probes` can describe unknown events once, instead of spelling out the
+/// names of their fields in each.
 #[test]
 fn events_that_the_trace_describes() {
     const ID: u32 = 65_537;
@@ -126,7 +126,7 @@ fn flags_tell_the_context_of_a_wakeup() {
         ops.filter(|op| matches!(op, cpumax_workload::Op::Send { .. })).count()
     };
     assert_eq!((sends(&bundle(Some(0), 7)), sends(&interrupt)), (1, 0));
-    // scxtop: events are said to be of a thread that is woken, not of that which runs.
+    // scxtop writes the woken thread as the thread of an event, not the running one.
     let of_wakee = bundle(Some(0), 8);
     assert_eq!(sends(&of_wakee), 1);
     assert_eq!(of_wakee.summary().defects.mismatched_switches, 0);
@@ -139,7 +139,7 @@ fn summary_with(packet: &Message) -> Summary {
 }
 
 #[test]
-fn what_was_lost_is_told() {
+fn losses_are_counted() {
     let stats = |phase: u64, overrun: u64| {
         let cpu = message().number(1, 1).number(3, overrun).number(8, 2);
         message().message(34, &message().number(1, phase).message(2, &cpu))
@@ -197,7 +197,7 @@ fn threads_that_are_woken_and_never_sleep() {
         compact(cpu, &awake.iter().collect::<Vec<_>>())
     };
     let error = read(&trace(&bundles(&lines(&printed()), 50, make))).unwrap_err().to_string();
-    assert!(error.contains("why threads leave a CPU is not told"), "{error}");
+    assert!(error.contains("lacks the reasons of switches"), "{error}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Forms that are near to one that is read: packed by atrace, dumped by the kernel, with probes
-//! that are called as tracepoints are. They are read as the plain form is, or named.
+//! Variants of forms that are read: packed by atrace, dumped by the kernel, or with probes named
+//! like tracepoints. They are read like the plain form, or refused by name.
 
 use super::traces::{IDLE, MS, Trace, runtime_ns};
 use cpumax_recording::{Options, Recording};
@@ -14,7 +14,7 @@ const BACK: &str = "sched_switch: prev_comm=alpha prev_pid=101 prev_prio=120 pre
                     next_comm=swapper/0 next_pid=0 next_prio=120";
 const WAKE: &str = "sched_waking: comm=alpha pid=101 prio=120 target_cpu=000";
 
-/// A thread runs 5 ms of each 20, six times: `line` has thread, time in us, and the event.
+/// A thread runs 5 ms of every 20 ms, six times. `line` gets thread, time in us, and the event.
 fn events(line: impl Fn(&str, u64, &str) -> String) -> String {
     let burst = |at: u64| {
         let us = 1_000_000 + at * 20_000;
@@ -41,7 +41,7 @@ fn atrace() -> Vec<u8> {
     data
 }
 
-/// As `ftrace_dump` prints it into the log.
+/// The log that `ftrace_dump` prints.
 fn dump() -> String {
     let line = |thread: &str, us: u64, event: &str| {
         format!("[   12.000010] {thread:>10}         0d..2. {us}us : {event}\n")
@@ -68,7 +68,7 @@ fn read(data: &[u8]) -> Recording {
 }
 
 #[test]
-fn what_atrace_packs() {
+fn output_of_atrace_is_unpacked() {
     is_alpha(&read(ftrace().as_bytes()));
     is_alpha(&read(&atrace()));
     // Through a pipe that gives little at a time.
@@ -82,7 +82,7 @@ fn what_atrace_packs() {
 }
 
 #[test]
-fn what_the_kernel_dumps() {
+fn dumps_of_the_kernel_are_read() {
     is_alpha(&read(dump().as_bytes()));
     let late = dump().replace("us : sched_waking", "us+: sched_waking");
     is_alpha(&read(late.as_bytes()));

@@ -30,7 +30,7 @@ const TIMEHIST: &str = concat!(
 );
 
 #[test]
-fn what_is_no_recording_is_named() {
+fn other_files_are_named() {
     for (data, says) in [
         (&b""[..], "empty"),
         (&[0; 4096][..], "of no form that is known"),
@@ -57,7 +57,7 @@ fn what_is_no_recording_is_named() {
     }
 }
 
-/// Says that it is endless, and counts what is read of it.
+/// Claims to be endless, and counts the bytes that are read.
 struct Zeros {
     read: u64,
 }
@@ -161,7 +161,7 @@ fn a_clock_that_runs_backwards() {
 
 #[test]
 fn sizes_that_promise_too_much() {
-    // Head size, size of an attribute, and the sizes and offsets of sections.
+    // Size of the head, size of an attribute, and sizes and offsets of sections.
     for at in [8, 16, 24, 32, 40, 48] {
         for value in [0, 1, u64::MAX, u64::MAX / 2, 1 << 40] {
             let mut data = WEB.to_vec();
@@ -171,7 +171,7 @@ fn sizes_that_promise_too_much() {
     }
 }
 
-/// The number that stands there, eight bytes.
+/// The number at this offset, eight bytes.
 fn number(file: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(file[at..at + 8].try_into().unwrap())
 }
@@ -182,7 +182,7 @@ fn record(kind: u32, body: &[u8]) -> Vec<u8> {
     [&kind.to_le_bytes()[..], &[0, 0], &size.to_le_bytes(), body].concat()
 }
 
-/// A recording with this before its first record.
+/// A recording with these records before its first one.
 fn with_records(records: &[u8]) -> Vec<u8> {
     let (start, size) = (number(WEB, 40) as usize, number(WEB, 48) as usize);
     let mut file = [&WEB[..start], records, &WEB[start..]].concat();
@@ -199,11 +199,11 @@ fn with_records(records: &[u8]) -> Vec<u8> {
     file
 }
 
-/// A recording that tells first of a control group with that path.
+/// A recording that begins with a control group of that path.
 fn with_group(path: &str) -> Vec<u8> {
     const COMM: u32 = 3;
     const CGROUP: u32 = 19;
-    // Thread, time, id, stream, CPU and identifier: eight bytes of each at the end of a record.
+    // Thread, time, id, stream, CPU and identifier, eight bytes each, end a record.
     const AT_THE_END: u64 = 0x2 | 0x4 | 0x40 | 0x200 | 0x80 | 0x1_0000;
     let sample_type = number(WEB, number(WEB, 24) as usize + 24);
     let end_bytes = 8 * (sample_type & AT_THE_END).count_ones() as usize;
@@ -234,7 +234,7 @@ fn a_group_thousands_deep() {
     }
 }
 
-/// A few kilobytes that unpack to a million records each: what is bounded is all of them together.
+/// A few kilobytes that unpack to a million records each: the sum is bounded.
 #[test]
 fn many_small_records_in_a_few_compressed_ones() {
     const MMAP: u32 = 1;
@@ -260,7 +260,7 @@ fn counts_in_the_head_are_held_against_their_section() {
         let table = number(data, 40) + number(data, 48);
         number(data, table as usize + 16 * before as usize) as usize
     };
-    // Whichever section comes before the names of events is taken for the command line.
+    // Any section before the names of events is taken for the command line.
     let features = number(WEB, 72);
     let other = (2..=CMDLINE).rev().find(|bit| features & (1 << bit) != 0).unwrap();
     let mut command = WEB.to_vec();

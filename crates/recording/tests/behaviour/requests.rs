@@ -1,5 +1,5 @@
-//! A server of one event loop and a client with two connections: what is known of its requests,
-//! with and without recorded system calls.
+//! A server with one event loop, and a client with two connections: its requests, with and without
+//! recorded system calls.
 
 use super::tiers::{Round, without_calls};
 use cpumax_recording::{Clock, Loop, Options, Recording, Selection, Service};
@@ -13,9 +13,9 @@ const ROUND_US: u64 = 20_000;
 /// Every third round has two requests.
 const REQUESTS: u64 = ROUNDS + ROUNDS.div_ceil(3);
 
-/// In each round, which begins at the beat of a timer, the client writes to descriptor 4, which is
-/// 7 at the server, and in every third one a millisecond later to 5, which is 8 there. The server
-/// works 2 ms for the first and 3 ms for the second, which it finds when it is done with the first.
+/// A timer begins each round. The client writes to descriptor 4, which is 7 at the server, and in
+/// every third round a millisecond later to 5, which is 8 there. The server works 2 ms for the
+/// first request and 3 ms for the second, which it finds when the first is done.
 pub fn recording() -> String {
     let mut text = String::new();
     for round in 0..ROUNDS {
@@ -93,7 +93,7 @@ fn import(text: &str, clients: Option<Loop>) -> (Workload, Service) {
     (workload, service.expect("requests are known"))
 }
 
-/// When requests come by themselves.
+/// Times of requests that come by themselves.
 fn arrivals(workload: &Workload) -> &[u64] {
     let source = workload.sources.iter().find(|source| !source.jobs.is_empty()).unwrap();
     match &source.arrivals {
@@ -108,8 +108,8 @@ fn requests_are_what_is_read_until_it_is_answered() {
     assert_eq!((service.connections, service.recorded), (2, true));
     assert_eq!(service.requests.len() as u64, REQUESTS);
     for request in &service.requests {
-        // From when the client began to write to the end of the write of the answer, though it was
-        // read later than it came.
+        // From the beginning of the client's write, though it was read later, to the end of the
+        // write of the answer.
         let want_ns = if request.connection == 0 { 2_010_000 } else { 4_040_000 };
         assert_eq!(request.took_ns(), want_ns, "{request:?}");
     }
@@ -142,7 +142,7 @@ fn an_open_client_asks_at_its_times() {
 }
 
 #[test]
-fn who_knows_how_a_client_asks_names_its_threads() {
+fn a_clock_given_for_threads_tells_how_they_ask() {
     let recording =
         Recording::read_pipe("test", recording().as_bytes(), Options::default()).unwrap();
     for (clock, clients) in [(Clock::Absolute, Loop::Open), (Clock::Relative, Loop::Closed)] {
@@ -171,7 +171,7 @@ fn the_work_of_all_jobs_is_that_of_the_server() {
 }
 
 #[test]
-fn without_system_calls_requests_are_told_by_who_is_woken() {
+fn without_system_calls_wakeups_tell_requests() {
     let (_, service) = import(&without_calls(&recording()), None);
     assert!(!service.recorded);
     // The recording begins before the server is first seen to be woken.
@@ -182,8 +182,8 @@ fn without_system_calls_requests_are_told_by_who_is_woken() {
     assert_eq!((of(true).count() as u64, of(false).count() as u64), (ROUNDS, REQUESTS - ROUNDS));
 }
 
-/// The same, where messages of sockets were recorded and no system calls: what is sent and received
-/// when that is done, and, if asked for, when data comes in at the other end.
+/// Replaces system calls by messages of sockets, recorded once they are sent or received; with
+/// `ready` also data that comes in at the other end.
 pub fn by_sockets(text: &str, ready: bool) -> String {
     let peer = |fd: &str| match fd {
         "4" => "7",
@@ -238,7 +238,7 @@ fn messages_of_sockets_tell_requests_as_system_calls_do() {
         assert_eq!(service.requests.len() as u64, REQUESTS);
         for (one, other) in service.requests.iter().zip(&calls.requests) {
             assert_eq!(one.connection, other.connection);
-            // Without them a request counts from when all of it has been sent.
+            // Without them a request counts from when all of it was sent.
             assert_eq!(one.took_ns(), other.took_ns() - earlier_ns, "{one:?} {other:?}");
         }
         let done = workload.jobs.iter().flat_map(|job| &job.program);
@@ -247,7 +247,7 @@ fn messages_of_sockets_tell_requests_as_system_calls_do() {
 }
 
 #[test]
-fn what_is_not_known_of_waits_and_clients_is_told() {
+fn unknown_waits_and_clients_are_gaps() {
     let text = without_calls(&recording());
     let selection =
         Selection { limited: vec!["comm:srv".parse().unwrap()], ..Selection::default() };
@@ -266,8 +266,8 @@ fn what_is_not_known_of_waits_and_clients_is_told() {
     assert!(!blind.has_clients(&selection));
 }
 
-/// A server that always has something to do, on a CPU of its own: each answer is sent in two parts,
-/// and the client, whom each part wakes, asks again at once.
+/// A server that always has work, on a CPU of its own. It sends each answer in two parts; the
+/// client, woken by each, asks again at once.
 fn without_a_pause() -> String {
     let mut text = String::new();
     let (idle, server, client) = ("swapper/0", "srv/10", "cli/20");
@@ -299,9 +299,9 @@ fn without_a_pause() -> String {
 #[test]
 fn a_server_that_never_waits_serves_as_many_as_its_work_tells() {
     let (_, service) = import(&without_a_pause(), None);
-    // Who wakes whom is a guess in text without interrupts.
+    // In text without interrupts the wakers are a guess.
     assert_eq!((service.clients, service.sure, service.recorded), (Loop::Closed, false, false));
-    // On two connections at least, or it would wait for the next request.
+    // On at least two connections, or it would wait for the next request.
     assert_eq!((service.connections, service.or_more), (2, true));
     assert!((198..=201).contains(&service.requests.len()), "{}", service.requests.len());
     let mut took: Vec<u64> = service.requests.iter().map(|one| one.took_ns() / 10_000).collect();

@@ -1,4 +1,4 @@
-//! Damaged recordings: an error or a workload that holds together, never a panic.
+//! Damaged recordings give an error or a consistent workload, never a panic.
 
 use cpumax_recording::{Options, Recording, Selection};
 use cpumax_workload::{Arrivals, Op, Workload};
@@ -45,7 +45,7 @@ fn holds_together(workload: &Workload) {
     each_job_comes_once(workload);
 }
 
-/// What was recorded once is done once.
+/// Work that was recorded once is done once.
 fn each_job_comes_once(workload: &Workload) {
     let mut comes = vec![0; workload.jobs.len()];
     for job in workload.sources.iter().flat_map(|source| &source.jobs) {
@@ -59,12 +59,12 @@ fn each_job_comes_once(workload: &Workload) {
     assert!(comes.iter().all(|times| *times == 1), "{comes:?}");
 }
 
-/// No task waits for ever: each message and arrival that is waited for is sent.
+/// No task waits for ever: each awaited message and arrival is sent.
 fn tokens_suffice(workload: &Workload) {
     let mut tokens = vec![0_i64; workload.channels.len()];
     for source in &workload.sources {
         let Arrivals::At(times) = &source.arrivals else { continue };
-        // Of those that carry jobs no number is waited for.
+        // Receivers of jobs await no number.
         let plain = source.jobs.is_empty();
         tokens[source.channel as usize] += if plain { times.len() as i64 } else { 0 };
     }

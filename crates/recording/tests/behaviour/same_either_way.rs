@@ -1,9 +1,9 @@
-//! A perf.data file and the text `perf script` prints of it are the same recording.
+//! A perf.data file and the text that `perf script` prints of it are the same recording.
 //!
 //! `web.perf.data` was made while two clients asked a small server over the loopback device, with
-//! scheduler, system call, interrupt and timer events; `web.txt` is, with addresses and process
-//! columns left out, `perf script --header --ns -F comm,tid,cpu,time,event,trace --show-task-events
-//! --show-cgroup-events` of it.
+//! scheduler, system call, interrupt and timer events. `perf script --header --ns -F
+//! comm,tid,cpu,time,event,trace --show-task-events --show-cgroup-events` printed `web.txt` of it;
+//! addresses and process columns are left out.
 
 use cpumax_recording::{Options, Recording, Selection, Selector};
 use cpumax_workload::{Op, Workload};
@@ -17,7 +17,7 @@ fn read(name: &str) -> Recording {
 fn workload(recording: &Recording) -> Workload {
     let selector: Selector = "srv-*".parse().unwrap();
     let selection = Selection { limited: vec![selector], ..Selection::default() };
-    // Where it came from is not part of the comparison.
+    // Its origin is not part of the comparison.
     recording.workload(&selection).unwrap().with_name("same", "").unwrap()
 }
 
@@ -58,7 +58,7 @@ fn a_client_waits_for_its_server_and_thinks_in_between() {
     assert!(answers >= 10 && asked_again + 2 == answers, "{asked_again} of {answers}");
 }
 
-/// The recordings that are shipped, as far as they are there.
+/// The shipped recordings that are present.
 fn shipped() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)

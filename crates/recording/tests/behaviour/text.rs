@@ -4,7 +4,7 @@ use cpumax_recording::{EventCost, Options, Recording, Selection};
 use cpumax_workload::{Arrivals, Class, Op, Span, TaskSpec, Workload};
 use std::fmt::Write as _;
 
-/// Writes `perf script` text, a microsecond at a time.
+/// Writes `perf script` text with times in us.
 #[derive(Default)]
 struct Script {
     text: String,
@@ -132,7 +132,7 @@ fn a_ping_makes_a_pong() {
 
 #[test]
 fn waiting_for_a_cpu_vanishes() {
-    // Preempted twice, once moved to another CPU: 10 + 20 + 5 us of work are left.
+    // Preempted twice, moved to another CPU once: 10 + 20 + 5 us of work are left.
     let mut script = Script::default();
     script.switch(0, 0, "other/9", "S", "job/1");
     script.switch(10, 0, "job/1", "R+", "other/8");
@@ -146,8 +146,8 @@ fn waiting_for_a_cpu_vanishes() {
 
 #[test]
 fn cpu_time_is_what_was_charged() {
-    // 100 us on the CPU, 60 charged: the rest was an interrupt or stolen. The wakeup at half of the
-    // first 80 us is at half of what was charged for them.
+    // 100 us on the CPU, 60 us charged: the rest was an interrupt or stolen. The wakeup in the
+    // middle of the first 80 us lies in the middle of their charge.
     let mut script = Script::default();
     script.switch(0, 0, "other/9", "S", "job/1");
     script.switch(0, 1, "other/8", "R", "you/12");
@@ -221,14 +221,14 @@ fn the_cost_of_recording_is_taken_off() {
         other => panic!("{other:?}"),
     };
     let spans: Vec<u64> = task(&workload, "job/1").program.iter().map(|op| ns(*op)).collect();
-    // The switch before costs 2 us, the entry itself 0.5; then the exit; the switch at the end is
-    // another's.
+    // The switch before costs 2 us, the entry itself 0.5 us; then the exit. The switch at the end
+    // is another thread's.
     assert_eq!(spans, [7_500, 2_500, 5_000]);
 }
 
 #[test]
 fn clocks_arrive_and_sleeps_last() {
-    // The first thread wakes every 10 ms whatever it did; the second sleeps 10 ms after it worked 1
+    // The first thread wakes every 10 ms whatever it did. The second sleeps 10 ms after it worked 1
     // to 5 ms.
     let mut script = Script::default();
     let mut lines: Vec<(u64, u32, String, bool)> = Vec::new();
@@ -368,9 +368,9 @@ fn the_recorder_is_left_out_and_counted() {
     );
 }
 
-/// Its wakeups are none of the program's that it becomes, but who was woken was woken.
+/// Wakeups by perf are not those of the program that it becomes, but they did wake their threads.
 #[test]
-fn what_perf_wakes_before_it_is_another_program_waits_for_nobody() {
+fn threads_woken_by_perf_before_its_exec_wait_for_no_task() {
     let mut script = Script::default();
     script.switch(0, 0, "job/1", "S", "perf/5");
     script.wake(5, 0, "perf/5", "job/1");
@@ -395,7 +395,7 @@ fn lost_events_are_counted_and_bridged() {
     script.switch(0, 0, "other/9", "S", "job/1").wake(5, 0, "job/1", "other/7");
     script.switch(10, 0, "job/1", "S", "other/8");
     script.line(15, 0, "other/8", "PERF_RECORD_LOST lost 7");
-    // Its wakeup and the switch to it are among the lost.
+    // Its wakeup and the switch to it are among the lost events.
     script.switch(90, 0, "job/1", "S", IDLE);
     let recording = script.recording();
     let defects = recording.defects();
@@ -417,7 +417,7 @@ fn a_line_cut_at_the_end_is_left_out() {
     assert_eq!(recording.span_ns(), 10_000);
 }
 
-/// A thread may call itself what it likes; what the workload calls it can be written and read.
+/// A thread may have any name; its name in the workload can be written and read.
 #[test]
 fn any_name_can_be_written_and_read() {
     for (comm, expected) in [

@@ -10,7 +10,7 @@ const FREE: Options = Options { event_cost: Some(EventCost { syscall_ns: 0, othe
 /// Prints an event as a line; its time is given.
 type Print = fn(&Line, &str) -> String;
 
-/// The events as lines: what stands before the time, the time, and the event.
+/// The events as lines: the part before the time, the time, and the event.
 fn text(form: Print) -> String {
     let events = lines(&printed());
     let first = events.iter().position(|line| line.name == "sched_switch").unwrap();
@@ -32,7 +32,7 @@ fn tid(line: &Line) -> i64 {
     line.tid as i64
 }
 
-/// Which events belong to the system `sched`, and which to others.
+/// The system of an event.
 fn system(line: &Line) -> &'static str {
     match line.name.as_str() {
         name if name.starts_with("sched_") => "sched",
@@ -47,7 +47,7 @@ fn hex(number: u64) -> String {
     format!("{:#x} ({})", number as i32, number as i32)
 }
 
-/// The fields of an event, in the order of the kernel, their numbers written by `number`.
+/// The fields of an event in the kernel's order, their numbers written by `number`.
 fn raw(line: &Line, number: fn(u64) -> String) -> String {
     let of = |key: &str| number(line.number(key));
     let name = |key: &str, next: &str| std::str::from_utf8(line.text(key, next)).unwrap();

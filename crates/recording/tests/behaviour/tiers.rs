@@ -1,5 +1,5 @@
-//! Requests that several threads of the group work on: tiers that ask each other, and processes
-//! that are forked for a connection. And clients of which one thread asks and another is answered.
+//! Requests on which several threads of the group work: tiers that ask each other, and processes
+//! forked for a connection. Also clients of which one thread asks and another is answered.
 
 use cpumax_recording::{Loop, Options, Recording, Request, Selection, Service};
 use cpumax_workload::{ChannelIx, Op, Workload};
@@ -67,7 +67,7 @@ fn import(text: &str, limited: &[&str], clients: Option<Loop>) -> (Workload, Ser
     (workload, service.expect("requests are known"))
 }
 
-/// Which channel each task serves, by its name without its id.
+/// The channel that each task serves, by its name without its id.
 fn served(workload: &Workload) -> BTreeMap<&str, ChannelIx> {
     let serve = |op: &Op| match op {
         Op::Serve { channel } => Some(*channel),
@@ -79,7 +79,7 @@ fn served(workload: &Workload) -> BTreeMap<&str, ChannelIx> {
     tasks.collect()
 }
 
-/// The channels in which a request's parts are done one after the other, of each request.
+/// The channels through which the parts of each request pass, in order.
 fn ways(workload: &Workload) -> Vec<Vec<ChannelIx>> {
     let mut all = Vec::new();
     for source in workload.sources.iter().filter(|source| !source.jobs.is_empty()) {
@@ -106,7 +106,7 @@ fn ways(workload: &Workload) -> Vec<Vec<ChannelIx>> {
 const IDLE: &str = "swapper/0";
 const POLL: &str = "232 (3, 0, 10, ffffffff, 0, 0)";
 
-/// The client asks the front, which asks the next of the backs, which works for 3 ms.
+/// The client asks the front, which asks the next one of `backs`, which works for 3 ms.
 fn tiers(backs: &[&str]) -> String {
     let (client, front) = ("cli/20", "front/10");
     rounds(|round, n| {
@@ -154,7 +154,7 @@ fn tiers(backs: &[&str]) -> String {
 }
 
 #[test]
-fn who_is_asked_within_the_group_works_for_the_request() {
+fn a_thread_asked_within_the_group_works_for_the_request() {
     let (workload, service) =
         import(&tiers(&["back/30"]), &["comm:front", "comm:back"], Some(Loop::Open));
     assert_eq!((service.connections, service.requests.len() as u64), (1, ROUNDS));
@@ -189,7 +189,7 @@ fn hop(round: &mut Round, us: u64, (from, writes): (&str, u32), (to, reads): (&s
 }
 
 #[test]
-fn who_is_asked_may_ask_another_for_the_same_request() {
+fn a_tier_may_ask_another_for_the_same_request() {
     let (client, front, middle, back) = ("cli/20", "front/10", "mid/30", "back/40");
     let text = rounds(|round, _| {
         round.wake(0, 0, IDLE, client);
@@ -257,7 +257,7 @@ fn two_at_once(round: &mut Round) {
 }
 
 #[test]
-fn who_asks_two_at_once_has_both_begin() {
+fn two_calls_at_once_both_begin() {
     let text = rounds(|round, _| two_at_once(round));
     let limited = ["comm:front", "comm:a", "comm:b"];
     let (workload, service) = import(&text, &limited, Some(Loop::Open));
@@ -275,8 +275,8 @@ fn who_asks_two_at_once_has_both_begin() {
     assert_eq!(both.count() as u64, ROUNDS, "{:?}", workload.jobs);
 }
 
-/// The client connects for each request, and a process is forked for each connection.
-/// The client is held up for so long between connecting and asking, and all else with it.
+/// The client connects for each request, and a process is forked for each connection. Everything is
+/// held up for `late_us` between connecting and asking.
 fn forks(late_us: u64) -> String {
     let (client, parent) = ("cli/20", "srv/10");
     rounds(|round, number| {
@@ -336,19 +336,19 @@ fn forks(late_us: u64) -> String {
 }
 
 #[test]
-fn who_accepts_and_forks_works_for_the_request_first() {
+fn a_forking_parent_does_the_first_part_of_a_request() {
     forked(0);
 }
 
-/// A connection that brings one request is accepted for its sake.
+/// A connection with a single request is accepted for that request.
 #[test]
-fn who_accepts_works_for_the_only_request_however_late_that_comes() {
+fn an_accept_belongs_to_a_late_single_request() {
     forked(1500);
 }
 
 fn forked(late_us: u64) {
     let (workload, service) = import(&forks(late_us), &["comm:srv"], Some(Loop::Closed));
-    // One request is under way at a time: there is one client, that waits for each answer.
+    // One request is under way at a time: there is one client, which waits for each answer.
     assert_eq!((service.connections, service.requests.len() as u64), (1, ROUNDS));
     let parents = workload.tasks.iter().find(|task| task.name == "srv/10").unwrap();
     let Some(Op::Serve { channel }) = parents.program.get(1) else {
@@ -357,7 +357,7 @@ fn forked(late_us: u64) {
     let posts = workload.jobs.iter().flat_map(|job| &job.program);
     let from_parent =
         posts.filter(|op| matches!(op, Op::Post { channel: to, .. } if to != channel));
-    // That the first accept began is before the recording.
+    // The first accept began before the recording.
     assert_eq!(from_parent.count() as u64, ROUNDS - 1, "each child is told by the parent");
     let again = workload.jobs.iter().flat_map(|job| &job.program);
     let to_parent = again
@@ -365,13 +365,13 @@ fn forked(late_us: u64) {
     assert_eq!(to_parent.count() as u64, ROUNDS - 1, "the client asks the parent");
 }
 
-/// What is left where only the scheduler's events are recorded.
+/// Leaves only the scheduler's events.
 pub fn without_calls(text: &str) -> String {
     text.lines().filter(|line| !line.contains("raw_sys")).flat_map(|line| [line, "\n"]).collect()
 }
 
 #[test]
-fn wakeups_tell_who_is_behind_a_front() {
+fn wakeups_tell_the_threads_behind_a_front() {
     let text = without_calls(&tiers(&["back/30"]));
     let (workload, service) = import(&text, &["comm:front", "comm:back"], Some(Loop::Open));
     assert_eq!((service.recorded, service.requests.len() as u64), (false, ROUNDS));
@@ -394,7 +394,7 @@ fn processes_of_a_name_behind_a_front_share_its_requests() {
     assert!(matches!(served[..], [Some(Op::Serve { .. }), _]) && served[0] == served[1]);
 }
 
-/// The client asks the front a second time while the one behind is at work: it is not woken.
+/// The client asks the front a second time while the thread behind it works and is not woken.
 fn busy_tiers() -> String {
     let (client, front, back) = ("cli/20", "front/10", "back/30");
     rounds(|round, _| {
@@ -421,7 +421,7 @@ fn busy_tiers() -> String {
 }
 
 #[test]
-fn who_is_behind_takes_what_came_while_it_was_at_work() {
+fn a_thread_behind_a_front_takes_the_oldest_waiting_request() {
     let (workload, service) = import(&busy_tiers(), &["comm:front", "comm:back"], Some(Loop::Open));
     let mut requests = service.requests.clone();
     requests.sort_by_key(|request| request.arrived_ns);
@@ -435,7 +435,7 @@ fn who_is_behind_takes_what_came_while_it_was_at_work() {
 }
 
 #[test]
-fn wakeups_tell_who_was_forked_for_a_request() {
+fn wakeups_tell_the_process_forked_for_a_request() {
     for clients in [Loop::Open, Loop::Closed] {
         let (workload, service) = import(&without_calls(&forks(0)), &["comm:srv"], Some(clients));
         assert!(!service.recorded && service.evidence.anew);
@@ -449,7 +449,7 @@ fn wakeups_tell_who_was_forked_for_a_request() {
         let jobs = || workload.jobs.iter().map(|job| &job.program);
         let posts = jobs().flatten().filter(|op| matches!(op, Op::Post { .. }));
         assert_eq!(posts.count() as u64, ROUNDS, "each child is told by the parent");
-        // What a child does after its answer is not waited for.
+        // Work of a child after its answer is not waited for.
         let answers =
             jobs().filter_map(|ops| Some(&ops[ops.iter().position(|op| *op == Op::Done)?..]));
         let rests = answers.filter(|rest| matches!(rest.last(), Some(Op::User(_))));

@@ -1,4 +1,4 @@
-//! Text of `perf script`, made up: a thread in it is `name/id`.
+//! Made-up text of `perf script`; a thread in it is `name/id`.
 
 use cpumax_recording::{Options, Recording};
 
@@ -10,12 +10,12 @@ pub const MS: u64 = 1_000_000;
 pub struct Trace {
     head: Vec<String>,
     lines: Vec<(u64, String)>,
-    /// Of the threads from now on.
+    /// Priority of the threads from now on.
     pub prio: i32,
 }
 
 impl Trace {
-    /// Of perf, on a machine with so many CPUs.
+    /// Text of perf, on a machine with so many CPUs.
     pub fn perf(cpus: u32) -> Trace {
         let head = [
             format!("# nrcpus online : {cpus}"),
@@ -82,7 +82,7 @@ impl Trace {
         self.switch(ns + run_ns, cpu, thread, "S", IDLE);
     }
 
-    /// Another one behind it, so much later; a line tells its time itself.
+    /// Appends another trace, so much later; its lines tell their times themselves.
     pub fn append(&mut self, other: Trace, later_ns: u64) {
         for (ns, line) in other.lines {
             let (before, behind) = line.split_once(": ").unwrap();

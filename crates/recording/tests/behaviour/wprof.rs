@@ -1,5 +1,5 @@
-//! wprof's JSON, made of the text of a recording as `wprof -J` writes it: the same recording as far
-//! as it is told there.
+//! wprof's JSON, made from the text of a recording as `wprof -J` writes it, is the same recording,
+//! as far as the JSON carries it.
 
 use super::forms::path;
 use super::perfetto::printed;
@@ -19,7 +19,7 @@ fn word<'a>(line: &'a Line, key: &str, next: &str) -> &'a str {
     std::str::from_utf8(line.text(key, next)).unwrap()
 }
 
-/// A line of JSON, if the event is one that wprof tells.
+/// A line of JSON, if wprof records such an event.
 fn json(line: &Line, first_ns: u64, in_interrupt: bool) -> Option<String> {
     let at_ns = line.time_ns - first_ns;
     let (seconds, nanos) = (at_ns / 1_000_000_000, at_ns % 1_000_000_000);
@@ -93,7 +93,7 @@ fn read(text: &str) -> Result<Recording, Error> {
     Recording::read_bytes("wprof", text.as_bytes(), FREE)
 }
 
-/// Threads of the load: their names, waits and how long they were on a CPU.
+/// Threads of the load: names, waits and time on a CPU, ns.
 fn load(summary: &Summary) -> Vec<(String, u64, u64)> {
     let mut load: Vec<_> = summary
         .threads
@@ -113,7 +113,8 @@ fn the_same_load() {
     assert_eq!(json_load.len(), 2);
     for (json, text) in json_load.iter().zip(&text_load) {
         assert_eq!((&json.0, json.1), (&text.0, text.1));
-        // Charges are told by the text only, and the first of a new program is partly of the old.
+        // Only the text has charges, and the first charge of a new program is partly of the old
+        // one.
         assert!(json.2.abs_diff(text.2) * 10 < text.2, "{json:?} {text:?}");
     }
     assert!(json.has_context && json.has_processes && !json.has_runtime && !json.has_syscalls);
@@ -122,7 +123,7 @@ fn the_same_load() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn faults_are_named() {
     let whole = whole();
     let other = whole.replacen("3.1", "4.0", 1);
     assert!(read(&other).unwrap_err().to_string().contains("version 4.0"));

@@ -1,5 +1,5 @@
-//! Perfetto traces made of the text of `perf script -F comm,pid,tid,cpu,time,event,trace
-//! --show-task-events`, as `traced_probes` writes them.
+//! Makes Perfetto traces, as `traced_probes` writes them, from the text of `perf script -F
+//! comm,pid,tid,cpu,time,event,trace --show-task-events`.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// What is between the key and the next space.
+    /// The word behind the key.
     fn word(&self, key: &str) -> &str {
         let rest = self.content.split_once(key).unwrap_or_else(|| panic!("{key}")).1;
         rest.split(' ').next().unwrap()
@@ -68,7 +68,7 @@ impl Line {
         self.word(key).parse::<i64>().unwrap() as u64
     }
 
-    /// A name, which may hold spaces, ends where the next key begins.
+    /// The name behind the key, which may hold spaces and ends at the next key.
     pub fn text(&self, key: &str, next: &str) -> &[u8] {
         let rest = self.content.split_once(key).unwrap().1;
         rest.split_once(next).unwrap().0.as_bytes()
@@ -156,7 +156,7 @@ impl Line {
     }
 }
 
-/// The events of the text; what perf tells of new names are events of the kernel here.
+/// The events of the text; perf's records of new names become events of the kernel.
 pub fn lines(text: &str) -> Vec<Line> {
     let is_other = |line: &&str| line.starts_with('#') || line.contains("PERF_RECORD");
     let is_event = |line: &&str| !is_other(line) || line.contains("RECORD_COMM");
@@ -183,7 +183,7 @@ pub fn lines(text: &str) -> Vec<Line> {
             }
         });
     let mut lines: Vec<Line> = lines.collect();
-    // A name that perf tells counts from the event before on.
+    // A new name of perf's counts from the event before on.
     for at in 1..lines.len() {
         if lines[at].name == "task_rename" {
             lines[at].time_ns = lines[at - 1].time_ns;
@@ -192,7 +192,7 @@ pub fn lines(text: &str) -> Vec<Line> {
     lines
 }
 
-/// Packets that tell of the machine, and of the processes that the text tells of.
+/// Packets about the machine and the processes of the text.
 pub fn about(text: &str) -> Vec<Message> {
     let utsname = message().bytes(3, b"6.18.44").bytes(4, b"x86_64");
     let system = message().message(1, &utsname).number(8, 2);
@@ -212,8 +212,7 @@ pub fn about(text: &str) -> Vec<Message> {
     vec![message().message(45, &system), message().message(2, &tree)]
 }
 
-/// Bundles of so many events of a CPU each, those of a CPU one after the other before those of the
-/// next: `make` makes a bundle.
+/// Bundles of so many events each, made by `make`: all of one CPU before those of the next.
 pub fn bundles(
     lines: &[Line],
     events: usize,

@@ -1,26 +1,26 @@
-//! Which sections are parts of one request.
+//! Finds the sections that are parts of one request.
 
 use super::super::sections::Section;
-use super::Loose;
+use super::UnassignedRequest;
 use crate::requests::guess::{Guess, Role, Server};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A request goes through so many threads at most, one after the other.
+/// Most threads that a request passes through, one after the other.
 const PARTS_MOST: usize = 16;
 
-/// What is known of a section.
+/// Information on a section.
 pub(super) struct Piece {
-    /// Whoever asks woke the thread when it began.
+    /// Whether a client, or a front, woke the thread when it began.
     pub asked: bool,
-    /// Which thread woke it then, or forked it.
+    /// The thread that woke it then, or forked it.
     pub by: Option<usize>,
-    /// When the burst began that it is a part of.
+    /// When the burst began of which it is a part.
     pub burst_ns: u64,
     pub arrived_ns: u64,
     /// When it sent an answer, or forked, if it did.
     pub answered_ns: Option<u64>,
-    /// What it does came when it began.
+    /// Whether its request came when it began.
     pub woke: bool,
 }
 
@@ -29,11 +29,10 @@ pub(super) struct Pieces<'a> {
     guess: &'a Guess,
     sections: &'a [Section],
     known: &'a [Piece],
-    /// Which are those of a thread.
-    of: BTreeMap<usize, Range<usize>>,
-    /// Those that belong to a request already.
+    sections_of: BTreeMap<usize, Range<usize>>,
+    /// Whether a section already belongs to a request.
     taken: Vec<bool>,
-    /// Of each front, where to look for what came next and nobody has answered.
+    /// For each front, the first section that may be an unanswered request.
     next: BTreeMap<usize, usize>,
 }
 
@@ -47,24 +46,26 @@ impl<'a> Pieces<'a> {
             guess,
             sections,
             known: pieces,
-            of,
+            sections_of: of,
             taken: vec![false; sections.len()],
             next: BTreeMap::new(),
         }
     }
 
-    /// All that clients were answered.
-    pub fn requests(mut self) -> Vec<Loose> {
+    /// All requests that clients were answered.
+    pub fn requests(mut self) -> Vec<UnassignedRequest> {
         let mut answers: Vec<(u64, usize)> = Vec::new();
         for (at, piece) in self.known.iter().enumerate() {
-            if let Some(answered_ns) = piece.answered_ns.filter(|_| self.server(at).role.answers())
+            if let Some(answered_ns) =
+                piece.answered_ns.filter(|_| self.server_of(at).role.answers())
             {
                 answers.push((answered_ns, at));
                 self.taken[at] = true;
             }
         }
         answers.sort_unstable();
-        let mut all: Vec<Vec<usize>> = answers.iter().map(|(_, at)| self.told(*at)).collect();
+        let mut all: Vec<Vec<usize>> =
+            answers.iter().map(|(_, at)| self.linked_parts(*at)).collect();
         for parts in &mut all {
             if let (Some(first), Some(answer)) = (parts.last(), parts.first())
                 && let Some(asked) = self.take_oldest(*first, *answer)
@@ -75,7 +76,7 @@ impl<'a> Pieces<'a> {
         let loose = |(parts, (answered_ns, _)): (Vec<usize>, (u64, usize))| {
             let first = parts.last().copied()?;
             let piece = &self.known[first];
-            Some(Loose {
+            Some(UnassignedRequest {
                 thread: self.sections[first].thread,
                 sections: parts.into_iter().rev().collect(),
                 arrived_ns: piece.arrived_ns.min(answered_ns),
@@ -86,16 +87,16 @@ impl<'a> Pieces<'a> {
         all.into_iter().zip(answers).filter_map(loose).collect()
     }
 
-    fn server(&self, at: usize) -> &Server {
+    fn server_of(&self, at: usize) -> &Server {
         &self.guess.servers[&self.sections[at].thread]
     }
 
-    /// The parts of a request that wakeups and forks tell, the last one first.
-    fn told(&mut self, answer: usize) -> Vec<usize> {
+    /// The parts of a request that wakeups and forks show, the last one first.
+    fn linked_parts(&mut self, answer: usize) -> Vec<usize> {
         let mut parts = vec![answer];
         let mut now = answer;
         while parts.len() < PARTS_MOST
-            && let Some(before) = self.before(now).filter(|before| !self.taken[*before])
+            && let Some(before) = self.part_before(now).filter(|before| !self.taken[*before])
         {
             self.taken[before] = true;
             parts.push(before);
@@ -104,9 +105,9 @@ impl<'a> Pieces<'a> {
         parts
     }
 
-    /// Who brought what a section does.
-    fn before(&self, at: usize) -> Option<usize> {
-        let (server, piece) = (self.server(at), &self.known[at]);
+    /// The section that led to this one.
+    fn part_before(&self, at: usize) -> Option<usize> {
+        let (server, piece) = (self.server_of(at), &self.known[at]);
         let by = piece.by?;
         let follows = match (server.role, self.guess.servers.get(&by)?.role) {
             (Role::Forked { .. }, Role::Forks) => true,
@@ -116,23 +117,23 @@ impl<'a> Pieces<'a> {
             (Role::Behind { tier }, Role::Behind { tier: by }) => tier.abs_diff(by) == 1,
             _ => false,
         };
-        follows.then(|| self.at(by, piece.burst_ns)).flatten()
+        follows.then(|| self.section_at(by, piece.burst_ns)).flatten()
     }
 
-    /// What a thread did at a time.
-    fn at(&self, thread: usize, at_ns: u64) -> Option<usize> {
-        let range = self.of.get(&thread)?.clone();
+    /// The section of a thread at a time.
+    fn section_at(&self, thread: usize, at_ns: u64) -> Option<usize> {
+        let range = self.sections_of.get(&thread)?.clone();
         let sections = &self.sections[range.clone()];
         let at = range.start + sections.partition_point(|section| section.end_ns < at_ns);
         (at < range.end && self.sections[at].start_ns <= at_ns).then_some(at)
     }
 
-    /// Who is behind a front and was at work already when that one asked was not woken by it: then
-    /// the oldest is meant that came since he began and nobody has answered.
+    /// A thread behind a front that was busy when the front asked was not woken by it. It then
+    /// serves the oldest unanswered request that came since its burst began.
     fn take_oldest(&mut self, part: usize, answer: usize) -> Option<usize> {
-        let Role::Behind { .. } = self.server(part).role else { return None };
+        let Role::Behind { .. } = self.server_of(part).role else { return None };
         let thread = self.sections[answer].thread;
-        let range = self.of.get(&thread)?.clone();
+        let range = self.sections_of.get(&thread)?.clone();
         let (from_ns, to_ns) = (self.known[part].burst_ns, self.sections[part].end_ns);
         let sections = &self.sections[range.clone()];
         let first = range.start + sections.partition_point(|section| section.end_ns < from_ns);
