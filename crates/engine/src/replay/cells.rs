@@ -1,5 +1,5 @@
-//! The runs behind each answer: a limit on a kernel is put to several, first to one that tells
-//! whether the limit stops the load often, then to those that stand for what nobody knows.
+//! The runs behind each prediction. The first run of a limit on a kernel tells whether the limit
+//! throttles the load often; the others then sample the unknowns.
 
 use super::{HOW_MANY, Reading, Replay, Run};
 use crate::Error;
@@ -14,32 +14,32 @@ use cpumax_outcome::Outcome;
 use cpumax_recording::GapKind;
 use std::sync::Arc;
 
-/// What a run takes for each task and each job, bytes, and what all runs at once may.
+/// Memory that a run takes for each task and each job, and that all runs at once may take, bytes.
 const TASK_BYTES: usize = 3000;
 const JOB_BYTES: usize = 400;
 const RUNS_MAX_BYTES: usize = 160 << 20;
 
-/// Where no more of a hundred periods are throttled it makes little difference how clients ask.
+/// Up to this share of throttled periods it makes little difference how clients ask.
 const SELDOM_PERCENT: f64 = 10.0;
 
-/// A limit on a kernel.
+/// A limit on a kernel, and the samples of its runs.
 struct Cell<'a> {
     limit: &'a Try,
     kernel: Kernel,
-    /// What of the limit the kernel does not have.
+    /// Parts of the limit that the kernel does not have.
     lacks: Vec<Missing>,
-    /// By reading of the recording.
+    /// Samples by reading of the recording.
     samples: Vec<Vec<(Sample, Doubt)>>,
-    /// Of the first likely one, and which that is.
+    /// Outcome and draw of the first likely run.
     outcome: Option<(Outcome, Doubt)>,
 }
 
 impl Replay {
-    /// Limits in order, the first being none; kernels of each in order, those left out that have
-    /// nothing of the limit.
+    /// Runs every limit, beginning with none, on every kernel, in this order. Kernels that support
+    /// nothing of a limit are left out of its runs.
     ///
     /// # Errors
-    /// No kernel has anything of a limit; of those of the runs, the first's.
+    /// No kernel supports anything of a limit; of several failed runs, the first one's error.
     pub fn runs(
         &self,
         kernels: &[Kernel],
@@ -52,7 +52,7 @@ impl Replay {
         self.under(&limits, kernels, seed, running, watch)
     }
 
-    /// The same under these limits, in their order.
+    /// Like [`Replay::runs`], under these limits only.
     ///
     /// # Errors
     /// As [`Replay::runs`].
@@ -69,7 +69,8 @@ impl Replay {
         Ok(runs)
     }
 
-    /// The same, not held against the recording; the work costs so many times what was recorded.
+    /// Like [`Replay::under`], without the comparison with the recording. `scale`: factor on the
+    /// recorded cost of the work.
     pub(super) fn tried(
         &self,
         limits: &[&Try],
@@ -92,7 +93,7 @@ impl Replay {
         }
         let others = |cell: &Cell<'_>| {
             let (period_ns, throttled_percent) = (cell.limit.period_ns(), cell.throttled_percent());
-            // Nobody is late where nothing is throttled.
+            // No thread is late where nothing is throttled, so other readings make no difference.
             let readings = if throttled_percent > 0.0 { self.readings.len() } else { 1 };
             let mut asked: Vec<(usize, Doubt)> = Vec::new();
             for reading in 0..readings {
@@ -105,14 +106,15 @@ impl Replay {
         Ok(self.answers(cells))
     }
 
-    /// What the first run of a cell shows for a reading.
+    /// What the first run of a cell shows, by the costs of a reading.
     fn seen(&self, cell: &Cell<'_>, reading: usize) -> Seen {
         let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);
         let dearness = self.readings[reading].costs.dearness(answered);
         Seen { throttled_percent: cell.throttled_percent(), dearness }
     }
 
-    /// Puts each cell to the runs that are chosen for it, each of a reading of the recording.
+    /// Runs the draws that `choose` picks for each cell, each with its reading, and stores the
+    /// samples.
     fn ask(
         &self,
         cells: &mut [Cell<'_>],
@@ -144,8 +146,8 @@ impl Replay {
         })
     }
 
-    /// How many runs may go on at once: each takes memory for itself, which a host with many CPUs
-    /// may not have for a large recording.
+    /// How many runs may go on at once, by their memory. A host with many CPUs may not have enough
+    /// of it for a large recording.
     fn runs_at_once(&self) -> usize {
         let bytes = |reading: &Reading| {
             let Reading { workload, .. } = reading;
@@ -155,7 +157,7 @@ impl Replay {
         RUNS_MAX_BYTES / most.max(1)
     }
 
-    /// The run in which what nobody knows is like this.
+    /// The job of one draw.
     fn job(
         &self,
         reading: &Reading,
@@ -184,7 +186,7 @@ impl Replay {
         })
     }
 
-    /// The job that a run tells its outcome of.
+    /// The job whose outcome `run` holds, to run it again.
     pub(crate) fn job_again(&self, run: &Run, kernel: Kernel) -> Result<Job, Error> {
         self.job(&self.readings[0], &run.limit, kernel, run.doubt)
     }
@@ -235,7 +237,7 @@ impl Replay {
 }
 
 impl<'a> Cell<'a> {
-    /// A limit on each of these kernels that have anything of it.
+    /// Cells of a limit on those kernels that support anything of it.
     fn of(limit: &'a Try, kernels: &[Kernel]) -> Result<Vec<Cell<'a>>, Error> {
         let mut cells = Vec::new();
         let mut nothing = None;
@@ -254,7 +256,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// What the runs of a reading say.
+    /// The prediction by the runs of one reading.
     fn prediction(&self, reading: usize, unit: Unit) -> Prediction {
         let samples = &self.samples[reading];
         let likely: Vec<_> = samples.iter().map(|(sample, doubt)| (sample, doubt.likely)).collect();

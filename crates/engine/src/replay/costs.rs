@@ -1,22 +1,22 @@
-//! What requests cost in the order in which they came.
+//! Costs of requests in the order in which they came.
 //!
-//! Under a limit that the load is too much for, a run gets to the first of the recorded requests
-//! only. Machines are faster and slower within seconds, so these may have cost more or less than
-//! all of them did, and all of them tell best what a request costs.
+//! Under a limit too small for the load, a run answers only the first of the recorded requests. The
+//! machine's speed varies within seconds, so these may have cost more or less than the average
+//! request. The average over all is the better estimate of a request's cost.
 
 use cpumax_recording::Service;
 
-/// What the first requests of a recording cost, in all, for each number of them.
+/// Sums of the first costs, for each number of requests.
 #[derive(Debug, Default)]
 pub(super) struct Costs {
-    /// From one request on, ns.
+    /// CPU time of the first request, of the first two, and so on, ns.
     sums_ns: Vec<u64>,
 }
 
-/// Requests that cost so many times as much as others, or that part of it, are others: no machine
-/// is as much slower or faster for a while.
+/// A larger factor between the costs is a different load: no machine is that much slower or faster
+/// for a while.
 const MOST: f64 = 1.25;
-/// What differs by a smaller share is as good as the same.
+/// Smaller differences count as none.
 const SAME: f64 = 0.02;
 
 impl Costs {
@@ -32,7 +32,7 @@ impl Costs {
         Costs { sums_ns: costs_ns.iter().scan(0, sum).collect() }
     }
 
-    /// What one of so many first requests cost, by what one of all did; 1 if it is about the same.
+    /// Mean cost of the first requests, divided by the mean cost of all; 1 if it is about equal.
     pub fn dearness(&self, first: usize) -> f64 {
         let mean = |first: usize| {
             let sum_ns = first.checked_sub(1).and_then(|at| self.sums_ns.get(at))?;
@@ -48,7 +48,7 @@ impl Costs {
 mod tests {
     use super::*;
 
-    /// The first so many of requests that cost so much are so many times as dear as all.
+    /// Checks the relative cost of the first of these requests.
     #[track_caller]
     fn are_as_dear(first: usize, costs_ns: &[u64], times: f64) {
         let dearness = Costs::in_order(costs_ns).dearness(first);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_known_all_cost_the_same() {
+    fn without_known_costs_the_relative_cost_is_one() {
         are_as_dear(0, &[], 1.0);
         are_as_dear(0, &[4, 4], 1.0);
         are_as_dear(3, &[4, 4], 1.0);
