@@ -18,17 +18,17 @@
 //! assert_eq!(WorkRange::default(), WorkRange { low: 0.9, high: 1.2 });
 //! ```
 
-mod doubt;
+mod draw;
 mod paired;
 mod range;
 mod sample;
 
-pub use doubt::WorkRange;
+pub use draw::WorkRange;
 pub use paired::{Drawn, change};
 pub use range::Ranged;
 pub use sample::{Sample, Window};
 
-pub(crate) use doubt::{Doubt, Doubts, Seen};
+pub(crate) use draw::{Draw, FirstRun, Unknowns};
 pub(crate) use range::predict;
 
 use schemars::JsonSchema;

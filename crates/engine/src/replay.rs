@@ -4,7 +4,7 @@
 //! given time, the run lasts as long as they did. All numbers count over the window in which the
 //! load was active.
 
-use crate::predict::{Doubt, Prediction, Sample, Unit, Window, WorkRange, predict};
+use crate::predict::{Draw, Prediction, Sample, Unit, Window, WorkRange, predict};
 use crate::traced::RunTrace;
 use crate::what_if::{self, Try};
 use crate::{Error, recorded};
@@ -346,17 +346,17 @@ impl Replay {
     /// The recorded numbers in the form of a prediction.
     pub fn recorded(&self) -> Prediction {
         let mut recorded = predict(&[(&self.recorded, true)], self.unit);
-        self.doubt(&mut recorded);
+        self.mark_gaps(&mut recorded);
         recorded
     }
 
     /// Marks a prediction by what the recording lacks.
-    fn doubt(&self, prediction: &mut Prediction) {
+    fn mark_gaps(&self, prediction: &mut Prediction) {
         for gap in self.doubtful_gaps() {
-            prediction.is_doubtful(gap.told.trim_end_matches('.'));
+            prediction.mark_unreliable(gap.told.trim_end_matches('.'));
         }
         if !self.summary.has_runtime {
-            prediction.may_be_of_others(MOST_OF_OTHERS);
+            prediction.lower_cpus_by(MOST_OF_OTHERS);
         }
     }
 
@@ -434,7 +434,7 @@ pub struct Run {
     pub differs: Vec<String>,
     /// The draw of the run that `outcome` is of; not written.
     #[serde(skip)]
-    pub(crate) doubt: Doubt,
+    pub(crate) draw: Draw,
 }
 
 impl Run {

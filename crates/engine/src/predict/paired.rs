@@ -4,7 +4,7 @@
 //! share the phase of the period and the cost of the work. Between two runs with equal draws, only
 //! the change itself makes a difference.
 
-use super::{Doubt, Prediction, Ranged, Sample};
+use super::{Draw, Prediction, Ranged, Sample};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +30,8 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    pub(crate) fn new(reading: usize, doubt: Doubt, sample: &Sample) -> Drawn {
-        let Doubt { seed, phase_ns, work_ppm, likely, .. } = doubt;
+    pub(crate) fn new(reading: usize, draw: Draw, sample: &Sample) -> Drawn {
+        let Draw { seed, phase_ns, work_ppm, likely, .. } = draw;
         // JSON leaves `answered` out; 0 keeps a run equal to the one read back.
         let sample = Sample { answered: 0, ..*sample };
         Drawn { reading: reading as u32, seed, phase_ns, work_ppm, likely, sample }

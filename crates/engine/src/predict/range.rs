@@ -82,14 +82,14 @@ pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
         why_not: None,
         runs: Vec::new(),
     };
-    let why_not = doubtful(&prediction);
+    let why_not = why_unreliable(&prediction);
     Prediction { predictable: why_not.is_none(), why_not, ..prediction }
 }
 
 impl Prediction {
     /// Widens every range by an alternative that may hold as well. Where the two differ, marks the
-    /// prediction unreliable for the reason `doubt`.
-    pub(crate) fn or_else(&mut self, other: Prediction, doubt: &str) {
+    /// prediction unreliable for the reason `reason`.
+    pub(crate) fn widen_by(&mut self, other: Prediction, reason: &str) {
         let differ = self.differs(&other);
         self.runs.extend(other.runs);
         widen(&mut self.cpus, other.cpus);
@@ -107,19 +107,19 @@ impl Prediction {
             a.percent.widen(b.percent);
         }
         if differ {
-            self.is_doubtful(doubt);
+            self.mark_unreliable(reason);
         }
     }
 
     /// Marks the prediction unreliable and adds the reason.
-    pub(crate) fn is_doubtful(&mut self, doubt: &str) {
+    pub(crate) fn mark_unreliable(&mut self, reason: &str) {
         self.predictable = false;
         let told = self.why_not.take().map(|why_not| format!("{why_not}; ")).unwrap_or_default();
-        self.why_not = Some(format!("{told}{doubt}"));
+        self.why_not = Some(format!("{told}{reason}"));
     }
 
     /// Lowers the range of CPUs by the share of CPU time that other work may have used.
-    pub(crate) fn may_be_of_others(&mut self, share: f64) {
+    pub(crate) fn lower_cpus_by(&mut self, share: f64) {
         if let Some(cpus) = &mut self.cpus {
             cpus.low = cpus.low.min(cpus.value * (1.0 - share));
         }
@@ -149,7 +149,7 @@ fn widen<T: Copy + PartialOrd>(a: &mut Option<Ranged<T>>, b: Option<Ranged<T>>) 
 }
 
 /// Why the prediction cannot be relied on, if so.
-fn doubtful(prediction: &Prediction) -> Option<String> {
+fn why_unreliable(prediction: &Prediction) -> Option<String> {
     let throttled = prediction.throttled_percent.as_ref()?;
     if throttled.high - throttled.low <= MOST_POINTS {
         return None;
@@ -231,10 +231,10 @@ mod tests {
         let one = [(sample(0.5, 90.0, 1_000), true), (sample(0.5, 91.0, 1_100), false)];
         let of = |p50| predict(&[(&sample(0.4, 95.0, p50), true)], Unit::Bursts);
         let mut same = predict(&borrowed(&one), Unit::Bursts);
-        same.or_else(of(1_150), "skips");
+        same.widen_by(of(1_150), "skips");
         assert!(same.predictable, "{same:?}");
         let mut differs = predict(&borrowed(&one), Unit::Bursts);
-        differs.or_else(of(20), "skips");
+        differs.widen_by(of(20), "skips");
         assert_eq!(differs.why_not.as_deref(), Some("skips"));
         let p50 = differs.request_latency_ns.unwrap().p50;
         assert_eq!(p50, Ranged { value: 1_000, low: 20, high: 1_100 });

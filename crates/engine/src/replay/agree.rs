@@ -71,7 +71,7 @@ impl Replay {
 
     /// Marks the runs unreliable on kernels where the replay differs from the recording. Runs the
     /// replay of the recording where `runs` does not hold it.
-    pub(super) fn hold_against(
+    pub(super) fn mark_disagreements(
         &self,
         runs: &mut [Run],
         seed: u64,
@@ -108,7 +108,7 @@ impl Replay {
             if !run.differs.is_empty() {
                 let (how, lines) = (self.checked_how(), run.differs.join("; "));
                 let why = format!("{how} the replay differs from the recording ({lines})");
-                run.prediction.is_doubtful(&why);
+                run.prediction.mark_unreliable(&why);
             }
         }
         Ok(())

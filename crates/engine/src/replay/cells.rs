@@ -4,7 +4,7 @@
 use super::{HOW_MANY, Reading, Replay, Run};
 use crate::Error;
 use crate::job::Job;
-use crate::predict::{Doubt, Doubts, Drawn, Prediction, Ranged, Sample, Seen, Unit, predict};
+use crate::predict::{Draw, Drawn, FirstRun, Prediction, Ranged, Sample, Unit, Unknowns, predict};
 use crate::watch::Watch;
 use crate::what_if::Try;
 use crate::world::{self, Model, Running};
@@ -29,9 +29,9 @@ struct Cell<'a> {
     /// Parts of the limit that the kernel does not have.
     lacks: Vec<Missing>,
     /// Samples by reading of the recording.
-    samples: Vec<Vec<(Sample, Doubt)>>,
+    samples: Vec<Vec<(Sample, Draw)>>,
     /// Outcome and draw of the first likely run.
-    outcome: Option<(Outcome, Doubt)>,
+    outcome: Option<(Outcome, Draw)>,
 }
 
 impl Replay {
@@ -65,7 +65,7 @@ impl Replay {
         watch: &dyn Watch,
     ) -> Result<Vec<Run>, Error> {
         let mut runs = self.tried(limits, kernels, (seed, self.scale), running, watch)?;
-        self.hold_against(&mut runs, seed, running, watch)?;
+        self.mark_disagreements(&mut runs, seed, running, watch)?;
         Ok(runs)
     }
 
@@ -83,22 +83,22 @@ impl Replay {
         for &limit in limits {
             cells.extend(Cell::of(limit, kernels)?);
         }
-        let doubts = Doubts { seed, scale, work: self.work };
-        let first = |cell: &Cell<'_>| vec![(0, doubts.first(cell.limit.period_ns()))];
+        let unknowns = Unknowns { seed, scale, work: self.work };
+        let first = |cell: &Cell<'_>| vec![(0, unknowns.first(cell.limit.period_ns()))];
         self.ask(&mut cells, first, running, watch)?;
         for cell in &mut cells {
-            let is_likely = doubts.is_likely(cell.limit.period_ns(), self.seen(cell, 0));
-            cell.samples[0].iter_mut().for_each(|(_, doubt)| doubt.likely = is_likely);
+            let is_likely = unknowns.is_likely(cell.limit.period_ns(), self.seen(cell, 0));
+            cell.samples[0].iter_mut().for_each(|(_, draw)| draw.likely = is_likely);
             cell.outcome = cell.outcome.take().filter(|_| is_likely);
         }
         let others = |cell: &Cell<'_>| {
             let (period_ns, throttled_percent) = (cell.limit.period_ns(), cell.throttled_percent());
             // No thread is late where nothing is throttled, so other readings make no difference.
             let readings = if throttled_percent > 0.0 { self.readings.len() } else { 1 };
-            let mut asked: Vec<(usize, Doubt)> = Vec::new();
+            let mut asked: Vec<(usize, Draw)> = Vec::new();
             for reading in 0..readings {
-                let others = doubts.others(period_ns, self.seen(cell, reading));
-                asked.extend(others.into_iter().map(|doubt| (reading, doubt)));
+                let others = unknowns.others(period_ns, self.seen(cell, reading));
+                asked.extend(others.into_iter().map(|draw| (reading, draw)));
             }
             asked
         };
@@ -107,10 +107,10 @@ impl Replay {
     }
 
     /// What the first run of a cell shows, by the costs of a reading.
-    fn seen(&self, cell: &Cell<'_>, reading: usize) -> Seen {
+    fn seen(&self, cell: &Cell<'_>, reading: usize) -> FirstRun {
         let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);
-        let dearness = self.readings[reading].costs.dearness(answered);
-        Seen { throttled_percent: cell.throttled_percent(), dearness }
+        let relative_cost = self.readings[reading].costs.relative_cost(answered);
+        FirstRun { throttled_percent: cell.throttled_percent(), relative_cost }
     }
 
     /// Runs the draws that `choose` picks for each cell, each with its reading, and stores the
@@ -118,31 +118,31 @@ impl Replay {
     fn ask(
         &self,
         cells: &mut [Cell<'_>],
-        choose: impl Fn(&Cell<'_>) -> Vec<(usize, Doubt)>,
+        choose: impl Fn(&Cell<'_>) -> Vec<(usize, Draw)>,
         running: &Running,
         watch: &dyn Watch,
     ) -> Result<(), Error> {
-        let asked: Vec<(usize, usize, Doubt)> = cells
+        let asked: Vec<(usize, usize, Draw)> = cells
             .iter()
             .enumerate()
             .flat_map(|(at, cell)| {
-                choose(cell).into_iter().map(move |(reading, doubt)| (at, reading, doubt))
+                choose(cell).into_iter().map(move |(reading, draw)| (at, reading, draw))
             })
             .collect();
-        let job = |&(at, reading, doubt): &(usize, usize, Doubt)| {
-            self.job(&self.readings[reading], cells[at].limit, cells[at].kernel, doubt)
+        let job = |&(at, reading, draw): &(usize, usize, Draw)| {
+            self.job(&self.readings[reading], cells[at].limit, cells[at].kernel, draw)
         };
         let jobs: Vec<Job> = asked.iter().map(job).collect::<Result<_, Error>>()?;
         let running = running.at_most(self.runs_at_once());
         world::each(&Model { running }, &jobs, watch, |place, report| {
-            let (at, reading, doubt) = asked[place];
+            let (at, reading, draw) = asked[place];
             let Some(watched) = report.watched else { return };
             let from_ns = self.window_of_run().from_ns;
             let sample = Sample::of_run(watched, from_ns, self.unit, self.over_ns);
             let cell = &mut cells[at];
             cell.samples.resize(cell.samples.len().max(reading + 1), Vec::new());
-            cell.samples[reading].push((sample, doubt));
-            cell.outcome.get_or_insert((report.outcome, doubt));
+            cell.samples[reading].push((sample, draw));
+            cell.outcome.get_or_insert((report.outcome, draw));
         })
     }
 
@@ -163,10 +163,10 @@ impl Replay {
         reading: &Reading,
         limit: &Try,
         kernel: Kernel,
-        doubt: Doubt,
+        draw: Draw,
     ) -> Result<Job, Error> {
         let mut what_if = self.what_if(limit)?;
-        what_if.phase_ns = limit.period_ns().map(|_| doubt.phase_ns);
+        what_if.phase_ns = limit.period_ns().map(|_| draw.phase_ns);
         if reading.lasts {
             what_if.duration_ns = self.window_of_run().until_ns.max(1);
         }
@@ -175,20 +175,20 @@ impl Replay {
             what_if: Some(what_if),
             variant: None,
             kernel: kernel.into(),
-            seed: doubt.seed,
+            seed: draw.seed,
             noise: None,
             watch: Some(cpumax_machine::Watch {
                 group: self.group,
                 from_ns: self.window_of_run().from_ns,
                 until_done: !reading.lasts,
-                cost_ppm: doubt.cost_ppm,
+                cost_ppm: draw.cost_ppm,
             }),
         })
     }
 
     /// The job whose outcome `run` holds, to run it again.
     pub(crate) fn job_again(&self, run: &Run, kernel: Kernel) -> Result<Job, Error> {
-        self.job(&self.readings[0], &run.limit, kernel, run.doubt)
+        self.job(&self.readings[0], &run.limit, kernel, run.draw)
     }
 
     fn answers(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
@@ -196,20 +196,20 @@ impl Replay {
         let window = self.window_of_run();
         let mut runs: Vec<Run> = Vec::new();
         for mut cell in cells {
-            let Some((outcome, doubt)) = cell.outcome.take() else { continue };
+            let Some((outcome, draw)) = cell.outcome.take() else { continue };
             let mut prediction = cell.prediction(0, self.unit);
             for (at, reading) in self.readings.iter().enumerate().take(cell.samples.len()).skip(1) {
-                prediction.or_else(cell.prediction(at, self.unit), reading.doubt);
+                prediction.widen_by(cell.prediction(at, self.unit), reading.alternative);
             }
-            self.doubt(&mut prediction);
+            self.mark_gaps(&mut prediction);
             let often = |throttled: Ranged<f64>| throttled.high > SELDOM_PERCENT;
             if prediction.throttled_percent.is_some_and(often)
                 && let Some(gap) = self.gaps.iter().find(|gap| gap.kind == GapKind::Clients)
             {
-                prediction.is_doubtful(gap.told.trim_end_matches('.'));
+                prediction.mark_unreliable(gap.told.trim_end_matches('.'));
             }
             if self.service.as_ref().is_some_and(|service| service.or_more) {
-                prediction.is_doubtful(HOW_MANY);
+                prediction.mark_unreliable(HOW_MANY);
             }
             let takes_ns = prediction.work_takes_ns.map(|takes| takes.value);
             let mut unlimited = runs.iter().filter(|run| run.limit == none);
@@ -229,7 +229,7 @@ impl Replay {
                 outcome,
                 lasts: self.readings[0].lasts,
                 differs: Vec::new(),
-                doubt,
+                draw,
             });
         }
         runs
@@ -259,8 +259,8 @@ impl<'a> Cell<'a> {
     /// The prediction by the runs of one reading.
     fn prediction(&self, reading: usize, unit: Unit) -> Prediction {
         let samples = &self.samples[reading];
-        let likely: Vec<_> = samples.iter().map(|(sample, doubt)| (sample, doubt.likely)).collect();
-        let run = |(sample, doubt): &(Sample, Doubt)| Drawn::new(reading, *doubt, sample);
+        let likely: Vec<_> = samples.iter().map(|(sample, draw)| (sample, draw.likely)).collect();
+        let run = |(sample, draw): &(Sample, Draw)| Drawn::new(reading, *draw, sample);
         let mut runs: Vec<Drawn> = samples.iter().map(run).collect();
         runs.sort_by_key(|run| run.seed);
         Prediction { runs, ..predict(&likely, unit) }

@@ -33,7 +33,7 @@ impl Costs {
     }
 
     /// Mean cost of the first requests, divided by the mean cost of all; 1 if it is about equal.
-    pub fn dearness(&self, first: usize) -> f64 {
+    pub fn relative_cost(&self, first: usize) -> f64 {
         let mean = |first: usize| {
             let sum_ns = first.checked_sub(1).and_then(|at| self.sums_ns.get(at))?;
             Some(*sum_ns as f64 / first as f64).filter(|ns| *ns > 0.0)
@@ -50,30 +50,30 @@ mod tests {
 
     /// Checks the relative cost of the first of these requests.
     #[track_caller]
-    fn are_as_dear(first: usize, costs_ns: &[u64], times: f64) {
-        let dearness = Costs::in_order(costs_ns).dearness(first);
-        assert!((dearness - times).abs() < 1e-9, "{dearness}, not {times}");
+    fn check(first: usize, costs_ns: &[u64], times: f64) {
+        let relative_cost = Costs::in_order(costs_ns).relative_cost(first);
+        assert!((relative_cost - times).abs() < 1e-9, "{relative_cost}, not {times}");
     }
 
     #[test]
-    fn the_first_requests_may_be_dearer_than_all() {
-        are_as_dear(2, &[11, 11, 10, 10, 9, 9], 1.1);
-        are_as_dear(4, &[11, 11, 10, 10, 9, 9], 1.05);
-        are_as_dear(6, &[11, 11, 10, 10, 9, 9], 1.0);
-        are_as_dear(2, &[101, 101, 99, 99], 1.0);
+    fn the_first_requests_may_cost_more_than_all() {
+        check(2, &[11, 11, 10, 10, 9, 9], 1.1);
+        check(4, &[11, 11, 10, 10, 9, 9], 1.05);
+        check(6, &[11, 11, 10, 10, 9, 9], 1.0);
+        check(2, &[101, 101, 99, 99], 1.0);
     }
 
     #[test]
     fn without_known_costs_the_relative_cost_is_one() {
-        are_as_dear(0, &[], 1.0);
-        are_as_dear(0, &[4, 4], 1.0);
-        are_as_dear(3, &[4, 4], 1.0);
-        are_as_dear(1, &[0, 0], 1.0);
+        check(0, &[], 1.0);
+        check(0, &[4, 4], 1.0);
+        check(3, &[4, 4], 1.0);
+        check(1, &[0, 0], 1.0);
     }
 
     #[test]
     fn another_load_is_not_taken_for_a_slow_machine() {
-        are_as_dear(2, &[1, 1, 9, 9], 0.8);
-        are_as_dear(2, &[9, 9, 1, 1], 1.25);
+        check(2, &[1, 1, 9, 9], 0.8);
+        check(2, &[9, 9, 1, 1], 1.25);
     }
 }

@@ -157,7 +157,7 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predict::{Doubts, Drawn, Over, Sample, Unit, WorkRange, predict};
+    use crate::predict::{Drawn, Over, Sample, Unit, Unknowns, WorkRange, predict};
     use crate::what_if::Try;
     use cpumax_outcome::Outcome;
     use std::collections::{BTreeMap, BTreeSet};
@@ -185,7 +185,7 @@ mod tests {
             takes_ns: Some(1),
             ..Sample::default()
         };
-        let doubt = Doubts { seed: 1, scale: None, work: WorkRange::default() }.first(None);
+        let draw = Unknowns { seed: 1, scale: None, work: WorkRange::default() }.first(None);
         let run = Run {
             limit: Try::none(),
             lacks: Vec::new(),
@@ -195,13 +195,13 @@ mod tests {
             slowdown: None,
             lasts: false,
             prediction: Prediction {
-                runs: vec![Drawn::new(0, doubt, &sample)],
+                runs: vec![Drawn::new(0, draw, &sample)],
                 ..predict(&[(&sample, true)], Unit::Requests)
             },
             outcome,
             differs: Vec::new(),
             trace: None,
-            doubt,
+            draw,
         };
         let with_more = serde_json::to_value(&run).unwrap();
         let mut added = BTreeSet::new();

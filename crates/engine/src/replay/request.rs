@@ -161,7 +161,7 @@ impl Request {
         if let Some(service) = service.filter(|service| !service.sure) {
             let other = if service.clients == Loop::Open { Loop::Closed } else { Loop::Open };
             let selection = Selection { clients: Some(other.into()), ..selection.clone() };
-            readings.push(Reading { doubt: OPEN_OR_CLOSED, ..loaded(&selection)? });
+            readings.push(Reading { alternative: OPEN_OR_CLOSED, ..loaded(&selection)? });
         }
         if selection.skip_late.is_empty() && recording.has_periodic(selection) {
             readings.push(loaded(&Selection { skip_periodic: true, ..selection.clone() })?);
@@ -180,7 +180,7 @@ pub(super) struct Reading {
     /// Costs of its requests.
     pub costs: Costs,
     /// Why it may hold instead of the first reading, and how the user can decide it.
-    pub doubt: &'static str,
+    pub alternative: &'static str,
 }
 
 impl Reading {
@@ -206,5 +206,5 @@ fn reading(
     // its timer stops. Both last for the recorded time.
     let lasts = service.is_some() || selection.skip_periodic || !selection.skip_late.is_empty();
     let costs = Costs::of(service.as_ref());
-    Ok((Reading { workload, lasts, costs, doubt: SKIPS_OR_QUEUES }, group, service))
+    Ok((Reading { workload, lasts, costs, alternative: SKIPS_OR_QUEUES }, group, service))
 }

@@ -5,7 +5,7 @@ use cpumax_machine::COST_AS_IT_SAYS;
 
 /// The unknown values drawn for one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Doubt {
+pub(crate) struct Draw {
     /// Seed of every random choice.
     pub seed: u64,
     /// When the limit's period timer first fires, ns.
@@ -20,12 +20,12 @@ pub(crate) struct Doubt {
 
 /// What the first run under a limit shows; it decides how the other runs are drawn.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
+pub(crate) struct FirstRun {
     /// Periods that were throttled, of a hundred.
     pub throttled_percent: f64,
     /// Mean cost of the requests that the run answered, divided by the mean cost of all recorded
     /// requests. Under a tight limit a run answers only the first of them.
-    pub dearness: f64,
+    pub relative_cost: f64,
 }
 
 /// How much more or less the work may cost on another day, as factors.
@@ -41,7 +41,7 @@ pub struct WorkRange {
 
 /// The unknowns of one question, from which its runs are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Doubts {
+pub(crate) struct Unknowns {
     /// The first run's seed; those of the others follow from it.
     pub seed: u64,
     /// Cost of the work as a factor of what was recorded, where the user gave one.
@@ -69,25 +69,25 @@ const OFTEN_PERCENT: f64 = 50.0;
 /// The golden section: any number of its multiples lies evenly between 0 and 1.
 const GOLDEN_PPM: u64 = 618_034;
 
-impl Doubts {
+impl Unknowns {
     /// The first run, which tells whether the limit throttles the load often. `period_ns` is `None`
     /// without a limit.
-    pub fn first(&self, period_ns: Option<u64>) -> Doubt {
+    pub fn first(&self, period_ns: Option<u64>) -> Draw {
         let rise = if period_ns.is_some() { self.rise() } else { 1.0 };
         self.run(0, period_ns, (rise, 1.0), true)
     }
 
     /// Whether the first run turned out to be a most likely one.
-    pub fn is_likely(&self, period_ns: Option<u64>, seen: Seen) -> bool {
+    pub fn is_likely(&self, period_ns: Option<u64>, seen: FirstRun) -> bool {
         let often = self.scale.is_some() || seen.throttled_percent >= OFTEN_PERCENT;
-        period_ns.is_none() || often && (seen.dearness - 1.0).abs() < f64::EPSILON
+        period_ns.is_none() || often && (seen.relative_cost - 1.0).abs() < f64::EPSILON
     }
 
     /// The runs after the first. Without a limit phases make no difference, so there are fewer.
-    pub fn others(&self, period_ns: Option<u64>, seen: Seen) -> Vec<Doubt> {
+    pub fn others(&self, period_ns: Option<u64>, seen: FirstRun) -> Vec<Draw> {
         let limited = period_ns.is_some();
         let often = limited && seen.throttled_percent >= OFTEN_PERCENT;
-        let rise = if often { self.rise() } else { 1.0 } / seen.dearness;
+        let rise = if often { self.rise() } else { 1.0 } / seen.relative_cost;
         let (likely, at_the_ends) = if limited { (LIKELY, AT_THE_ENDS) } else { (1, 1) };
         let likely = likely - usize::from(self.is_likely(period_ns, seen));
         let at_end = |end: f64| std::iter::repeat_n((end, false), at_the_ends);
@@ -111,8 +111,8 @@ impl Doubts {
         period_ns: Option<u64>,
         (rise, work): (f64, f64),
         likely: bool,
-    ) -> Doubt {
-        Doubt {
+    ) -> Draw {
+        Draw {
             seed: self.seed.wrapping_add(at as u64),
             phase_ns: phase_ns(self.seed, at as u64, period_ns.unwrap_or(1)),
             cost_ppm: ppm(self.scale.unwrap_or(1.0) * (work * rise)),
@@ -137,19 +137,20 @@ fn ppm(factor: f64) -> u32 {
 mod tests {
     use super::*;
 
-    const DOUBTS: Doubts = Doubts { seed: 1, scale: None, work: WorkRange { low: 0.9, high: 1.2 } };
+    const UNKNOWNS: Unknowns =
+        Unknowns { seed: 1, scale: None, work: WorkRange { low: 0.9, high: 1.2 } };
 
     /// All draws of a limit: the first run's and the others'.
-    fn all(doubts: &Doubts, throttled_percent: f64) -> Vec<Doubt> {
+    fn all(unknowns: &Unknowns, throttled_percent: f64) -> Vec<Draw> {
         let period_ns = Some(100_000_000);
-        let first = doubts.first(period_ns);
-        let seen = Seen { throttled_percent, dearness: 1.0 };
-        let is_likely = doubts.is_likely(period_ns, seen);
-        let others = doubts.others(period_ns, seen);
-        std::iter::once(Doubt { likely: is_likely, ..first }).chain(others).collect()
+        let first = unknowns.first(period_ns);
+        let seen = FirstRun { throttled_percent, relative_cost: 1.0 };
+        let is_likely = unknowns.is_likely(period_ns, seen);
+        let others = unknowns.others(period_ns, seen);
+        std::iter::once(Draw { likely: is_likely, ..first }).chain(others).collect()
     }
 
-    fn costs(runs: &[Doubt], likely: bool) -> Vec<u32> {
+    fn costs(runs: &[Draw], likely: bool) -> Vec<u32> {
         let mut costs: Vec<u32> =
             runs.iter().filter(|run| run.likely == likely).map(|run| run.cost_ppm).collect();
         costs.dedup();
@@ -158,10 +159,10 @@ mod tests {
 
     #[test]
     fn work_that_is_stopped_again_and_again_costs_more() {
-        let often = all(&DOUBTS, 99.0);
+        let often = all(&UNKNOWNS, 99.0);
         assert_eq!(costs(&often, true), [1_060_000]);
         assert_eq!(costs(&often, false), [954_000, 1_272_000]);
-        let seldom = all(&DOUBTS, 3.0);
+        let seldom = all(&UNKNOWNS, 3.0);
         assert_eq!(costs(&seldom, true), [1_000_000]);
         assert_eq!(costs(&seldom, false), [1_060_000, 900_000, 1_200_000]);
         for runs in [often, seldom] {
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_given_cost_of_work_is_not_raised() {
-        let told = Doubts { scale: Some(1.3), ..DOUBTS };
+        let told = Unknowns { scale: Some(1.3), ..UNKNOWNS };
         for throttled_percent in [0.0, 100.0] {
             let runs = all(&told, throttled_percent);
             assert_eq!(costs(&runs, true), [1_300_000]);
@@ -181,9 +182,9 @@ mod tests {
 
     #[test]
     fn where_the_first_requests_cost_more_all_cost_less() {
-        let seen = Seen { throttled_percent: 99.0, dearness: 1.06 };
-        assert!(!DOUBTS.is_likely(Some(100_000_000), seen));
-        let others = DOUBTS.others(Some(100_000_000), seen);
+        let seen = FirstRun { throttled_percent: 99.0, relative_cost: 1.06 };
+        assert!(!UNKNOWNS.is_likely(Some(100_000_000), seen));
+        let others = UNKNOWNS.others(Some(100_000_000), seen);
         assert_eq!(costs(&others, true), [1_000_000]);
         assert_eq!(costs(&others, false), [900_000, 1_200_000]);
     }
@@ -200,9 +201,9 @@ mod tests {
 
     #[test]
     fn without_a_limit_only_the_cost_of_work_varies() {
-        assert_eq!(DOUBTS.first(None).cost_ppm, 1_000_000);
-        let seen = Seen { throttled_percent: 0.0, dearness: 1.0 };
-        assert!(DOUBTS.is_likely(None, seen));
-        assert_eq!(costs(&DOUBTS.others(None, seen), false), [900_000, 1_200_000]);
+        assert_eq!(UNKNOWNS.first(None).cost_ppm, 1_000_000);
+        let seen = FirstRun { throttled_percent: 0.0, relative_cost: 1.0 };
+        assert!(UNKNOWNS.is_likely(None, seen));
+        assert_eq!(costs(&UNKNOWNS.others(None, seen), false), [900_000, 1_200_000]);
     }
 }
