@@ -1,4 +1,4 @@
-//! The stream of events of a run, for those who ask for it.
+//! The events of a run.
 
 use crate::release::{Call, Releaser};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct TraceEvent {
     pub what: What,
 }
 
-/// What happened. Tasks are numbered as created; names come from [`Names`].
+/// The kinds of events. Tasks are numbered as created; [`Names`] has their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -37,25 +37,26 @@ pub enum What {
         /// The task.
         task: u32,
     },
-    /// A token of the running task wakes another one; that one's [`What::Wake`] is next.
+    /// The running task passes a token that wakes another task; that task's [`What::Wake`] comes
+    /// next.
     WokenBy {
         /// The task that wakes up.
         task: u32,
-        /// Who woke it.
+        /// The task that woke it.
         by: u32,
     },
     /// A task completed a request.
     Done {
         /// The task.
         task: u32,
-        /// How long that took from its start, ns.
+        /// Latency of the request from its start, ns.
         took_ns: u64,
     },
-    /// What a group may still use of this period and no CPU has taken yet is now this much.
+    /// The runtime left in a group's pool has changed.
     Runtime {
         /// The group.
         group: u32,
-        /// That, ns.
+        /// Runtime left, ns.
         left_ns: u64,
     },
     /// A group ran out of runtime on this CPU.
@@ -68,11 +69,11 @@ pub enum What {
         /// The group.
         group: u32,
     },
-    /// A call that releases is over, on this CPU.
+    /// A call of a function that releases has ended on this CPU.
     Release {
-        /// Of which function.
+        /// The function.
         by: Releaser,
-        /// How long it took, ns.
+        /// Length of the call, ns.
         took_ns: u64,
         /// (group, CPU) pairs left to an interrupt of their CPU.
         told: u32,
@@ -83,7 +84,7 @@ pub enum What {
         /// Tasks put back, or entities of groups.
         tasks: u32,
     },
-    /// A task took itself off the queue on its way to user mode.
+    /// A task dequeued itself on its way to user mode.
     Park {
         /// The task.
         task: u32,
@@ -117,13 +118,14 @@ pub enum What {
         /// The task.
         task: u32,
     },
-    /// A task begins to put tokens into a channel; of messages only.
+    /// A task begins to send tokens into a channel. Only if the sink wants messages.
     SendBegins(Message),
-    /// The task has put them there without waiting; of messages only.
+    /// The task has sent them without waiting. Only if the sink wants messages.
     Sent(Message),
-    /// A task has taken tokens from a channel, or was given them while it slept; of messages only.
+    /// A task has received tokens from a channel, perhaps while it slept. Only if the sink wants
+    /// messages.
     Received(Message),
-    /// A task started another one, whose [`What::Wake`] is next; of messages only.
+    /// A task forked another one, whose [`What::Wake`] comes next. Only if the sink wants messages.
     Forked {
         /// The parent.
         task: u32,
@@ -139,12 +141,12 @@ pub struct Message {
     pub task: u32,
     /// The channel, by its place in the workload.
     pub channel: u32,
-    /// The job that it carries, by its place in the workload; `None`: a plain token.
+    /// The job that it carries, by its place in the workload; `None` for a plain token.
     pub job: Option<u32>,
 }
 
 impl What {
-    /// The end of a call that releases.
+    /// The event at the end of a call.
     pub fn release(by: Releaser, call: Call) -> What {
         let [told, rqs, cfs_rqs, tasks] =
             call.did.numbers().map(|n| u32::try_from(n).unwrap_or(u32::MAX));
@@ -152,7 +154,7 @@ impl What {
     }
 }
 
-/// Names of what trace events number.
+/// Names of the tasks, groups and locks that events number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// By task number.
@@ -163,30 +165,30 @@ pub struct Names {
     pub locks: Vec<String>,
 }
 
-/// Whoever wants the events of a run.
+/// A sink for the events of a run.
 pub trait TraceSink {
     /// Called in order of time.
     fn event(&mut self, event: TraceEvent);
-    /// Called once, at the end, with the names of everything that was numbered.
+    /// Called once, at the end, with the names of everything that is numbered.
     fn names(&mut self, names: Names);
-    /// Whether the trace has messages, forks, and the task that passes a lock on.
-    /// Asked once, before the run.
+    /// Whether to emit messages, forks, and the task that passes a lock on. Asked once, before the
+    /// run.
     fn wants_messages(&self) -> bool {
         false
     }
 }
 
-/// All events of a run, kept.
+/// A sink that keeps all events of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
     /// In order of time.
     pub events: Vec<TraceEvent>,
-    /// Names of what they number.
+    /// The names.
     pub names: Names,
 }
 
 impl Recorded {
-    /// Hands all of it to another.
+    /// Feeds all events and names to another sink.
     pub fn replay(self, sink: &mut dyn TraceSink) {
         for event in self.events {
             sink.event(event);
@@ -194,7 +196,7 @@ impl Recorded {
         sink.names(self.names);
     }
 
-    /// A line for each event: seconds, CPU, what, whom.
+    /// One line for each event: seconds, CPU, kind, object.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.events.iter().map(|event| {
             let TraceEvent { time_ns, cpu, what } = *event;

@@ -1,7 +1,7 @@
-//! Why a setting is not understood, or not taken: with the value given and what is accepted.
+//! Errors of settings, with the value given and what is accepted.
 //!
-//! What stands in single quotes in a message is taken when it is given instead; a test feeds each
-//! of them back.
+//! A text in single quotes in a message is accepted when it is given instead; a test feeds each of
+//! them back.
 
 use super::Setting;
 use crate::error::Quoted;
@@ -20,13 +20,13 @@ pub(super) const FILES: &str = "cpu.max, cpu.max.burst, cpu.weight, cpu.cfs_quot
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingError {
-    /// Nothing that a limit looks like.
+    /// The text does not look like a limit.
     #[error("{} is no limit: give {FORMS}", Quoted(.text))]
     NotALimit {
         /// What was given.
         text: String,
     },
-    /// A time, where it is not said of what period.
+    /// A time without a period.
     #[error(
         "{} is a time, and a limit is a part of a period: give both, as in '{}', or CPUs, as in \
          '500m'",
@@ -48,23 +48,23 @@ pub enum SettingError {
         given: String,
         /// The number in it.
         number: String,
-        /// What stands behind that: nothing, or the period.
+        /// The rest: nothing, or the period.
         rest: String,
     },
-    /// A comma where a point is meant, or where a space is.
+    /// A comma in place of a point or a space.
     #[error("{}: commas stand between limits; give '{meant}'", Quoted(.text))]
     Comma {
         /// What was given.
         text: String,
-        /// The same without it.
+        /// The text without the comma.
         meant: String,
     },
-    /// A period that stands for itself, as systemd has it.
+    /// A period without a quota, as in systemd.
     #[error("{}: a period is given with its quota, as in '{meant}'", Quoted(.given))]
     PeriodAlone {
         /// What was given.
         given: String,
-        /// Some quota in that period.
+        /// An example of a quota in that period.
         meant: String,
     },
     /// No CPU time at all.
@@ -73,15 +73,15 @@ pub enum SettingError {
         /// What was given.
         text: String,
     },
-    /// More digits than the system that has this form keeps.
+    /// More digits than the system of this notation keeps.
     #[error("{} is finer than what can be had: give a multiple of {step}", Quoted(.text))]
     TooFine {
         /// What was given.
         text: String,
-        /// The least there is.
+        /// The smallest step.
         step: &'static str,
     },
-    /// What stands behind the slash is no period.
+    /// The text behind the slash is not a period.
     #[error(
         "{}: {} is no period: give a whole number of us with its unit, from 1ms to 1s, such as \
          10ms",
@@ -91,10 +91,10 @@ pub enum SettingError {
     Period {
         /// The limit.
         given: String,
-        /// What is to be its period.
+        /// The text in place of its period.
         text: String,
     },
-    /// The kernel would read a part of this and ignore the rest.
+    /// The kernel would read a part of it and ignore the rest.
     #[error(
         "{}: of this the kernel reads cpu.max={read} and ignores the rest{}",
         Quoted(.given),
@@ -103,9 +103,9 @@ pub enum SettingError {
     CutOff {
         /// What was given.
         given: String,
-        /// What the kernel reads of it.
+        /// The part that the kernel reads.
         read: String,
-        /// What may be meant, as it is taken.
+        /// Texts that may have been meant, in accepted form.
         meant: Vec<String>,
     },
     /// A file without a value.
@@ -133,7 +133,7 @@ pub enum SettingError {
         setting: String,
         /// The file.
         file: &'static str,
-        /// Whose it is.
+        /// Its group.
         group: String,
     },
     /// No group, or no limit for it.
@@ -150,7 +150,7 @@ pub enum SettingError {
     Refused {
         /// What was given.
         given: String,
-        /// Which rule it breaks.
+        /// The rule that it breaks.
         why: LimitError,
     },
     /// The kernel has none of the files.
@@ -169,7 +169,7 @@ fn instead(meant: &[String]) -> String {
     if quoted.is_empty() { String::new() } else { format!("; give {}", quoted.join(", or ")) }
 }
 
-/// A time as a part of the usual period, where the kernel takes that.
+/// A time as a part of 100 ms, or an example where that is refused.
 fn in_a_period(time: &str) -> String {
     let meant = format!("{time}/100ms");
     if meant.parse::<Setting>().is_ok() { meant } else { "50ms/100ms".to_owned() }
