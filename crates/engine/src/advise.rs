@@ -89,7 +89,7 @@ impl Case {
 /// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// What a limit must keep; empty stands for [`USUAL`].
+    /// Goals that a limit must keep; empty stands for [`USUAL`].
     pub goals: Vec<Goal>,
     /// Kernels on which the goals must hold; `None`: each recording's own.
     pub kernels: Option<Vec<Kernel>>,
@@ -163,7 +163,7 @@ pub struct Advice {
     pub goals: Vec<Goal>,
     /// The question had no goals.
     pub is_usual: bool,
-    /// What the recordings do not tell; if there is any, no limit is named.
+    /// Information that the recordings lack; if any, no limit is named.
     pub lacks: Vec<Lack>,
     /// The runs without a limit.
     pub unlimited: Probe,
@@ -239,7 +239,7 @@ impl Advice {
     /// the runs.
     ///
     /// # Errors
-    /// As of the runs.
+    /// As of [`Replay::runs`].
     pub fn trace(
         &mut self,
         cases: &[Case],

@@ -25,7 +25,7 @@ pub struct BuiltIn {
 pub struct Listed {
     /// Its name for `cpumax run`.
     pub scenario: &'static str,
-    /// What it shows.
+    /// The effect that it shows.
     pub shows: String,
     /// CPUs of its machine.
     pub cpus: u16,
@@ -38,7 +38,7 @@ pub struct Listed {
 /// All built-in scenarios for listings.
 ///
 /// # Errors
-/// None: every built-in scenario can be read.
+/// No error is possible: every built-in scenario can be read.
 pub fn listed() -> Result<Vec<Listed>, Error> {
     let listed = |built_in: &BuiltIn| {
         let workload = cpumax_workload::parse(built_in.text, built_in.name)?;

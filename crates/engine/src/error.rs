@@ -63,7 +63,7 @@ pub enum Error {
     TooLong {
         /// The recording.
         name: String,
-        /// From its first event to its last, ns.
+        /// Time from its first event to its last, ns.
         span_ns: u64,
     },
     /// The given window of the load is empty, or outside the recording.
@@ -196,7 +196,7 @@ pub enum Error {
     Saved {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The fault of the file.
         what: String,
     },
     /// A file cannot be read.
@@ -210,7 +210,7 @@ pub enum Error {
     /// No scheduler answers at the socket.
     #[error("{socket}: no scheduler answers there; `cpumax sched` starts one")]
     NoScheduler {
-        /// Where it was asked.
+        /// Path of the socket.
         socket: String,
         /// The error of the system.
         source: io::Error,
@@ -218,7 +218,7 @@ pub enum Error {
     /// The scheduler, or another program at its socket, takes questions and does not answer.
     #[error("{socket}: no answer for {seconds} s; the program that listens there may be stopped")]
     SilentScheduler {
-        /// Where it was asked.
+        /// Path of the socket.
         socket: String,
         /// Time without an answer, s.
         seconds: u64,
@@ -226,9 +226,9 @@ pub enum Error {
     /// Another program than the scheduler answers at the socket.
     #[error("{socket}: not an answer of scx_cpumax")]
     NotTheScheduler {
-        /// Where it was asked.
+        /// Path of the socket.
         socket: String,
-        /// What is wrong with the answer.
+        /// The fault of the answer.
         source: serde_json::Error,
     },
     /// A recording cannot be read.

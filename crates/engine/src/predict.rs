@@ -14,7 +14,7 @@
 //! let known = Ranged::known(7);
 //! assert_eq!((known.low, known.high), (7, 7));
 //! assert_eq!(Unit::Requests.name(), "requests");
-//! // The same work costs a tenth less or a fifth more on another day.
+//! // Work costs a tenth less or a fifth more on another day.
 //! assert_eq!(WorkRange::default(), WorkRange { low: 0.9, high: 1.2 });
 //! ```
 
@@ -34,7 +34,7 @@ pub(crate) use range::predict;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a limit does to a service.
+/// Predicted effect of a limit on a service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prediction {
     /// CPUs that the limited group keeps busy in its active window.
@@ -48,7 +48,7 @@ pub struct Prediction {
     /// How many are longer than `--over` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Over<Ranged<f64>>>,
-    /// What `request_latency_ns` is of.
+    /// The unit of load that `request_latency_ns` measures.
     pub latency_of: Unit,
     /// Time until the recorded work is done, ns; none where the load lasts for a given time.
     pub work_takes_ns: Option<Ranged<u64>>,

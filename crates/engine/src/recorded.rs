@@ -58,7 +58,7 @@ pub struct Inspected {
     name: String,
     #[serde(flatten)]
     summary: Summary,
-    /// For how many waits of its threads the waker is known.
+    /// Number of waits of its threads, and of those whose waker is known.
     waits: Waits,
     /// Services that answer requests, by name of their threads, or by path of the group where
     /// requests are inferred.
@@ -125,7 +125,7 @@ pub struct Served {
     clients: Loop,
     /// Whether that is certain or given by the user; otherwise it is guessed.
     sure: bool,
-    /// What the recording shows of it.
+    /// Evidence in the recording for either.
     evidence: Evidence,
 }
 

@@ -199,7 +199,7 @@ impl Replay {
         self.service.as_ref()
     }
 
-    /// For how many waits of the limited threads the waker is known.
+    /// Number of waits of the limited threads, and of those whose waker is known.
     pub fn waits(&self) -> Waits {
         self.waits
     }
@@ -417,7 +417,7 @@ pub struct Run {
     pub slowdown: Option<f64>,
     /// When the load was there in the recording.
     pub window: Window,
-    /// What the limit does to the service, with ranges.
+    /// Effect of the limit on the service, with ranges.
     pub prediction: Prediction,
     /// A trace of the run, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ const WAITS: usize = 20;
 pub struct RunTrace {
     /// The stretch around the slowest request, then the one around a typical request.
     pub stretches: Vec<Stretch>,
-    /// Who waited for whom over the whole run, by time, longest first; at most 20.
+    /// Waits of threads for each other over the whole run, longest first; at most 20.
     pub waits: Vec<Wait>,
     /// Number of waits beyond those.
     pub waits_left_out: usize,
@@ -108,7 +108,7 @@ impl Thread {
 pub enum Does {
     /// It sleeps.
     Sleeps = 0,
-    /// It is on a CPU.
+    /// It runs on a CPU.
     Runs = 1,
     /// It waits for a CPU.
     Ready = 2,
@@ -192,7 +192,7 @@ impl Replay {
     }
 }
 
-/// What to keep of a run, and how to interpret its threads.
+/// The parts of a run to keep, and how to interpret its threads.
 #[derive(Debug, Clone)]
 struct Plan {
     group: GroupIx,

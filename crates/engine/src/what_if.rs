@@ -72,7 +72,7 @@ impl Try {
     /// of others beside. Results are shown of the first group.
     ///
     /// # Errors
-    /// It is not understood, or the kernel would refuse it.
+    /// The text is not understood, or the kernel would refuse it.
     pub fn parse(set: &str) -> Result<Try, Error> {
         let setting: Setting = set.parse()?;
         let mut tried = Try::none();

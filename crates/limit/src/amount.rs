@@ -23,7 +23,7 @@ const FRACTION_DIGITS: usize = 9;
 /// A bare whole number below this means CPUs.
 const FEW_CPUS: u128 = 100;
 
-/// Whose limit it is, for the rounding of Kubernetes.
+/// The kind of group, which decides the rounding of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     /// A container's: kubelet's arithmetic.

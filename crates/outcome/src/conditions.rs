@@ -30,8 +30,8 @@ pub struct Conditions {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pool_ns: BTreeMap<String, u64>,
     /// Where time is the host's: how late sleeps ended, until the task was in user mode again, ns.
-    /// It is the first decile of those that were not so late that the task must have waited for its
-    /// CPU; absent where hardly any remain.
+    /// The value is the first decile of those that were not so late that the task must have waited
+    /// for its CPU; absent where hardly any remain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake_late_ns: Option<u64>,
     /// Where time is the host's: time of a page of 4 KiB that work in the kernel reads, and of one

@@ -50,9 +50,9 @@ pub struct Outcome {
     pub seed: u64,
     /// Length of the run, ns.
     pub simulated_ns: u64,
-    /// By path; without the root.
+    /// Groups by path, without the root.
     pub groups: BTreeMap<String, GroupOutcome>,
-    /// By name of the kind; instances of a kind are summed.
+    /// Kinds of tasks by name; instances of a kind are summed.
     pub tasks: BTreeMap<String, TaskOutcome>,
     /// The cost of putting throttled tasks back.
     pub release: ReleaseOutcome,

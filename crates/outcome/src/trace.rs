@@ -14,7 +14,7 @@ pub struct TraceEvent {
     pub time_ns: u64,
     /// CPU on which it happened.
     pub cpu: u16,
-    /// What happened.
+    /// The kind of event.
     pub what: What,
 }
 
@@ -157,11 +157,11 @@ impl What {
 /// Names of the tasks, groups and locks that events number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// By task number.
+    /// Task names, by number.
     pub tasks: Vec<String>,
-    /// By group number.
+    /// Group paths, by number.
     pub groups: Vec<String>,
-    /// By lock number.
+    /// Lock names, by number.
     pub locks: Vec<String>,
 }
 
@@ -181,7 +181,7 @@ pub trait TraceSink {
 /// A sink that keeps all events of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// In order of time.
+    /// The events, in order of time.
     pub events: Vec<TraceEvent>,
     /// The names.
     pub names: Names,

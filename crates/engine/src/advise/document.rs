@@ -23,11 +23,11 @@ pub struct Advised {
     pub recommended: Option<Named>,
     /// The recording that decides: for it the next smaller limit fails.
     pub decided_by: Option<String>,
-    /// What the recordings do not tell; then nothing is recommended.
+    /// Information that the recordings lack; if any, nothing is recommended.
     pub lacks: Vec<Lack>,
     /// The limits that decide, with the goals checked against each.
     pub limits: Vec<Tried>,
-    /// What each kind of limit needs, those that were asked for first.
+    /// Needs of each kind of limit; those of the question come first.
     pub kinds: Vec<KindNeeds>,
     /// CPU time that the service asks for, in each recording.
     pub demand: Vec<Demanded>,
@@ -94,14 +94,14 @@ pub struct Tried {
     pub runs: Vec<RunHeld>,
 }
 
-/// What a limit does to one recording on one kernel.
+/// Effect of a limit on one recording on one kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunHeld {
     /// The recording.
     pub recording: String,
     /// The kernel.
     pub kernel: String,
-    /// What the limit does.
+    /// Predicted effect of the limit.
     pub prediction: Prediction,
     /// The goals, in order.
     pub held: Vec<Told>,
@@ -125,7 +125,7 @@ pub struct Told {
     pub kept: bool,
 }
 
-/// What a kind of limit needs.
+/// Needs of a kind of limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KindNeeds {
     /// Length of a period, us.

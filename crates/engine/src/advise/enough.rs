@@ -17,13 +17,13 @@ pub const MOST_BUSY: f64 = 0.95;
 pub struct Lack {
     /// The recording.
     pub recording: String,
-    /// What it lacks.
+    /// The lack, as half a sentence.
     pub why: String,
-    /// What to record instead.
+    /// The recording to make instead, as the object of "Record".
     pub instead: String,
 }
 
-/// What this recording lacks; `unlimited` is its replay without a limit.
+/// Reasons why this recording is not enough; `unlimited` is its replay without a limit.
 pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<Lack> {
     let replay = case.replay.as_recorded();
     let lack = |(why, instead): (String, &str)| Lack {

@@ -23,7 +23,7 @@ const CPUS: usize = 4;
 /// Ratio of the widths of neighbouring buckets of latency.
 const BUCKET: f64 = 2.0;
 
-/// What the fit knows of a service beside the counters of its group.
+/// Knowledge of the fit about a service beside the counters of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knows {
     /// Nothing.

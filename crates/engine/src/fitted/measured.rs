@@ -23,7 +23,7 @@ const WINDOWS_LEAST: usize = 4;
 /// Longest simulated window, ns; usage of longer windows is compared with windows of this length.
 const WINDOW_MAX_NS: u64 = 1_000_000_000;
 
-/// What is known of the service beside the counters of its group.
+/// Known properties of the service beside the counters of its group.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Known {
     /// Whether its clients wait for answers.

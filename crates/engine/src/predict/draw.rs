@@ -1,5 +1,5 @@
-//! What is unknown of a future run (phase of the period, seed, cost of the work), and the runs that
-//! sample it.
+//! Unknowns of a future run (phase of the period, seed, cost of the work), and the runs that sample
+//! them.
 
 use cpumax_machine::COST_AS_IT_SAYS;
 
@@ -10,7 +10,7 @@ pub(crate) struct Draw {
     pub seed: u64,
     /// When the limit's period timer first fires, ns.
     pub phase_ns: u64,
-    /// What the group's work costs, in millionths of what was recorded.
+    /// Cost of the group's work, in millionths of what was recorded.
     pub cost_ppm: u32,
     /// The work's cost in millionths of the most likely one: 1000000, or an end of its range.
     pub work_ppm: u32,
@@ -18,7 +18,7 @@ pub(crate) struct Draw {
     pub likely: bool,
 }
 
-/// What the first run under a limit shows; it decides how the other runs are drawn.
+/// Results of the first run under a limit; they decide how the other runs are drawn.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FirstRun {
     /// Periods that were throttled, of a hundred.

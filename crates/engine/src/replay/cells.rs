@@ -106,7 +106,7 @@ impl Replay {
         Ok(self.answers(cells))
     }
 
-    /// What the first run of a cell shows, by the costs of a reading.
+    /// Evaluates the first run of a cell, with the costs of a reading.
     fn seen(&self, cell: &Cell<'_>, reading: usize) -> FirstRun {
         let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);
         let relative_cost = self.readings[reading].costs.relative_cost(answered);

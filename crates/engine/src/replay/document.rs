@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ReplayDocument<'a> {
-    /// What was recorded.
+    /// The recording.
     Recording(Document<&'a Recorded>),
     /// A limit on a kernel, and what it does to the recorded load.
     Run(Document<&'a Run>),
@@ -43,7 +43,7 @@ pub struct Recorded {
     pub simulated_ns: u64,
     /// When the load of the limited group was active.
     pub window: Window,
-    /// What was recorded.
+    /// The recorded numbers.
     pub prediction: Prediction,
     /// Repairs made while reading, and how often.
     pub repairs: Defects,
@@ -53,7 +53,7 @@ pub struct Recorded {
     pub kept: Option<Kept>,
     /// Cost of recording an event, which was taken off CPU times.
     pub event_cost: EventCost,
-    /// For how many waits of its threads the waker is known.
+    /// Number of waits of its threads, and of those whose waker is known.
     pub waits: Waits,
     /// The requests that the limited group answers, and which parts of them were guessed.
     pub service: Option<Served>,

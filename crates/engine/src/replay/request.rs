@@ -90,8 +90,8 @@ impl Request {
         }
     }
 
-    /// What to limit. A recorded group is limited where it is; chosen threads move into a group of
-    /// their own. Without a choice it is the group that used most CPU time.
+    /// The threads to limit. A recorded group is limited where it is; chosen threads move into a
+    /// group of their own. Without a choice it is the group that used most CPU time.
     pub(super) fn selection(&self, summary: &Summary) -> Result<Selection, Error> {
         let path = self.limited_group()?;
         let open = self.open_loop.iter().map(|selector| (selector.clone(), Clock::Absolute));

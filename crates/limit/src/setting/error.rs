@@ -23,7 +23,7 @@ pub enum SettingError {
     /// The text does not look like a limit.
     #[error("{} is no limit: give {FORMS}", Quoted(.text))]
     NotALimit {
-        /// What was given.
+        /// The given text.
         text: String,
     },
     /// A time without a period.
@@ -34,7 +34,7 @@ pub enum SettingError {
         in_a_period(.text)
     )]
     Time {
-        /// What was given.
+        /// The given text.
         text: String,
     },
     /// A number that may be CPUs or microseconds.
@@ -44,7 +44,7 @@ pub enum SettingError {
         Quoted(.given)
     )]
     Ambiguous {
-        /// What was given.
+        /// The given text.
         given: String,
         /// The number in it.
         number: String,
@@ -54,7 +54,7 @@ pub enum SettingError {
     /// A comma in place of a point or a space.
     #[error("{}: commas stand between limits; give '{meant}'", Quoted(.text))]
     Comma {
-        /// What was given.
+        /// The given text.
         text: String,
         /// The text without the comma.
         meant: String,
@@ -62,7 +62,7 @@ pub enum SettingError {
     /// A period without a quota, as in systemd.
     #[error("{}: a period is given with its quota, as in '{meant}'", Quoted(.given))]
     PeriodAlone {
-        /// What was given.
+        /// The given text.
         given: String,
         /// An example of a quota in that period.
         meant: String,
@@ -70,13 +70,13 @@ pub enum SettingError {
     /// No CPU time at all.
     #[error("{} is nothing: give a number above 0, or max for no limit", Quoted(.text))]
     Zero {
-        /// What was given.
+        /// The given text.
         text: String,
     },
     /// More digits than the system of this notation keeps.
     #[error("{} is finer than what can be had: give a multiple of {step}", Quoted(.text))]
     TooFine {
-        /// What was given.
+        /// The given text.
         text: String,
         /// The smallest step.
         step: &'static str,
@@ -101,7 +101,7 @@ pub enum SettingError {
         instead(.meant)
     )]
     CutOff {
-        /// What was given.
+        /// The given text.
         given: String,
         /// The part that the kernel reads.
         read: String,
@@ -111,7 +111,7 @@ pub enum SettingError {
     /// A file without a value.
     #[error("{} has no value: give FILE=VALUE, such as 'cpu.max=50000 100000'", Quoted(.text))]
     NoValue {
-        /// What was given.
+        /// The given text.
         text: String,
     },
     /// A file that cannot be written.
@@ -123,7 +123,7 @@ pub enum SettingError {
     /// A weight out of range.
     #[error("cpu.weight takes a whole number from 1 to 10000, not {}", Quoted(.text))]
     Weight {
-        /// What was given.
+        /// The given text.
         text: String,
     },
     /// A file of a group is written twice.
@@ -142,13 +142,13 @@ pub enum SettingError {
         Quoted(.text)
     )]
     NoLimit {
-        /// What was given.
+        /// The given text.
         text: String,
     },
     /// The kernel refuses it.
     #[error("{}: {why}", Quoted(.given))]
     Refused {
-        /// What was given.
+        /// The given text.
         given: String,
         /// The rule that it breaks.
         why: LimitError,
@@ -156,7 +156,7 @@ pub enum SettingError {
     /// The kernel has none of the files.
     #[error("{}: nothing of this can be set: {missing}", Quoted(.given))]
     Nothing {
-        /// What was given.
+        /// The given text.
         given: String,
         /// The first file that it does not have.
         missing: Missing,
