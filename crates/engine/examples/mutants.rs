@@ -63,7 +63,6 @@ const FOUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/found"
 const RANDOM: u64 = 30;
 /// A run that takes longer counts as endless.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// The list of mutants that are not noticed.
 const DOCUMENT: &str = include_str!("../../../docs/reference/model.md");
 const HEADING: &str = "\n### What nothing notices\n";
 
@@ -147,7 +146,6 @@ fn at_ends<'a>(all: &'a [(Kernel, String)], value: &'a str) -> impl Iterator<Ite
         .map(|(_, (kernel, _))| *kernel)
 }
 
-/// Mutants of steps, on all kernels.
 fn faults() -> impl Iterator<Item = Mutant> {
     let kernels = kernel::parse_kernels(KERNELS).unwrap_or_default();
     Fault::ALL.iter().filter(|fault| !fault.is_of_pull()).map(move |&fault| Mutant {
@@ -156,7 +154,6 @@ fn faults() -> impl Iterator<Item = Mutant> {
     })
 }
 
-/// Paths of the scenarios that a search found.
 fn found() -> Vec<String> {
     let files = std::fs::read_dir(FOUND).expect("it is part of the repository").flatten();
     let paths = files.map(|file| file.path().to_string_lossy().into_owned());
@@ -171,7 +168,6 @@ struct Judge {
     random: Vec<Workload>,
 }
 
-/// Stops a run that takes too long.
 struct Patience(Instant);
 
 impl Watch for Patience {

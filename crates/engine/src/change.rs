@@ -63,7 +63,6 @@ pub(crate) fn lacks_beside(
     own.chain(later).find_map(|limit| limit.missing_under(&rules))
 }
 
-/// The group above `group`.
 pub(crate) fn above(workload: &Workload, group: GroupIx) -> Result<GroupIx, Error> {
     let group = &workload.groups[group as usize];
     let parent = group.parent.filter(|&parent| parent > 0);
@@ -75,7 +74,6 @@ fn no_group(workload: &Workload) -> Error {
     Error::Change(format!("the group is missing: {form}; there are: {}", paths(workload)))
 }
 
-/// The group of this path.
 pub(crate) fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let wanted = match path.trim_end_matches('/') {
         "" if path.starts_with('/') => "/",

@@ -120,7 +120,6 @@ impl Counted {
     }
 }
 
-/// The option that asks for p99.
 const P99: &str = "--p99";
 /// The note on a throttled group, whose usage is less than its demand.
 const CENSORED: &str = "The group was throttled and asks for more than it used: bounds of larger \
@@ -226,7 +225,6 @@ pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
 struct Present {
     /// `None` if unknown.
     limit: Option<Limit>,
-    /// Throttled periods of a hundred.
     throttled: Option<Ranged<f64>>,
     is_throttled: bool,
 }
@@ -380,7 +378,6 @@ impl Periods {
         Some(Periods { phases: (0..PHASES).map(phase).collect(), cpus, read_off_ns })
     }
 
-    /// The largest usage of a period, ns.
     fn most_ns(&self) -> f64 {
         self.phases.iter().flatten().fold(0.0, |most, ns| most.max(*ns))
     }

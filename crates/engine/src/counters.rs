@@ -255,7 +255,6 @@ pub fn observe(
         if next >= length {
             break;
         }
-        // A reading that is late is skipped.
         while due <= started.elapsed() {
             due += every;
         }
@@ -269,7 +268,6 @@ pub fn observe(
     Observed { name, limit: Some(limit), kernel, cpus, above: None, moments }.checked()
 }
 
-/// Shortest interval between readings.
 const EVERY_LEAST: Duration = Duration::from_millis(1);
 /// Longest sleep before the caller is asked again whether to stop.
 const NAP: Duration = Duration::from_millis(100);

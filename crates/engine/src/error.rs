@@ -23,22 +23,17 @@ pub type OtherError = Box<dyn std::error::Error + Send + Sync>;
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum Error {
     /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
     /// A run could not be completed.
     #[error("{run}: {source}")]
-    Run {
-        /// Scenario, kernel and seed.
-        run: String,
-        /// Why not.
-        source: MachineError,
-    },
+    Run { run: String, source: MachineError },
     /// The model contradicts itself: a fault of cpumax, worth a report.
     #[error("{run}: {what}")]
     ModelFault {
-        /// Scenario, kernel and seed.
         run: String,
         /// Which assertion failed, and where.
         what: String,
@@ -51,7 +46,6 @@ pub enum Error {
     Threads {
         /// How many; 0 stands for one on each CPU.
         threads: usize,
-        /// The error of the system.
         reason: String,
     },
     /// A recording is too long to be replayed.
@@ -61,7 +55,6 @@ pub enum Error {
         span_ns / 1_000_000_000
     )]
     TooLong {
-        /// The recording.
         name: String,
         /// Time from its first event to its last, ns.
         span_ns: u64,
@@ -79,7 +72,6 @@ pub enum Error {
         from_ns: u64,
         /// Given end of the window, ns since the start of the recording.
         until_ns: u64,
-        /// Length of the recording, ns.
         span_ns: u64,
     },
     /// The given cost of recording leaves nothing of the recorded CPU time.
@@ -111,16 +103,10 @@ pub enum Error {
     },
     /// No thread matches the patterns.
     #[error("no recorded thread matches {patterns}")]
-    NoThread {
-        /// The patterns, with spaces between.
-        patterns: String,
-    },
+    NoThread { patterns: String },
     /// No thread is in the group that is to be limited.
     #[error("no recorded thread is in the group '{}'", one_line(.path))]
-    NotInGroup {
-        /// Its path.
-        path: String,
-    },
+    NotInGroup { path: String },
     /// The limits are of different groups.
     #[error(
         "limits of two groups, {} and {}, cannot be compared: give limits of one group, or one \
@@ -128,33 +114,19 @@ pub enum Error {
         one_line(.first),
         one_line(.other)
     )]
-    TwoGroups {
-        /// Path of one.
-        first: String,
-        /// Path of another.
-        other: String,
-    },
+    TwoGroups { first: String, other: String },
     /// A limit names a group, and threads were chosen as well.
     #[error("a limit names the group {path}, and threads are chosen as well: give only one")]
-    GroupAndThreads {
-        /// Path of the group.
-        path: String,
-    },
+    GroupAndThreads { path: String },
     /// The group has no group above it but the root.
     #[error("there is no pod: no group is above '{}' but the root", one_line(.path))]
-    NoPod {
-        /// Path of the group.
-        path: String,
-    },
+    NoPod { path: String },
     /// The question about a limit cannot be answered; the text says why.
     #[error("{0}")]
     Question(String),
     /// Every limit asked for has a burst, and the kernel has none.
     #[error("Linux {kernel} has no burst: that came with {BURST_SINCE}")]
-    NoBurst {
-        /// The kernel's version.
-        kernel: String,
-    },
+    NoBurst { kernel: String },
     /// The root group has no limit.
     #[error("the root group cannot be limited: give another group, or threads to limit")]
     Root,
@@ -175,62 +147,27 @@ pub enum Error {
     Lab(cpumax_lab::Error),
     /// No kernel of a range has been fetched.
     #[error("no kernel of {range} is here: `cpumax lab fetch {}` gets them", absent.join(" "))]
-    NoneFetched {
-        /// The range.
-        range: String,
-        /// Names of its kernels.
-        absent: Vec<String>,
-    },
+    NoneFetched { range: String, absent: Vec<String> },
     /// Time by instructions is for workloads of one CPU.
     #[error("{workload} has {cpus} CPUs, but time by instructions needs a workload of one CPU")]
-    NotExact {
-        /// The scenario.
-        workload: String,
-        /// How many CPUs it has.
-        cpus: u16,
-    },
+    NotExact { workload: String, cpus: u16 },
     /// A file is not a study that was saved as JSON.
     #[error(
         "{path}: {what}; give a file that `cpumax replay --json` or `cpumax advise --json` wrote"
     )]
-    Saved {
-        /// The file.
-        path: String,
-        /// The fault of the file.
-        what: String,
-    },
+    Saved { path: String, what: String },
     /// A file cannot be read.
     #[error("{path}: {source}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why not.
-        source: io::Error,
-    },
+    File { path: String, source: io::Error },
     /// No scheduler answers at the socket.
     #[error("{socket}: no scheduler answers there; `cpumax sched` starts one")]
-    NoScheduler {
-        /// Path of the socket.
-        socket: String,
-        /// The error of the system.
-        source: io::Error,
-    },
+    NoScheduler { socket: String, source: io::Error },
     /// The scheduler, or another program at its socket, takes questions and does not answer.
     #[error("{socket}: no answer for {seconds} s; the program that listens there may be stopped")]
-    SilentScheduler {
-        /// Path of the socket.
-        socket: String,
-        /// Time without an answer, s.
-        seconds: u64,
-    },
+    SilentScheduler { socket: String, seconds: u64 },
     /// Another program than the scheduler answers at the socket.
     #[error("{socket}: not an answer of scx_cpumax")]
-    NotTheScheduler {
-        /// Path of the socket.
-        socket: String,
-        /// The fault of the answer.
-        source: serde_json::Error,
-    },
+    NotTheScheduler { socket: String, source: serde_json::Error },
     /// A recording cannot be read.
     #[error(transparent)]
     Recording(#[from] cpumax_recording::Error),
@@ -239,12 +176,7 @@ pub enum Error {
     Scenario(String),
     /// An expectation of a scenario cannot be checked.
     #[error("{place}: {what}")]
-    Expectation {
-        /// The scenario, and its expectation.
-        place: String,
-        /// Why not.
-        what: String,
-    },
+    Expectation { place: String, what: String },
     /// A limit names no group, and no group of the workload has one.
     #[error(
         "no group of the workload has a limit: name the one that is to have it, as in /a:LIMIT"

@@ -27,7 +27,6 @@ pub struct Seeds {
     pub last: u64,
 }
 
-/// Most seeds of a range.
 const SEEDS_MAX: u64 = 100_000;
 
 /// Parses seeds `A..B`, both included.

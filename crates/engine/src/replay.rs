@@ -14,7 +14,9 @@ use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::named::{self, Taken};
 use cpumax_outcome::{Histogram, Outcome};
-use cpumax_recording::{Demand, EventCost, Gap, GapKind, Load, Recording, Service, Summary, Waits};
+use cpumax_recording::{
+    Demand, EventCost, Gap, GapKind, Load, Recording, Selection, Service, Summary, Waits,
+};
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{Affinity, CpuSet, GroupIx, Workload};
 use schemars::JsonSchema;
@@ -64,7 +66,6 @@ pub struct Replay {
     limits: Vec<Try>,
     /// The most likely reading first, then the alternatives that the recording allows as well.
     readings: Vec<Reading>,
-    /// The group that is limited.
     group: GroupIx,
     /// Limits and weights that groups had in the recording and keep in the replay.
     in_force: Vec<(GroupIx, Share)>,
@@ -77,7 +78,6 @@ pub struct Replay {
     others: f64,
     /// CPU time that the threads ask for, by the length of a period, ns.
     demands: Vec<(u64, Demand)>,
-    /// Number of recorded latencies.
     answered: usize,
     unit: Unit,
     /// The recording, measured like a run.
@@ -93,9 +93,7 @@ pub struct Replay {
     made_by: Vec<String>,
     /// Clients send requests, but the recording does not show them.
     is_unheard: bool,
-    /// Kinds of events that the recording lacks.
     gaps: Vec<Gap>,
-    /// Compares the replay with the recording.
     check: agree::Check,
 }
 
@@ -109,10 +107,7 @@ impl Replay {
         if summary.span_ns > MAX_DURATION_NS {
             return Err(Error::TooLong { name: name.to_owned(), span_ns: summary.span_ns });
         }
-        let mut selection = request.selection(&summary)?;
-        if let Some(above) = recording.limited_above(&selection) {
-            selection.group = format!("{above}{}", request::CHOSEN);
-        }
+        let mut selection = selected(recording, request, &summary)?;
         let load = recording.load(&selection);
         let (group, service) = request.seen(name, recording, &selection)?;
         let requests = service.as_ref().map(|one| Load::of_requests(one, summary.span_ns));
@@ -120,73 +115,46 @@ impl Replay {
         let window = request.window(seen, summary.span_ns)?;
         selection.until_ns = Some(window.until_ns);
         let mut readings = request.readings(name, recording, &selection, service.as_ref())?;
-        let told = summary.about.as_ref().map_or(&[][..], |about| about.groups.as_slice());
-        let in_force = in_force::in_force(told, &readings[0].workload, group);
-        for reading in readings.iter_mut().filter(|_| !in_force.is_empty()) {
-            let workload = Workload::clone(&reading.workload);
-            reading.workload = Arc::new(give(workload, &in_force)?);
-        }
-        let workload = &readings[0].workload;
+        let in_force = keep_in_force(&summary, &mut readings, group)?;
         for limit in &request.limits {
-            limit.others(workload, group)?;
+            limit.others(&readings[0].workload, group)?;
         }
-        let threads = recorded::tasks_in(workload, group).len();
         let used = load.within(window);
         let recorded_ns = used.cpu_ns.saturating_add(used.cost_ns);
-        if used.cpu_ns < recorded_ns / COST_LEAVES_ONE_IN {
-            let EventCost { syscall_ns, other_ns } = summary.event_cost;
-            return Err(Error::AllIsCost { syscall_ns, other_ns, recorded_ns });
-        }
+        check_cost(summary.event_cost, used.cpu_ns, recorded_ns)?;
         let with_cost = recorded_ns as f64 / used.cpu_ns.max(1) as f64;
-        let own = load.within(Window { from_ns: 0, until_ns: summary.span_ns });
-        let others_ns = summary.runtime_ns.saturating_add(summary.recorder_ns);
-        let others_ns = others_ns.saturating_sub(own.cpu_ns);
-        let others = others_ns as f64 / summary.span_ns.max(1) as f64;
         let (unit, latencies_ns) = match &requests {
             Some(requests) => (Unit::Requests, requests.within(window).bursts_ns),
             None => (Unit::Bursts, used.bursts_ns),
         };
+        let answered = latencies_ns.len();
+        let over_ns = request.over_ns;
         let gaps = recording.gaps_of(&selection, service.as_ref());
-        let mut work = request.work;
-        if gaps.iter().any(|gap| gap.kind == GapKind::EventCost) {
-            // Recording may have cost nothing.
-            work.high = work.high.max(with_cost);
-        }
-        let check = agree::Check::new(name, recording, request, &selection)?;
-        // With more traffic, one period holds the requests of so many recorded ones.
-        let times = request.scale_load.unwrap_or(1.0);
-        let demand = |ns: &u64| (*ns, load.demand(window, (*ns as f64 * times) as u64));
         let mut replay = Replay {
-            summary,
             limits: request.limits.clone(),
+            threads: recorded::tasks_in(&readings[0].workload, group).len(),
             readings,
             group,
             in_force,
-            threads,
             window,
             work_ns: used.cpu_ns,
-            others,
-            demands: request.periods_ns.iter().map(demand).collect(),
-            answered: latencies_ns.len(),
+            others: other_cpus(&summary, &load),
+            demands: demands(request, &load, window),
+            answered,
             unit,
-            recorded: Sample::of_recording(
-                recorded_ns,
-                latencies_ns,
-                window,
-                unit,
-                request.over_ns,
-            ),
-            over_ns: request.over_ns,
+            recorded: Sample::of_recording(recorded_ns, latencies_ns, window, unit, over_ns),
+            over_ns,
             scale: request.scale_work.map(|factor| factor * with_cost),
             load: request.scale_load,
             ends_ns: request.until_ns.map(|_| window.until_ns),
-            work,
+            work: work_range(request.work, &gaps, with_cost),
             gaps,
-            check,
+            check: agree::Check::new(name, recording, request, &selection)?,
             is_unheard: service.is_none() && recording.has_clients(&selection),
             service,
             waits: recording.waits(&selection),
             made_by: request.made_by.clone(),
+            summary,
         };
         if replay.limits.is_empty() {
             replay.limits = what_if::ladder(replay.mean_cpus());
@@ -397,6 +365,67 @@ impl Replay {
     fn what_if(&self, limit: &Try) -> Result<WhatIf, Error> {
         limit.what_if(self.workload(), self.group, self.summary.span_ns, self.work_ns)
     }
+}
+
+/// The selection of the request. Chosen threads are put below the group above all of them, where
+/// that was limited in the recording.
+fn selected(
+    recording: &Recording,
+    request: &Request,
+    summary: &Summary,
+) -> Result<Selection, Error> {
+    let mut selection = request.selection(summary)?;
+    if let Some(above) = recording.limited_above(&selection) {
+        selection.group = format!("{above}{}", request::CHOSEN);
+    }
+    Ok(selection)
+}
+
+/// Gives the readings the limits and weights that groups had in the recording, and returns these.
+fn keep_in_force(
+    summary: &Summary,
+    readings: &mut [Reading],
+    group: GroupIx,
+) -> Result<Vec<(GroupIx, Share)>, Error> {
+    let told = summary.about.as_ref().map_or(&[][..], |about| about.groups.as_slice());
+    let in_force = in_force::in_force(told, &readings[0].workload, group);
+    for reading in readings.iter_mut().filter(|_| !in_force.is_empty()) {
+        let workload = Workload::clone(&reading.workload);
+        reading.workload = Arc::new(give(workload, &in_force)?);
+    }
+    Ok(in_force)
+}
+
+/// Checks that the cost of recording leaves enough of the recorded CPU time.
+fn check_cost(cost: EventCost, cpu_ns: u64, recorded_ns: u64) -> Result<(), Error> {
+    if cpu_ns >= recorded_ns / COST_LEAVES_ONE_IN {
+        return Ok(());
+    }
+    let EventCost { syscall_ns, other_ns } = cost;
+    Err(Error::AllIsCost { syscall_ns, other_ns, recorded_ns })
+}
+
+/// CPUs that threads outside of this load kept busy, on average over the recording.
+fn other_cpus(summary: &Summary, load: &Load) -> f64 {
+    let own = load.within(Window { from_ns: 0, until_ns: summary.span_ns });
+    let all_ns = summary.runtime_ns.saturating_add(summary.recorder_ns);
+    all_ns.saturating_sub(own.cpu_ns) as f64 / summary.span_ns.max(1) as f64
+}
+
+/// The range of the cost of work. Its upper end is the recorded CPU time where the cost of
+/// recording is unknown and may have been nothing.
+fn work_range(asked: WorkRange, gaps: &[Gap], with_cost: f64) -> WorkRange {
+    let is_unknown = gaps.iter().any(|gap| gap.kind == GapKind::EventCost);
+    let high = if is_unknown { asked.high.max(with_cost) } else { asked.high };
+    WorkRange { high, ..asked }
+}
+
+/// Demand for each period of the request, by its length, ns. With more traffic, one period holds
+/// the requests of so many recorded ones.
+fn demands(request: &Request, load: &Load, window: Window) -> Vec<(u64, Demand)> {
+    let times = request.scale_load.unwrap_or(1.0);
+    let demand = |ns: &u64| (*ns, load.demand(window, (*ns as f64 * times) as u64));
+    request.periods_ns.iter().map(demand).collect()
 }
 
 /// One limit on one kernel: one run in full, and the prediction of all its runs.

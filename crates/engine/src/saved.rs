@@ -20,7 +20,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// A study is at most this large.
 const FILE_MAX_BYTES: u64 = 256 << 20;
 
 /// A study: recordings, predictions, and advice.

@@ -26,7 +26,6 @@ pub fn program() -> Option<PathBuf> {
     all.find(|program| program.is_file())
 }
 
-/// Most bytes of an answer.
 const ANSWER_MAX: u64 = 1 << 24;
 /// Longest time without a byte of the answer.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -225,7 +225,6 @@ impl Study {
                 Err(_) => ControlFlow::Break(()),
             });
             if let Err(error) = ended {
-                // The reader is gone.
                 let _ = send.send(Err(error));
             }
         });
@@ -238,7 +237,6 @@ fn lacks(limit: &Limit, kernel: &NamedKernel) -> Result<Vec<Missing>, Error> {
     limit.0.as_ref().map_or(Ok(Vec::new()), |limit| limit.lacks(kernel.kernel))
 }
 
-/// The combination of a row.
 struct Cell<'a> {
     workload: &'a Workload,
     limit: &'a Limit,

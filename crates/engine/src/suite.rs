@@ -29,9 +29,7 @@ pub struct Plan {
     changed: bool,
     /// Translations of limits that are not in the kernel's form.
     understood: Vec<String>,
-    /// Settings given in place of its own, by name.
     settings: Vec<(String, String)>,
-    /// Seed of its random microseconds.
     noise: Option<u64>,
     /// Whether its expectations are numbers to show.
     shown: bool,

@@ -30,7 +30,6 @@ const PERIODS: std::ops::RangeInclusive<u64> = 3..=5;
 const THREADS: usize = 40;
 /// Most changes of state that are kept of a stretch.
 const CHANGES: usize = 6_000;
-/// Most waits that are listed.
 const WAITS: usize = 20;
 
 /// A traced run.
@@ -185,7 +184,6 @@ impl Replay {
         Ok(())
     }
 
-    /// The job whose outcome the run holds.
     fn job_of(&self, run: &Run) -> Result<Job, Error> {
         let kernel = kernels::modelled(&run.outcome.kernel)?.remove(0);
         self.job_again(run, kernel.kernel)
@@ -207,7 +205,6 @@ struct Plan {
     spans: Vec<Span>,
 }
 
-/// A stretch to keep.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     of: Why,

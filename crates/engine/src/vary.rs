@@ -21,7 +21,6 @@ use crate::given::{Seeds, seeds};
 use crate::suite::{NOISE, Plan};
 use cpumax_workload::Expectation;
 
-/// Most combinations of settings.
 const MOST: usize = 1000;
 
 /// A setting, and the values that it takes in turn.

@@ -189,7 +189,6 @@ pub fn verify(
     })
 }
 
-/// Predictions of the limit in force.
 fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Predicted>, Error> {
     let of = |run: &&Predicted| run.limit.limit == limit && run.limit.is_alone();
     let runs: Vec<&Predicted> = saved.runs.iter().filter(of).collect();
@@ -364,7 +363,6 @@ fn beside(whole: &Delta, running: Option<Kernel>) -> Vec<Beside> {
 fn notes(run: &Predicted, numbers: &[Number], saved: &Saved, observed: &Observed) -> Vec<String> {
     let mut notes = Vec::new();
     let cpus = numbers.iter().find(|number| number.what == What::Cpus);
-    // A number that came true is not called off.
     let off = cpus.filter(|number| !number.came_true);
     match off.and_then(|number| Some((number.measured, number.predicted?))) {
         Some((measured, predicted)) if measured.high < predicted.low => notes.push(

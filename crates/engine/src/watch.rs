@@ -54,7 +54,6 @@ pub trait Watch: Sync {
 /// A sink for events, if any, or the error of opening it.
 pub type Traced = Result<Option<Box<dyn Trace>>, OtherError>;
 
-/// Watches nothing, and stops nothing.
 impl Watch for () {}
 
 /// A sink for the events of one run.

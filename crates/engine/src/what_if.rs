@@ -154,7 +154,6 @@ impl Try {
         limited.map(|limit| limit.period_ns()).max()
     }
 
-    /// The limits of all its groups.
     fn limits(&self) -> impl Iterator<Item = Limit> {
         let others = self.pod.iter().chain(self.beside.iter().map(|beside| &beside.share));
         std::iter::once(self.limit).chain(others.map(|share| share.limit))

@@ -10,9 +10,7 @@ use crate::{Limit, LimitError, NS_PER_US};
 
 /// The default period, us: that of kubelet, docker, systemd, and a new group.
 const DEFAULT_PERIOD_US: u64 = 100_000;
-/// The least quota and period, us.
 const LEAST_US: u128 = 1_000;
-/// The longest period, us.
 const LONGEST_US: u128 = 1_000_000;
 const US_PER_S: u128 = 1_000_000;
 /// Amounts are counted in 10^-9 of their unit.
@@ -119,7 +117,6 @@ pub(crate) fn refused(given: &str, why: LimitError) -> SettingError {
     SettingError::Refused { given: given.to_owned(), why }
 }
 
-/// A number with its unit.
 enum Amount {
     /// The kernel's: us in a period.
     QuotaUs(u128),
@@ -131,7 +128,6 @@ enum Amount {
     Nano(u128),
 }
 
-/// The unit behind a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Nothing,
@@ -222,7 +218,6 @@ fn nanos(text: &str) -> Option<u128> {
     digits.parse().ok()
 }
 
-/// Number of decimal places.
 fn fraction(text: &str) -> usize {
     text.split_once('.').map_or(0, |(_, decimals)| decimals.len())
 }

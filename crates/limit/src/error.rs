@@ -6,29 +6,25 @@ use std::fmt;
 /// The rule that a limit breaks. The text names the value and what would be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum LimitError {
     /// The text is not in the file's form.
     #[error("{file} takes {takes}, not {}", Quoted(.text))]
     NotANumber {
-        /// Name of the file written to.
         file: &'static str,
         /// The form that it takes.
         takes: &'static str,
-        /// The written text.
         text: String,
     },
     /// The number does not fit the type it is read into.
     #[error("{file}: {} does not fit in 64 bits", Quoted(.text))]
     DoesNotFit {
-        /// Name of the file written to.
         file: &'static str,
-        /// The written text.
         text: String,
     },
     /// The kernel has no such file.
     #[error("{file} exists from Linux {since} on")]
     NoSuchFile {
-        /// Name of the file.
         file: &'static str,
         /// First kernel that has it.
         since: &'static str,
@@ -42,9 +38,7 @@ pub enum LimitError {
         u64::MAX / NS_PER_US
     )]
     NotRepresentable {
-        /// Which of the three numbers.
         member: Member,
-        /// The given value, us.
         value_us: u64,
     },
     /// Quota below 1 ms.
@@ -54,7 +48,6 @@ pub enum LimitError {
         Us(MIN_QUOTA_NS)
     )]
     QuotaTooSmall {
-        /// The given value, ns.
         quota_ns: u64,
     },
     /// Period below 1 ms.
@@ -65,7 +58,6 @@ pub enum LimitError {
         Us(MAX_PERIOD_NS)
     )]
     PeriodTooSmall {
-        /// The given value, ns.
         period_ns: u64,
     },
     /// Period above 1 s.
@@ -76,13 +68,11 @@ pub enum LimitError {
         Us(MAX_PERIOD_NS)
     )]
     PeriodTooLarge {
-        /// The given value, ns.
         period_ns: u64,
     },
     /// Quota above 2^44-1 us.
     #[error("a quota of {} is too large; at most {}", Us(*.quota_ns), Us(MAX_QUOTA_NS))]
     QuotaTooLarge {
-        /// The given value, ns.
         quota_ns: u64,
     },
     /// The kernel has no burst.
@@ -95,9 +85,7 @@ pub enum LimitError {
         Us(*.quota_ns)
     )]
     BurstAboveQuota {
-        /// Burst, ns.
         burst_ns: u64,
-        /// Quota, ns.
         quota_ns: u64,
     },
     /// Quota and burst together above 2^44-1 us.
@@ -108,9 +96,7 @@ pub enum LimitError {
         Us(MAX_QUOTA_NS)
     )]
     BurstAndQuotaTooLarge {
-        /// Burst, ns.
         burst_ns: u64,
-        /// Quota, ns.
         quota_ns: u64,
     },
     /// A v1 group has more than a group above it.

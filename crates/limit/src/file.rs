@@ -118,7 +118,6 @@ impl Limit {
     }
 }
 
-/// A parsed write to `cpu.max`.
 struct CpuMax {
     /// `None` is `max`.
     quota_us: Option<u64>,

@@ -2,7 +2,6 @@
 //! `kstrtoll()`) and the lenient one of `cpu.max` (`sscanf()`). Both work on bytes and stop at a
 //! NUL, as a C string does.
 
-/// Errors of the strict parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     NotANumber,

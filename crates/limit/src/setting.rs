@@ -52,21 +52,17 @@ pub enum Target {
     Path(String),
 }
 
-/// A value for a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Write {
     file: SetFile,
-    /// The text to write.
     value: String,
     /// The text as given, without the group.
     given: String,
 }
 
-/// A file that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum SetFile {
     Limit(File),
-    /// v2 `cpu.weight`.
     Weight,
 }
 
@@ -141,7 +137,6 @@ impl Part {
 }
 
 impl Target {
-    /// The prefix of a limit.
     fn prefix(&self) -> String {
         match self {
             Target::Chosen => String::new(),
@@ -218,7 +213,6 @@ fn without_comma(text: &str) -> Option<String> {
     meant.filter(|meant| meant != text).find(|meant| parts_of(meant).is_ok())
 }
 
-/// The text as given.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.given)
@@ -333,7 +327,6 @@ fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
         word => &word[..digits(word)],
     });
     if quota.is_empty() {
-        // The kernel refuses it, too.
         return read.and(Err(SettingError::NotALimit { text: given.to_owned() }));
     }
     let period = words.get(1).map_or("", |word| &word[..digits(word)]);

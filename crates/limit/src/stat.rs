@@ -116,7 +116,6 @@ impl LocalStat {
     }
 }
 
-/// Name and value of a time, in the form of each hierarchy.
 fn time(what: &str, ns: u64, hierarchy: Hierarchy) -> String {
     match hierarchy {
         Hierarchy::V1 => format!("{what}_time {ns}"),

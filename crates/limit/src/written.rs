@@ -29,7 +29,6 @@ impl TryFrom<Written> for Limit {
     }
 }
 
-/// Serialises as its name.
 impl Serialize for Missing {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.file.serialize(serializer)

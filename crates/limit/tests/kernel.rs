@@ -138,7 +138,6 @@ const V2: &[Step] = {
         (1, BURST, "max"),
         (1, BURST, "0"),
         (1, MAX, "50000"),
-        // Below a limit of half a CPU anything goes.
         (2, MAX, "60000"),
         (2, MAX, "max"),
     ]
@@ -229,7 +228,6 @@ impl Drop for Groups {
     }
 }
 
-/// A place where groups with a limit can be made.
 fn controller() -> Option<(Hierarchy, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let mount = |line: &str| {

@@ -202,7 +202,6 @@ impl Field {
         }
     }
 
-    /// Its name in an outcome.
     fn metric(self) -> &'static str {
         match self {
             Field::GroupUse | Field::TaskUse => "usage_usec",

@@ -52,7 +52,6 @@ pub(crate) fn merge(buckets: &mut Vec<[u64; 3]>) {
     });
 }
 
-/// Width of the bucket of a value.
 fn width(value: u64) -> u64 {
     let power = 1 << value.max(1).ilog2();
     (power / BUCKETS).max(1)

@@ -14,15 +14,14 @@ const NAMES_LISTED: usize = 12;
 /// A path does not lead to a number.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum MetricError {
     /// There is no member of that name.
     #[error("metric `{path}`: {} has no `{rest}`; {hint}", place(found))]
     NoSuchMember {
-        /// The whole path.
         path: String,
         /// The part that could be followed; empty at the top.
         found: String,
-        /// The rest of the path.
         rest: String,
         /// The name that was probably meant, or all names.
         hint: String,
@@ -30,7 +29,6 @@ pub enum MetricError {
     /// The path ends at an object, a list or a text.
     #[error("metric `{path}` is {what}, not a number; {hint}")]
     NotANumber {
-        /// The whole path.
         path: String,
         /// The kind of value at its end.
         what: &'static str,

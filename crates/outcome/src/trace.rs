@@ -21,59 +21,47 @@ pub struct TraceEvent {
 /// The kinds of events. Tasks are numbered as created; [`Names`] has their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum What {
     /// `next` runs from now on; `None`: idle.
     Switch {
-        /// The task that now runs.
         next: Option<u32>,
     },
     /// The running task went to sleep: it waits for time, a token or a child, not for a CPU.
     Sleep {
-        /// The task.
         task: u32,
     },
     /// A sleeping task became ready on this CPU.
     Wake {
-        /// The task.
         task: u32,
     },
     /// The running task passes a token that wakes another task; that task's [`What::Wake`] comes
     /// next.
     WokenBy {
-        /// The task that wakes up.
         task: u32,
-        /// The task that woke it.
         by: u32,
     },
     /// A task completed a request.
     Done {
-        /// The task.
         task: u32,
-        /// Latency of the request from its start, ns.
         took_ns: u64,
     },
     /// The runtime left in a group's pool has changed.
     Runtime {
-        /// The group.
         group: u32,
-        /// Runtime left, ns.
         left_ns: u64,
     },
     /// A group ran out of runtime on this CPU.
     Throttle {
-        /// The group.
         group: u32,
     },
     /// A group was released on this CPU.
     Unthrottle {
-        /// The group.
         group: u32,
     },
     /// A call of a function that releases has ended on this CPU.
     Release {
-        /// The function.
         by: Releaser,
-        /// Length of the call, ns.
         took_ns: u64,
         /// (group, CPU) pairs left to an interrupt of their CPU.
         told: u32,
@@ -86,36 +74,28 @@ pub enum What {
     },
     /// A task dequeued itself on its way to user mode.
     Park {
-        /// The task.
         task: u32,
     },
     /// A parked task was put back.
     Unpark {
-        /// The task.
         task: u32,
     },
     /// A group's period timer fired.
     Period {
-        /// The group.
         group: u32,
     },
     /// A task began to wait for a lock.
     LockWait {
-        /// The task.
         task: u32,
-        /// The lock.
         lock: u32,
     },
     /// A task got a lock.
     LockTaken {
-        /// The task.
         task: u32,
-        /// The lock.
         lock: u32,
     },
     /// A task exited.
     Exit {
-        /// The task.
         task: u32,
     },
     /// A task begins to send tokens into a channel. Only if the sink wants messages.
@@ -127,9 +107,7 @@ pub enum What {
     Received(Message),
     /// A task forked another one, whose [`What::Wake`] comes next. Only if the sink wants messages.
     Forked {
-        /// The parent.
         task: u32,
-        /// The child.
         child: u32,
     },
 }

@@ -125,7 +125,6 @@ fn a_pod_that_throttles_its_container_is_told() {
 
 #[test]
 fn the_more_cpus_a_group_may_run_on_the_less_is_sure() {
-    // 80 ms in each 100 ms, however they are divided.
     let on = |count: Option<usize>| {
         let mut observed = observed(&[10, 6], Limit::UNLIMITED, 0);
         observed.cpus = count.map(|count| AllowedCpus { count, told_by: "here".to_owned() });

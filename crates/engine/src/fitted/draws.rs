@@ -19,7 +19,6 @@ const LONG: (f64, f64) = (1_600.0, 2.5e9);
 const LONGER: (f64, f64) = (3_000.0, 6e9);
 /// One of so many draws gets a long run.
 const CLOSER: usize = 8;
-/// The most draws that count.
 const TOLD: usize = 40;
 /// The least effective number of draws; the measurement is taken as less certain until it is
 /// reached.
@@ -47,7 +46,6 @@ pub(super) struct Draws {
     pub misfit: Option<&'static str>,
 }
 
-/// Settings of all runs.
 pub(super) struct Runs<'a> {
     pub kernel: Kernel,
     pub threads: usize,

@@ -10,7 +10,6 @@ use cpumax_recording::Loop;
 /// Throttled periods depend on those before them, so their share varies more than independent draws
 /// do: by this factor in variance.
 const DEPEND: f64 = 2.0;
-/// Accepted relative error of usage.
 const USAGE_OFF: f64 = 0.03;
 /// Errors that the model may have: of shares of periods, and natural logarithms of other numbers.
 const SHARE_OFF: f64 = 0.015;
@@ -53,7 +52,6 @@ pub(super) struct Measured {
     is_alike: bool,
 }
 
-/// How usage varies over time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spread {
     /// Variance over a second, in CPU seconds squared: that of windows times their length.

@@ -12,7 +12,6 @@ use cpumax_workload::build::{Length, Service as Spec};
 use cpumax_workload::{Distribution, Stream, Workload};
 use std::time::Duration;
 
-/// The group of the service.
 const GROUP: &str = "/service";
 /// Mean work of a request, ns.
 const WORK_NS: [f64; 2] = [50e3, 100e6];
@@ -26,7 +25,6 @@ const CPUS: [u16; 4] = [2, 4, 8, 16];
 const CPUS_MAX: u16 = 32;
 /// A service that uses up its limit may ask for up to this factor more.
 const ASKS_MORE: f64 = 2.0;
-/// Shortest time between requests, ns.
 const GAP_MIN_NS: f64 = 1e3;
 
 /// The distribution of times around their mean.
@@ -37,7 +35,6 @@ enum Shape {
     LogNormal { sigma: f64 },
 }
 
-/// A service and its clients.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Service {
     cpus: u16,

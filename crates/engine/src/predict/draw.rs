@@ -140,7 +140,6 @@ mod tests {
     const UNKNOWNS: Unknowns =
         Unknowns { seed: 1, scale: None, work: WorkRange { low: 0.9, high: 1.2 } };
 
-    /// All draws of a limit: the first run's and the others'.
     fn all(unknowns: &Unknowns, throttled_percent: f64) -> Vec<Draw> {
         let period_ns = Some(100_000_000);
         let first = unknowns.first(period_ns);

@@ -170,7 +170,6 @@ impl Request {
     }
 }
 
-/// One way to read the recording.
 #[derive(Debug)]
 pub(super) struct Reading {
     /// The workload; its tasks are labelled by kind.
@@ -184,7 +183,6 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Multiplies its traffic.
     fn under(self, factor: f64) -> Result<Reading, Error> {
         let workload = Arc::unwrap_or_clone(self.workload).scale_load(Tasks::All, factor)?;
         Ok(Reading { workload: Arc::new(workload), ..self })

@@ -17,7 +17,6 @@ const STOPS: usize = 1_000_000;
 /// Most pairs of waiter and holder; others are not counted.
 const PAIRS: usize = 100_000;
 
-/// A stretch that is being recorded.
 #[derive(Debug)]
 struct Kept {
     span: Span,
@@ -32,7 +31,6 @@ struct Kept {
 /// The waiter, the lock, and the holder.
 type Pair = (u32, Option<u32>, u32);
 
-/// Waits of a pair.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     times: u64,
@@ -44,12 +42,10 @@ struct Sum {
 /// An interval in which the limit had stopped a thread, and the time stopped before it.
 #[derive(Debug, Clone)]
 struct Stop {
-    /// Begin and end, ns.
     span: Range<u64>,
     before_ns: u64,
 }
 
-/// Follows one run.
 #[derive(Debug)]
 pub(super) struct Follow {
     plan: Arc<Plan>,

@@ -4,10 +4,8 @@ use crate::advise::USUAL;
 use crate::replay::Run;
 use cpumax_outcome::trace::{Names, TraceEvent, TraceSink, What};
 
-/// Most requests that are collected.
 const MOST: usize = 1_000_000;
 
-/// A request that was completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answered {
     pub at_ns: u64,
@@ -16,7 +14,6 @@ pub(super) struct Answered {
     pub task: u32,
 }
 
-/// All requests of a run.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub answered: Vec<Answered>,

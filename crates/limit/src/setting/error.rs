@@ -19,11 +19,11 @@ pub(super) const FILES: &str = "cpu.max, cpu.max.burst, cpu.weight, cpu.cfs_quot
 /// Why a setting cannot be read, or the kernel would not take it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum SettingError {
     /// The text does not look like a limit.
     #[error("{} is no limit: give {FORMS}", Quoted(.text))]
     NotALimit {
-        /// The given text.
         text: String,
     },
     /// A time without a period.
@@ -34,7 +34,6 @@ pub enum SettingError {
         in_a_period(.text)
     )]
     Time {
-        /// The given text.
         text: String,
     },
     /// A number that may be CPUs or microseconds.
@@ -44,7 +43,6 @@ pub enum SettingError {
         Quoted(.given)
     )]
     Ambiguous {
-        /// The given text.
         given: String,
         /// The number in it.
         number: String,
@@ -54,7 +52,6 @@ pub enum SettingError {
     /// A comma in place of a point or a space.
     #[error("{}: commas stand between limits; give '{meant}'", Quoted(.text))]
     Comma {
-        /// The given text.
         text: String,
         /// The text without the comma.
         meant: String,
@@ -62,7 +59,6 @@ pub enum SettingError {
     /// A period without a quota, as in systemd.
     #[error("{}: a period is given with its quota, as in '{meant}'", Quoted(.given))]
     PeriodAlone {
-        /// The given text.
         given: String,
         /// An example of a quota in that period.
         meant: String,
@@ -70,15 +66,12 @@ pub enum SettingError {
     /// No CPU time at all.
     #[error("{} is nothing: give a number above 0, or max for no limit", Quoted(.text))]
     Zero {
-        /// The given text.
         text: String,
     },
     /// More digits than the system of this notation keeps.
     #[error("{} is finer than what can be had: give a multiple of {step}", Quoted(.text))]
     TooFine {
-        /// The given text.
         text: String,
-        /// The smallest step.
         step: &'static str,
     },
     /// The text behind the slash is not a period.
@@ -89,7 +82,6 @@ pub enum SettingError {
         Quoted(.text)
     )]
     Period {
-        /// The limit.
         given: String,
         /// The text in place of its period.
         text: String,
@@ -101,7 +93,6 @@ pub enum SettingError {
         instead(.meant)
     )]
     CutOff {
-        /// The given text.
         given: String,
         /// The part that the kernel reads.
         read: String,
@@ -111,29 +102,23 @@ pub enum SettingError {
     /// A file without a value.
     #[error("{} has no value: give FILE=VALUE, such as 'cpu.max=50000 100000'", Quoted(.text))]
     NoValue {
-        /// The given text.
         text: String,
     },
     /// A file that cannot be written.
     #[error("there is no file {}: {FILES} can be set", Quoted(.file))]
     NoSuchFile {
-        /// Its name.
         file: String,
     },
     /// A weight out of range.
     #[error("cpu.weight takes a whole number from 1 to 10000, not {}", Quoted(.text))]
     Weight {
-        /// The given text.
         text: String,
     },
     /// A file of a group is written twice.
     #[error("{} has {file} twice for {group}: give each group and file once", Quoted(.setting))]
     Twice {
-        /// The whole setting.
         setting: String,
-        /// The file.
         file: &'static str,
-        /// Its group.
         group: String,
     },
     /// No group, or no limit for it.
@@ -142,23 +127,18 @@ pub enum SettingError {
         Quoted(.text)
     )]
     NoLimit {
-        /// The given text.
         text: String,
     },
     /// The kernel refuses it.
     #[error("{}: {why}", Quoted(.given))]
     Refused {
-        /// The given text.
         given: String,
-        /// The rule that it breaks.
         why: LimitError,
     },
     /// The kernel has none of the files.
     #[error("{}: nothing of this can be set: {missing}", Quoted(.given))]
     Nothing {
-        /// The given text.
         given: String,
-        /// The first file that it does not have.
         missing: Missing,
     },
 }

@@ -5,24 +5,22 @@ use std::collections::BTreeMap;
 
 /// The state of a task, as far as events tell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum State {
     /// Asleep, not yet forked, or exited.
     Away,
     /// Running on this CPU.
     Running {
-        /// Which.
         cpu: u16,
     },
     /// Queued; it was last seen on this CPU.
     Ready {
-        /// Which.
         cpu: u16,
     },
     /// Dequeued on its way to user mode, as its group is throttled.
     Parked,
     /// Waiting for a lock.
     LockWait {
-        /// Which.
         lock: u32,
     },
 }
@@ -41,7 +39,6 @@ pub struct Change {
 /// The states of all tasks.
 #[derive(Debug, Clone, Default)]
 pub struct States {
-    /// The running task, by CPU.
     running: BTreeMap<u16, u32>,
     /// State by task, and since when, ns.
     states: BTreeMap<u32, (State, u64)>,
