@@ -1,4 +1,4 @@
-//! Embeds every file of `scenarios/`, so that a new scenario is built in by being there.
+//! Embeds every file of `scenarios/` as a built-in scenario.
 
 use std::fmt::Write;
 use std::path::Path;

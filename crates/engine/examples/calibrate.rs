@@ -1,6 +1,6 @@
-//! How often the ranges that counters give hold the truth: `make calibrate`. Truths are services
-//! drawn from the priors of the fit; their counters, and what other limits make of them, are those
-//! of the model. Arguments: how many services [40], draws for each [640], kernel [6.18].
+//! Measures how often the ranges of a fit to counters hold the truth: `make calibrate`. The true
+//! services are drawn from the priors of the fit; the model gives their counters, and the effect of
+//! other limits. Arguments: number of services [40], draws for each [640], kernel [6.18].
 
 use cpumax_engine::Running;
 use cpumax_engine::fitted::{Fitting, Knows, calibrate};

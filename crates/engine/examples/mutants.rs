@@ -1,12 +1,12 @@
-//! `make mutants`: breaks each rule and each step of bandwidth control, one at a
-//! time, and tells what nothing notices.
+//! `make mutants`: breaks each rule and each step of bandwidth control, one at a time, and lists
+//! mutants that no check notices.
 //!
-//! A rule is broken by giving it each other value that a release has, on all releases that have the
-//! one; a step by leaving it out or turning it round (`cpumax_machine::Fault`). What must notice is
-//! an expectation of a shipped scenario, or an invariant in some random workload. Those that
-//! nothing notices are listed in docs/reference/model.md with their reasons; with any other it ends with
-//! status 1. Arguments are parts of names: only mutants whose name has one of them are tried, and
-//! of each is told what notices it.
+//! A rule is broken by each other value that some release has, on all releases that have the first
+//! one. A step is left out or inverted (`cpumax_machine::Fault`). A mutant is noticed by an
+//! expectation of a shipped scenario, or by an invariant in a random workload.
+//! docs/reference/model.md lists those that are not noticed, with reasons; any other ends the
+//! program with status 1. Arguments are parts of names: only mutants whose name has one of them are
+//! tried, and each is printed with the check that notices it.
 
 use cpumax_engine::kernel::{self, Kernel, RELEASES};
 use cpumax_engine::machine::{Fault, Options};
@@ -21,10 +21,10 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// One kernel of each generation: each mutant is tried on those of them that it changes, and a rule
-/// on the releases where it begins and ends as well.
+/// One kernel of each generation. A mutant is tried on those of them that it changes, and a rule
+/// also on the releases where its value begins and ends.
 const KERNELS: &str = "4.19,6.1,6.12,6.18,7.2,7.3";
-/// Rules of the fair class, which `cpumax compare` holds against real kernels, and the one of no
+/// Rules of the fair class, which `cpumax compare` checks on real kernels, and the rule of no
 /// Linux.
 const LEFT_OUT: [&str; 26] = [
     "idle_class_is_free",
@@ -54,20 +54,19 @@ const LEFT_OUT: [&str; 26] = [
     "preempt",
     "pull",
 ];
-/// What these show others show in a hundredth of the time.
+/// Scenarios that take long; others show the same effects in a hundredth of the time.
 const TOO_LARGE: [&str; 5] =
     ["fibtest", "hackbench-3deep", "profile-384", "profile-384-together", "profile-small"];
-/// Those that a search found have the numbers of real kernels.
+/// Scenarios that a search found; their numbers are those of real kernels.
 const FOUND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/found");
-/// Random workloads of which every invariant is checked after every event.
+/// Number of random workloads that run with every invariant checked after every event.
 const RANDOM: u64 = 30;
-/// What takes longer goes round without an end.
+/// A run that takes longer counts as endless.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// Where those that nothing notices are listed.
 const DOCUMENT: &str = include_str!("../../../docs/reference/model.md");
 const HEADING: &str = "\n### What nothing notices\n";
 
-/// Kernels with something wrong.
+/// Kernels with one fault.
 struct Mutant {
     name: String,
     kernels: Vec<Kernel>,
@@ -99,7 +98,7 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Names in the list of the document.
+/// Names of mutants in the document's list.
 fn known() -> impl Iterator<Item = String> {
     let section = DOCUMENT.split(HEADING).nth(1).unwrap_or_default();
     let section = section.split("\n#").next().unwrap_or_default();
@@ -111,7 +110,8 @@ fn releases() -> Vec<Kernel> {
     RELEASES.iter().filter_map(|release| Kernel::of(release.from).ok()).collect()
 }
 
-/// Each rule with each two of its values, the first of which becomes the other.
+/// Mutants of rules: one for each ordered pair of a rule's values, the first replaced by the
+/// second.
 fn rules() -> impl Iterator<Item = Mutant> {
     kernel::rules().into_iter().filter(|(rule, _)| !LEFT_OUT.contains(rule)).flat_map(
         |(rule, values)| {
@@ -135,7 +135,8 @@ fn rules() -> impl Iterator<Item = Mutant> {
     )
 }
 
-/// Kernels that have this value: some, and those next to one that has not.
+/// Kernels that have this value: those of [`KERNELS`], and those next to a release that does not
+/// have it.
 fn at_ends<'a>(all: &'a [(Kernel, String)], value: &'a str) -> impl Iterator<Item = Kernel> + 'a {
     let has = move |at: usize| all.get(at).is_none_or(|(_, own)| own == value);
     let is_end = move |at: usize| !has(at + 1) || at > 0 && !has(at - 1);
@@ -145,7 +146,6 @@ fn at_ends<'a>(all: &'a [(Kernel, String)], value: &'a str) -> impl Iterator<Ite
         .map(|(_, (kernel, _))| *kernel)
 }
 
-/// Each step that is left out or turned round, on all kernels.
 fn faults() -> impl Iterator<Item = Mutant> {
     let kernels = kernel::parse_kernels(KERNELS).unwrap_or_default();
     Fault::ALL.iter().filter(|fault| !fault.is_of_pull()).map(move |&fault| Mutant {
@@ -154,7 +154,6 @@ fn faults() -> impl Iterator<Item = Mutant> {
     })
 }
 
-/// Paths of the scenarios that a search found.
 fn found() -> Vec<String> {
     let files = std::fs::read_dir(FOUND).expect("it is part of the repository").flatten();
     let paths = files.map(|file| file.path().to_string_lossy().into_owned());
@@ -164,12 +163,11 @@ fn found() -> Vec<String> {
 }
 
 struct Judge {
-    /// The quick ones first.
+    /// Ascending by their length.
     plans: Vec<Plan>,
     random: Vec<Workload>,
 }
 
-/// Says stop when it takes too long.
 struct Patience(Instant);
 
 impl Watch for Patience {
@@ -191,7 +189,7 @@ impl Judge {
         Judge { plans, random: (0..RANDOM).map(random::workload).collect() }
     }
 
-    /// Names of those that nothing notices.
+    /// Names of the mutants that no check notices.
     fn unnoticed(&self, mutants: &[Mutant], tells: bool) -> BTreeSet<String> {
         let next = AtomicUsize::new(0);
         let unnoticed = Mutex::new(BTreeSet::new());
@@ -215,7 +213,7 @@ impl Judge {
         unnoticed.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What notices it, if anything does.
+    /// The check that notices the mutant, if any does.
     fn notices(&self, mutant: &Mutant) -> Option<String> {
         let in_scenario = self.plans.iter().find_map(|plan| self.scenario(plan, &mutant.kernels));
         in_scenario.or_else(|| {
@@ -226,7 +224,7 @@ impl Judge {
         })
     }
 
-    /// Which expectation of a scenario fails.
+    /// The expectation of a scenario that fails, if one does.
     fn scenario(&self, plan: &Plan, kernels: &[Kernel]) -> Option<String> {
         let expectations = &plan.workload().expectations;
         let is_expected = |kernel: &&Kernel| {
@@ -256,7 +254,7 @@ impl Judge {
     }
 }
 
-/// Which invariant breaks.
+/// The invariant that breaks in a random workload, if one does.
 fn random_run(workload: &Workload, kernel: Kernel) -> Option<String> {
     use cpumax_engine::{machine, world};
     let began = Instant::now();

@@ -1,13 +1,13 @@
-//! The smallest limit that keeps what is asked of a recorded service, how sure that is, and what
-//! else would do.
+//! The smallest limit that keeps the goals set for a recorded service, how sure that is, and the
+//! alternatives.
 //!
-//! A limit is put to the model as a replay puts it; it keeps what is asked where the worse end of
-//! the range of each number does, on each kernel and for each recording. One that cannot be
-//! predicted is not recommended, but the next larger one that can. Where a recording does not tell
-//! enough, no limit is named.
+//! The model tries each limit as a replay does. A limit keeps a goal if the worse end of the
+//! predicted range does, on each kernel and for each recording. Limits that cannot be predicted are
+//! not recommended; the search goes on to the next larger one that can. Where a recording does not
+//! tell enough, no limit is named.
 //!
-//! A [`Case`] is a recording, a [`Question`] what is asked of it ([`Goal`]s), and the [`Advice`]
-//! has what was [`Found`] for each [`Kind`] of limit, with the [`Probe`]s that decide:
+//! A [`Case`] is a recording, a [`Question`] has the [`Goal`]s. The [`Advice`] has what was
+//! [`Found`] for each [`Kind`] of limit, with the [`Probe`]s that decide:
 //!
 //! ```
 //! use cpumax_engine::advise::{Case, Goal, Question, advise};
@@ -58,10 +58,9 @@ use cpumax_machine::kernel::Kernel;
 use cpumax_recording::Recording;
 use std::collections::BTreeMap;
 
-/// The smallest step from one limit to the next, thousandths of a CPU, and what part of the limit
-/// a step is.
+/// The smallest step from one limit to the next, in thousandths of a CPU.
 pub const STEP_MILLICPUS: u64 = 10;
-/// See [`STEP_MILLICPUS`].
+/// Larger limits grow by a step of this part of the limit (a twentieth).
 pub const STEP_PART: u64 = 20;
 
 /// One recording of the service.
@@ -69,46 +68,46 @@ pub const STEP_PART: u64 = 20;
 /// [Example](self).
 #[derive(Debug)]
 pub struct Case {
-    /// What the recording is called.
+    /// Name of the recording.
     pub name: String,
-    /// As it is to be replayed, perhaps with more traffic.
+    /// Its replay, perhaps with more traffic.
     pub replay: Replay,
 }
 
 impl Case {
-    /// A recording of that name, of which this is asked.
+    /// Prepares the recording of this name.
     ///
     /// # Errors
-    /// The same as of a replay.
+    /// As of [`Replay::new`].
     pub fn new(name: String, recording: &Recording, request: &Request) -> Result<Case, Error> {
         Ok(Case { replay: Replay::new(&name, recording, request)?, name })
     }
 }
 
-/// What is asked.
+/// The goals and the limits to search.
 ///
 /// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// What a limit must keep; none is [`USUAL`].
+    /// Goals that a limit must keep; empty stands for [`USUAL`].
     pub goals: Vec<Goal>,
-    /// Kernels on which it must; `None`: each recording's own.
+    /// Kernels on which the goals must hold; `None`: each recording's own.
     pub kernels: Option<Vec<Kernel>>,
     /// Periods to try, ns.
     pub periods_ns: Vec<u64>,
     /// Bursts to try, per cent of the quota.
     pub bursts_percent: Vec<f64>,
-    /// So many times the recorded traffic.
+    /// Factor on the recorded traffic.
     pub load: f64,
-    /// The limit that the service has.
+    /// The present limit of the service.
     pub current: Option<Try>,
-    /// Whether to try what else would help: burst, a shorter period, the newest kernel.
+    /// Whether to try alternatives: burst, a shorter period, the newest kernel.
     pub others: bool,
     /// Seed of every random choice.
     pub seed: u64,
 }
 
-/// A kind of limit: all but how many CPUs it gives.
+/// A kind of limit: everything but the number of CPUs that it gives.
 ///
 /// [Example](self).
 #[derive(Debug, Clone, Copy)]
@@ -117,94 +116,92 @@ pub struct Kind {
     pub period_ns: u64,
     /// Burst, per cent of the quota.
     pub burst_percent: f64,
-    /// Another kernel than those asked for.
+    /// A kernel to try in place of those of the question.
     pub kernel: Option<Kernel>,
 }
 
-/// A limit held against what is asked, or none.
+/// A limit (or none), its runs, and the goals checked against them.
 ///
 /// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Probe {
-    /// Which limit.
+    /// The limit.
     pub limit: Try,
-    /// What it does: of each recording, in their order, on each kernel.
+    /// Its runs: of each recording in order, on each kernel.
     pub runs: Vec<Vec<Run>>,
-    /// What is asked, held against each run.
+    /// The goals as checked against each run, in the order of `runs`.
     pub held: Vec<Vec<Vec<Held>>>,
 }
 
-/// What was found for a kind of limit.
+/// Result of the search over one kind of limit.
 ///
 /// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Of which kind.
+    /// The kind.
     pub kind: Kind,
-    /// The smallest that keeps what is asked.
+    /// The smallest limit that keeps the goals.
     pub smallest: Option<Probe>,
-    /// The next smaller one, which does not.
+    /// The next smaller limit, which does not.
     pub below: Option<Probe>,
-    /// The smallest whose ranges keep it, where these cannot be relied on.
+    /// The smallest limit whose ranges keep the goals, where its prediction is unreliable.
     pub risky: Option<Probe>,
-    /// Limits that keep it although a larger one does not.
+    /// Limits that keep the goals although a larger one does not.
     pub uneven: Vec<Try>,
-    /// How many were tried.
+    /// How many limits were tried.
     pub tried: usize,
-    /// A kernel that does not have such limits; none is tried.
+    /// A kernel without such limits; then none is tried.
     pub lacking: Option<Kernel>,
 }
 
-/// The answer.
+/// The answer to a [`Question`].
 ///
 /// [Example](self).
 #[derive(Debug)]
 pub struct Advice {
-    /// What was asked, or what is usual.
+    /// The goals of the question, or the usual ones.
     pub goals: Vec<Goal>,
-    /// Nobody said what to ask.
+    /// The question had no goals.
     pub is_usual: bool,
-    /// What recordings do not tell: then no limit is named.
+    /// Information that the recordings lack; if any, no limit is named.
     pub lacks: Vec<Lack>,
-    /// Without a limit.
+    /// The runs without a limit.
     pub unlimited: Probe,
-    /// The limit that the service has.
+    /// The runs under the present limit of the service.
     pub current: Option<Probe>,
-    /// Each kind that was asked for.
+    /// Results for the kinds of the question.
     pub found: Vec<Found>,
-    /// Which of these needs the fewest CPUs.
+    /// Place in `found` of the kind that needs the fewest CPUs.
     pub best: Option<usize>,
-    /// Kinds that nobody asked for.
+    /// Results for alternative kinds.
     pub others: Vec<Found>,
-    /// So many times the recorded traffic.
+    /// Factor on the recorded traffic.
     pub load: f64,
 }
 
 impl Question {
-    /// With each period and burst once.
+    /// Checks the question, and sorts its periods and bursts without duplicates.
     ///
     /// # Errors
-    /// The kernel takes no such limits, or something else is asked of the current one.
+    /// The kernel refuses a period, a goal is empty, or the current limit is not one of the service
+    /// alone.
     pub fn checked(mut self) -> Result<Question, Error> {
         for &period_ns in &self.periods_ns {
             if !period_ns.is_multiple_of(1_000) {
-                let what = format!("a period of {period_ns} ns: give whole microseconds");
+                let what = format!("a period cannot be {period_ns} ns: give whole microseconds");
                 return Err(Error::Question(what));
             }
             Limit::new(None, period_ns, 0).map_err(|error| Error::Question(error.to_string()))?;
         }
         if self.goals.contains(&Goal::Throughput(0.0)) {
-            let what = "a throughput of 0 % is kept by doing nothing: give more".to_owned();
+            let what = "a throughput of 0 % asks for nothing: give more than 0 %".to_owned();
             return Err(Error::Question(what));
         }
         if let Some(current) = &self.current
-            && (current.weight.is_some()
-                || current.pod.is_some()
-                || current.group.is_some()
-                || !current.beside.is_empty())
+            && (current.weight.is_some() || current.group.is_some() || !current.is_alone())
         {
-            let what = "the current limit is quota, period and burst of the service itself: give \
-                        no group, pod or weight";
+            let what = "the current limit may only have quota, period and burst of the service \
+                        itself: give no group, pod or weight";
             return Err(Error::Question(what.to_owned()));
         }
         self.periods_ns.sort_unstable();
@@ -222,7 +219,7 @@ impl Advice {
         self.best.and_then(|best| self.found.get(best))
     }
 
-    /// The smallest limit that keeps what is asked by its ranges, where these cannot be relied on.
+    /// The smallest limit whose ranges keep the goals, where its prediction is unreliable.
     pub fn risky(&self) -> Option<&Probe> {
         match self.recommended() {
             Some(found) => found.risky.as_ref(),
@@ -230,18 +227,19 @@ impl Advice {
         }
     }
 
-    /// Whether what is asked is kept where nothing is limited.
+    /// Whether the goals are kept without a limit.
     pub fn can_be_kept(&self) -> bool {
         self.unlimited.is_kept()
     }
 }
 
 impl Advice {
-    /// Looks closely at the runs of the limits that are told: of the recording that decides, or the
-    /// first, on the last kernel.
+    /// Traces the recommended, the next smaller and the current limit on the last kernel. Of
+    /// several recordings it takes the one that decides, else the first. The traces are stored in
+    /// the runs.
     ///
     /// # Errors
-    /// As of the runs.
+    /// As of [`Replay::runs`].
     pub fn trace(
         &mut self,
         cases: &[Case],
@@ -264,17 +262,17 @@ impl Advice {
 }
 
 impl Probe {
-    /// Whether everything asked is kept, and can be relied on.
+    /// Whether every goal is kept by reliable predictions.
     pub fn is_kept(&self) -> bool {
         self.is_kept_by_its_ranges() && self.each().all(|(_, run, _)| run.prediction.predictable)
     }
 
-    /// Whether everything asked is kept, if its ranges are right.
+    /// Whether every goal is kept, if the ranges are right.
     pub fn is_kept_by_its_ranges(&self) -> bool {
         self.each().all(|(_, _, held)| held.iter().all(Held::is_kept))
     }
 
-    /// Each run, with the place of its recording and what was held against it.
+    /// Each run, with the place of its recording and the goals checked against it.
     pub fn each(&self) -> impl Iterator<Item = (usize, &Run, &[Held])> {
         let cases = self.runs.iter().zip(&self.held).enumerate();
         cases.flat_map(|(case, (runs, held))| {
@@ -282,14 +280,13 @@ impl Probe {
         })
     }
 
-    /// What is furthest from being kept, or nearest to not being so: the place of its recording,
-    /// the run and the goal.
+    /// The goal furthest from being kept, or closest to its bound, with its run and the place of
+    /// its recording.
     pub fn decides(&self) -> Option<(usize, &Run, Held)> {
         let all = self
             .each()
             .flat_map(|(case, run, held)| held.iter().map(move |held| (case, run, *held)));
-        // A number that is too much is worse than one that cannot be relied on; of several the
-        // first.
+        // A bound that is exceeded is worse than an unreliable number; of equals the first counts.
         let key = |(_, run, held): &(usize, &Run, Held)| {
             (!held.is_kept(), !run.prediction.predictable, held.excess())
         };
@@ -301,7 +298,8 @@ impl Probe {
 }
 
 impl Kind {
-    /// The limit of this kind that gives so many thousandths of a CPU.
+    /// The limit of this kind for so many thousandths of a CPU; `None` where the kernel would
+    /// refuse it.
     fn limit(&self, millicpus: u64) -> Option<Try> {
         let quota_ns = millicpus.checked_mul(self.period_ns)? / 1_000;
         let burst_ns = (quota_ns as f64 * self.burst_percent / 100.0).round() as u64;
@@ -310,7 +308,7 @@ impl Kind {
         Limit::new(Some(in_us(quota_ns)), self.period_ns, in_us(burst_ns)).ok().map(Try::of)
     }
 
-    /// From the smallest quota that there is to all CPUs of a machine, in thousandths of one.
+    /// Limits in thousandths of a CPU, from the smallest quota to all CPUs of the machine.
     fn ladder(&self, cpus: u16) -> Vec<u64> {
         let most = u64::from(cpus) * 1_000;
         let next = |at: &u64| {
@@ -322,20 +320,21 @@ impl Kind {
     }
 }
 
-/// How probes are made.
+/// State of answering one question.
 struct Asking<'a> {
     cases: &'a [Case],
     question: &'a Question,
     goals: &'a [Goal],
     running: &'a Running,
     watch: &'a dyn Watch,
+    /// Predictions without a limit, by the place of the recording and the kernel.
     unlimited: BTreeMap<(usize, String), Prediction>,
 }
 
-/// Answers the question.
+/// Searches the limits of the question.
 ///
 /// # Errors
-/// A limit cannot be had, or a run fails.
+/// A limit is not possible on a kernel, or a run fails.
 pub fn advise(
     cases: &[Case],
     question: &Question,
@@ -353,7 +352,7 @@ pub fn advise(
         lacks.extend(enough::lacks(case, question, &unlimited.runs[at]));
     }
     let current = match &question.current {
-        Some(current) => Some(asking.probes(&[current], None)?.remove(0)),
+        Some(current) => asking.probes(&[current], None)?.pop(),
         None => None,
     };
     let mut found = Vec::new();
@@ -370,8 +369,9 @@ pub fn advise(
     {
         return Err(Error::NoBurst { kernel: kernel.version.to_string() });
     }
-    let cpus = |found: &Found| found.smallest.as_ref().and_then(|probe| millicpus(&probe.limit));
-    let best = found.iter().enumerate().filter_map(|(at, found)| Some((cpus(found)?, at))).min();
+    let millicpus = |found: &Found| found.smallest.as_ref()?.limit.limit.millicpus();
+    let best =
+        found.iter().enumerate().filter_map(|(at, found)| Some((millicpus(found)?, at))).min();
     let best = best.map(|(_, at)| at);
     if best.is_none() {
         lacks.extend(found.iter().filter_map(|found| enough::doubted(cases, found)));
@@ -379,17 +379,12 @@ pub fn advise(
     let mut others = Vec::new();
     if let Some(best) = best.map(|at| &found[at]).filter(|_| question.others) {
         for kind in asking.other_kinds(best.kind) {
-            others.push(asking.search(kind, cpus(best))?);
+            others.push(asking.search(kind, millicpus(best))?);
         }
     }
     drop(asking);
     let load = question.load;
     Ok(Advice { goals, is_usual, lacks, unlimited, current, found, best, others, load })
-}
-
-/// Thousandths of a CPU that a limit gives.
-pub fn millicpus(limit: &Try) -> Option<u64> {
-    limit.limit.millicpus()
 }
 
 impl Asking<'_> {
@@ -401,7 +396,8 @@ impl Asking<'_> {
         }
     }
 
-    /// Limits held against what is asked, in their order, perhaps on another kernel.
+    /// Runs the limits, in their order, and checks the goals; on `kernel` instead of those of the
+    /// question, if given. Runs without a limit are kept for later probes.
     fn probes(&mut self, limits: &[&Try], kernel: Option<Kernel>) -> Result<Vec<Probe>, Error> {
         let mut probes: Vec<Probe> = limits
             .iter()
@@ -442,7 +438,7 @@ impl Asking<'_> {
         self.goals.iter().map(|goal| goal.held(&run.prediction, without)).collect()
     }
 
-    /// The smallest limit of a kind, from about so many thousandths of a CPU on.
+    /// Searches the smallest limit of a kind, from about `start` thousandths of a CPU on.
     fn search(&mut self, kind: Kind, start: Option<u64>) -> Result<Found, Error> {
         let machines = self.cases.iter().map(|case| case.replay.summary().cpus);
         let ladder = kind.ladder(machines.max().unwrap_or(1));
@@ -484,7 +480,7 @@ impl Asking<'_> {
         Ok(found)
     }
 
-    /// Makes those probes that have not been made.
+    /// Makes the probes of these steps that are not in `probes` yet.
     fn probe(
         &mut self,
         kind: Kind,
@@ -501,7 +497,7 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// A kernel that does not have all of such a limit.
+    /// A kernel that does not support all of such a limit.
     fn lacking(&self, kind: Kind, millicpus: Option<u64>) -> Option<Kernel> {
         let limit = kind.limit(millicpus?)?;
         let asked = self.cases.iter().flat_map(|case| self.kernels(case));
@@ -509,7 +505,7 @@ impl Asking<'_> {
         all.into_iter().find(|kernel| limit.lacks(*kernel).is_ok_and(|lacks| !lacks.is_empty()))
     }
 
-    /// What else may help, unless it is asked for anyway: burst, a fifth of the period, the newest
+    /// Alternatives that the question does not name: burst, a fifth of the period, the newest
     /// kernel.
     fn other_kinds(&self, best: Kind) -> Vec<Kind> {
         let mut kinds = Vec::new();
@@ -552,7 +548,7 @@ mod tests {
     #[test]
     fn a_limit_has_its_burst_in_per_cent_of_the_quota() {
         let half = Kind { burst_percent: 50.0, ..KIND }.limit(330).unwrap();
-        assert_eq!((half.label().as_str(), millicpus(&half)), ("33/100+16.5", Some(330)));
+        assert_eq!((half.label().as_str(), half.limit.millicpus()), ("33/100+16.5", Some(330)));
         assert!(KIND.limit(5).is_none());
     }
 }

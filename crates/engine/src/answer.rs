@@ -1,4 +1,4 @@
-//! Answers as documents: each says what it is, and of which version.
+//! JSON documents of answers: each has its kind and version.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
@@ -6,12 +6,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// Raised where a reader of documents of the version before would be misled.
+/// Version of documents. It is raised where a reader of the previous version would be misled.
 pub const VERSION: u32 = 2;
 
-/// An answer to a question, of which there is a document.
+/// An answer that is written as a JSON document.
 pub trait Answer {
-    /// What documents of it are called.
+    /// The `kind` of its documents.
     const KIND: &'static str;
 }
 
@@ -19,7 +19,7 @@ impl<T: Answer> Answer for &T {
     const KIND: &'static str = T::KIND;
 }
 
-/// An answer as it is written.
+/// An answer with its kind and version, as it is written.
 ///
 /// ```
 /// use cpumax_engine::{Model, Study, scenario, world};
@@ -62,22 +62,21 @@ impl<T: Answer + JsonSchema> JsonSchema for Document<T> {
     }
 }
 
-/// What a document is, if this version of cpumax can read it.
+/// The kind of a document, if this version of cpumax can read it.
 pub(crate) fn kind(document: &Value) -> Result<&str, String> {
     let Some(kind) = document.get("kind").and_then(Value::as_str) else {
-        let what = "it does not say of which `kind` it is, as every answer of cpumax now does";
-        return Err(what.to_owned());
+        return Err("it has no `kind`, as every answer of cpumax has".to_owned());
     };
     match document.get("version") {
         Some(version) if *version == VERSION => Ok(kind),
         version => {
             let version = version.map_or("no version".to_owned(), |v| format!("version {v}"));
-            Err(format!("it is of {version}, and version {VERSION} can be read: make it again"))
+            Err(format!("it has {version}, but only version {VERSION} can be read: make it again"))
         }
     }
 }
 
-/// The answer in a document of that kind.
+/// Reads the answer of a document.
 pub(crate) fn read<T: DeserializeOwned>(document: Value) -> Result<T, String> {
     serde_json::from_value(document).map_err(|error| error.to_string())
 }

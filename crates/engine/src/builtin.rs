@@ -1,5 +1,4 @@
-//! The scenarios that come with the program: every file of the folder `scenarios/`, embedded when
-//! it is built.
+//! The built-in scenarios: every file of the folder `scenarios/`, embedded at build time.
 
 use crate::error::Error;
 use schemars::JsonSchema;
@@ -15,7 +14,7 @@ use serde::Serialize;
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct BuiltIn {
-    /// Stem of the file's name, by which `cpumax run` finds it.
+    /// Stem of the file's name; `cpumax run` takes it.
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
@@ -24,22 +23,22 @@ pub struct BuiltIn {
 /// A built-in scenario as it is listed.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Listed {
-    /// By which `cpumax run` finds it.
+    /// Its name for `cpumax run`.
     pub scenario: &'static str,
-    /// What it shows.
+    /// The effect that it shows.
     pub shows: String,
     /// CPUs of its machine.
     pub cpus: u16,
-    /// How long it runs, ns.
+    /// Length of its run, ns.
     pub duration_ns: u64,
-    /// How many numbers it expects.
+    /// Number of its expectations.
     pub expectations: usize,
 }
 
-/// All of them as they are listed.
+/// All built-in scenarios for listings.
 ///
 /// # Errors
-/// None: what is built in can be read.
+/// No error is possible: every built-in scenario can be read.
 pub fn listed() -> Result<Vec<Listed>, Error> {
     let listed = |built_in: &BuiltIn| {
         let workload = cpumax_workload::parse(built_in.text, built_in.name)?;
@@ -54,7 +53,7 @@ pub fn listed() -> Result<Vec<Listed>, Error> {
     ALL.iter().map(listed).collect()
 }
 
-/// In order of name.
+/// All built-in scenarios, by name.
 pub const ALL: &[BuiltIn] = include!(concat!(env!("OUT_DIR"), "/scenarios.rs"));
 
 /// The built-in scenario of this name.
@@ -62,11 +61,14 @@ pub fn find(name: &str) -> Option<&'static BuiltIn> {
     ALL.iter().find(|built_in| built_in.name == name)
 }
 
-/// The name that was probably meant.
+/// The built-in name that was probably meant.
 pub fn nearest(name: &str) -> Option<&'static str> {
-    let likeness = |built_in: &BuiltIn| strsim::jaro_winkler(built_in.name, name);
-    let near = ALL.iter().map(|built_in| (likeness(built_in), built_in.name));
-    near.filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, name)| name)
+    most_alike(ALL.iter().map(|built_in| built_in.name), name)
+}
+
+/// The one of the names that is most like `given`, if any is like it.
+pub(crate) fn most_alike<'a>(names: impl Iterator<Item = &'a str>, given: &str) -> Option<&'a str> {
+    let near = names.map(|name| (strsim::jaro_winkler(name, given), name));
+    let near = near.filter(|(likeness, _)| *likeness > 0.8);
+    near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }

@@ -1,16 +1,16 @@
-//! What groups of a workload are to have instead, as an administrator would write it into their
-//! files.
+//! Changes of limits in a workload, as an administrator would write them into cgroup files.
 
 use crate::Error;
+use crate::builtin::most_alike;
 use crate::job::{Share, give};
 use cpumax_limit::{Missing, Part, Rules, Setting, Target, one_line};
 use cpumax_machine::kernel::Kernel;
 use cpumax_workload::{Action, GroupIx, Workload};
 
-/// The workload after `GROUP:LIMIT`, as [`Setting`] has it.
+/// The workload after a setting `GROUP:LIMIT`, as [`Setting`] parses it.
 ///
 /// # Errors
-/// It names no group or one that is not there, or the kernel would refuse a value.
+/// The setting names no group or an unknown one, or the kernel would refuse a value.
 pub fn apply(mut workload: Workload, setting: &str) -> Result<Workload, Error> {
     let setting: Setting = setting.parse()?;
     let mut before = None;
@@ -26,7 +26,7 @@ pub fn apply(mut workload: Workload, setting: &str) -> Result<Workload, Error> {
     Ok(workload)
 }
 
-/// The workload after what one group is to have has been written.
+/// The workload after one part of a setting was written to `group`.
 fn write(workload: Workload, group: GroupIx, part: &Part) -> Result<Workload, Error> {
     if group == 0 {
         let root = "the root group has no such file: give another group";
@@ -37,17 +37,17 @@ fn write(workload: Workload, group: GroupIx, part: &Part) -> Result<Workload, Er
     Ok(give(workload, &[(group, share)])?)
 }
 
-/// How a kernel reads limits. Those that were never released read them as the newest.
+/// The rules by which a kernel reads limits; unreleased ones read like the newest.
 pub(crate) fn rules(kernel: Kernel) -> Rules {
     Rules::of(kernel.version.major.into(), kernel.version.minor.into())
 }
 
-/// What a workload's limits need and a kernel does not have: it leaves that out.
+/// The part of a workload's limits that a kernel does not have, and leaves out.
 pub fn lacks(workload: &Workload, kernel: Kernel) -> Option<Missing> {
     lacks_beside(workload, kernel, |_| false)
 }
 
-/// The same of all groups but those that begin with other limits than the workload says.
+/// [`lacks`] without the groups whose initial limit is replaced.
 pub(crate) fn lacks_beside(
     workload: &Workload,
     kernel: Kernel,
@@ -63,7 +63,6 @@ pub(crate) fn lacks_beside(
     own.chain(later).find_map(|limit| limit.missing_under(&rules))
 }
 
-/// The group above one.
 pub(crate) fn above(workload: &Workload, group: GroupIx) -> Result<GroupIx, Error> {
     let group = &workload.groups[group as usize];
     let parent = group.parent.filter(|&parent| parent > 0);
@@ -72,10 +71,9 @@ pub(crate) fn above(workload: &Workload, group: GroupIx) -> Result<GroupIx, Erro
 
 fn no_group(workload: &Workload) -> Error {
     let form = "give GROUP:LIMIT, such as '/limited:500m'";
-    Error::Change(format!("it is not said of which group: {form}; there are: {}", paths(workload)))
+    Error::Change(format!("the group is missing: {form}; there are: {}", paths(workload)))
 }
 
-/// The group of this path.
 pub(crate) fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let wanted = match path.trim_end_matches('/') {
         "" if path.starts_with('/') => "/",
@@ -84,17 +82,15 @@ pub(crate) fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     if let Some(index) = workload.groups.iter().position(|group| group.path == wanted) {
         return Ok(index as GroupIx);
     }
-    let likeness = |known: &str| strsim::jaro_winkler(known, wanted);
     let known = workload.groups.iter().skip(1).map(|group| group.path.as_str());
-    let near = known.map(|known| (likeness(known), known)).filter(|(likeness, _)| *likeness > 0.8);
     let path = one_line(path);
-    Err(Error::Change(match near.max_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((_, near)) => format!("there is no group '{path}'; did you mean '{near}'?"),
+    Err(Error::Change(match most_alike(known, wanted) {
+        Some(near) => format!("there is no group '{path}'; did you mean '{near}'?"),
         None => format!("there is no group '{path}'; there are: {}", paths(workload)),
     }))
 }
 
-/// The paths of the first groups of what may be many.
+/// The paths of the first ten groups, for messages.
 fn paths(workload: &Workload) -> String {
     let mut paths = workload.groups.iter().skip(1).map(|group| group.path.as_str());
     let shown: Vec<&str> = paths.by_ref().take(10).collect();

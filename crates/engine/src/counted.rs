@@ -1,13 +1,12 @@
-//! What can be said of limits from counters alone, without a recording or a model: usage and
-//! throttled periods, never a latency. What services fitted to the same counters tell
-//! ([`crate::fitted`]) is put beside.
+//! Statements about limits from counters alone, without a recording or a model: usage and throttled
+//! periods, never a latency. Results of services fitted to the same counters ([`crate::fitted`])
+//! are added.
 //!
-//! What a group used in a stretch as long as a period is what it asked for, as long as it is not
-//! throttled. A limit that gives less than the mean is too small whatever else holds. How many
-//! periods another limit would throttle lies between two bounds: work that does not fit is gone
-//! with its period (clients that wait ask less), or all of it comes on top of the next one
-//! (arrivals do not slow down) and each CPU strands a slice. Both are taken at the phase of periods
-//! that is best, and worst, for them.
+//! While a group is not throttled, its usage in one period is its demand. A limit below the mean is
+//! too small in any case. The periods that another limit would throttle lie between two bounds. For
+//! the lower one, work that does not fit is gone with its period (clients that wait ask less). For
+//! the upper one, all of it adds to the next period (arrivals do not slow down) and each CPU
+//! strands a slice. Both bounds are taken at the phase of periods that is the extreme for them.
 //!
 //! ```
 //! use cpumax_engine::counted::{Asked, counted};
@@ -39,7 +38,7 @@
 //! ```
 
 use crate::answer::Answer;
-use crate::counters::{Above, AllowedCpus, Interval, Observed, Stretch, interval};
+use crate::counters::{Above, AllowedCpus, Delta, Observed, interval};
 use crate::error::Error;
 use crate::fitted::Fit;
 use crate::predict::Ranged;
@@ -47,63 +46,63 @@ use cpumax_limit::Limit;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Runtime that a CPU takes from the pool at once, and may keep without using it (kernel:
-/// `sched_cfs_bandwidth_slice_us`), ns.
+/// Runtime that a CPU takes from the pool at once and may keep unused, ns (kernel:
+/// `sched_cfs_bandwidth_slice_us`).
 const SLICE_NS: f64 = 5e6;
-/// A reading of usage misses what ran on each CPU since its last tick, ns; so long where there are
-/// 250 of them a second.
+/// A reading of usage misses the time since the last tick of each CPU, ns: at most one tick at 250
+/// a second.
 const READ_OFF_NS: f64 = 4e6;
-/// Of machines whose number is not told: more than any kernel is built for.
+/// Stands for an unknown number of CPUs: more than any kernel is built for.
 const CPUS_UNKNOWN: usize = 1 << 16;
-/// Fewer stretches as long as a period tell nothing of how many would be throttled.
+/// The share of throttled periods needs usage of at least this many periods.
 pub const LEAST_PERIODS: usize = 20;
-/// Readings in a period that tell how much was used in it.
+/// Readings that a period needs for its usage to be known.
 const READINGS_MIN: f64 = 2.0;
-/// Beside the limit that is asked of, so many times the mean are told.
+/// Limits that are judged besides the given one, as multiples of the mean usage.
 const LADDER: [f64; 8] = [0.9, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0];
-/// And so many times the limit that it has.
+/// Limits that are judged as well, as multiples of the present limit.
 const ABOVE: [f64; 5] = [1.0, 1.25, 1.5, 2.0, 3.0];
-/// Where nobody says how many periods may be throttled, a limit that throttles more of a hundred is
-/// too small.
+/// Where no goal is given, a limit that throttles a larger share of periods (per cent) is too
+/// small.
 const THROTTLED_MOST: f64 = 5.0;
 
-/// What counters tell.
+/// Answers from counters.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Counted {
     /// The group, or the container.
     pub group: String,
-    /// What its `cpu.max` holds; null: that is not told.
+    /// Content of its `cpu.max`; null if unknown.
     pub cpu_max: Option<String>,
-    /// For how long it was watched, ns.
+    /// Time of observation, ns.
     pub watched_ns: u64,
-    /// How often it was read.
+    /// Number of readings.
     pub readings: usize,
-    /// Mean of the CPUs it kept busy.
+    /// CPUs that it kept busy, on average.
     pub cpus: Ranged<f64>,
-    /// The CPUs that it may run on, where they are told: each may strand a slice, and read off by a
+    /// The CPUs that it may run on, where known: each may strand a slice, and be read off by a
     /// tick.
     pub may_run_on: Option<AllowedCpus>,
-    /// Periods of a hundred that were throttled under the limit that it has, where it has one.
+    /// Throttled periods of a hundred under its present limit, where it has one.
     pub throttled_percent: Option<Ranged<f64>>,
-    /// CPU time used in a stretch as long as a period, us: least, deciles, most; empty where
+    /// CPU time used in intervals as long as a period, us: least, deciles, most; empty where
     /// readings are too far apart.
     pub usage_usec: Vec<u64>,
-    /// Limits, and what can be said of each.
+    /// Limits, each with its bounds.
     pub limits: Vec<Judged>,
-    /// The smallest limit that surely keeps what is asked of throttled periods or, with a fit, of
-    /// p99, where there is one.
+    /// The smallest limit, thousandths of a CPU, that surely keeps the goal of throttled periods
+    /// or, with a fit, of p99; null if there is none.
     pub enough: Option<u64>,
-    /// What services that reproduce the counters tell; null: there is no limit, or none does.
+    /// Results of services that reproduce the counters; null without a limit, or if no services do.
     pub fit: Option<Fit>,
-    /// What was asked and counters do not tell.
+    /// Parts of the question that counters do not answer.
     pub not_told: Vec<String>,
-    /// What is to be noted, in sentences.
+    /// Notes, in sentences.
     pub notes: Vec<String>,
 }
 
 impl Counted {
-    /// With what services tell that were fitted to the same counters, or why none were. They tell
-    /// p99 only where that of now is told.
+    /// Adds the results of fitted services, or a note on why none were fitted. p99 counts as
+    /// answered only where the present p99 is known.
     #[must_use]
     pub fn with_fit(mut self, fit: Result<Fit, String>) -> Counted {
         match fit {
@@ -115,87 +114,88 @@ impl Counted {
                 }
                 self.fit = Some(fit);
             }
-            Err(why) => self.notes.push(format!("No services were fitted: {why}.")),
+            Err(why) => self.notes.push(format!("No services were fitted to the counters: {why}.")),
         }
         self
     }
 }
 
-/// How p99 is asked for.
 const P99: &str = "--p99";
-/// Bounds do not hold what a throttled group would use beyond its limit.
-const CENSORED: &str = "The group was throttled: it asks for more than it used, so that bounds of \
-                        limits above the present one are too low, and no limit is named. Take the \
-                        limit off for a while, or record.";
+/// The note on a throttled group, whose usage is less than its demand.
+const CENSORED: &str = "The group was throttled and asks for more than it used: bounds of larger \
+                        limits are too low, and no limit is named. Take the limit off for a \
+                        while, or record.";
 
 impl Answer for Counted {
     const KIND: &'static str = "counters";
 }
 
-/// A limit and what can be said of it.
+/// A limit and its bounds.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Judged {
-    /// What `cpu.max` would hold.
+    /// Content of `cpu.max` for it.
     pub cpu_max: String,
     /// Thousandths of a CPU.
     pub millicpus: u64,
-    /// It gives less than is used on average, so that the service falls behind or its clients ask
-    /// less; or it is no more than the present one, and that throttles too often.
+    /// It gives less than the mean usage, so the service falls behind or its clients ask less. Or
+    /// it is at most the present limit, and that throttles too often.
     pub too_small: bool,
-    /// Periods of a hundred that it throttled, where it is the present one.
+    /// Throttled periods of a hundred, measured, where it is the present limit.
     pub measured_percent: Option<Ranged<f64>>,
-    /// The least and the most periods of a hundred that it would throttle, from the lower end of
-    /// one 95 % interval to the upper end of the other; null where readings are too far apart.
+    /// The least and the most throttled periods of a hundred, from the lower end of one 95 %
+    /// interval to the upper end of the other; null where readings are too far apart.
     pub throttled_percent: Option<Bounds>,
 }
 
-/// Between these it lies.
+/// A lower and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
 pub struct Bounds {
-    /// At least.
+    /// Lower bound.
     pub least: f64,
-    /// At most.
+    /// Upper bound.
     pub most: f64,
 }
 
-/// What is asked of counters.
+/// The question put to counters.
 ///
 /// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// Length of a period, ns.
     pub period_ns: u64,
-    /// No more periods of a hundred are throttled.
+    /// The most throttled periods of a hundred that are accepted.
     pub throttled: Option<f64>,
-    /// A limit to be told beside.
+    /// A limit to judge as well; it counts as the present one where that is unknown.
     pub current: Option<Limit>,
-    /// What was asked that counters do not tell.
+    /// Options of the question that counters cannot answer.
     pub not_told: Vec<String>,
     /// Seed of the intervals.
     pub seed: u64,
 }
 
-/// Answers from what was observed.
+/// Answers the question from observed counters.
 ///
 /// # Errors
-/// Usage is not told, or too little went by.
+/// Usage is unknown or 0, or no time passed.
 pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
-    let stretches = observed.stretches();
-    let used: Option<Vec<(f64, f64)>> = stretches.iter().map(Stretch::used).collect();
+    let deltas = observed.deltas();
+    let used: Option<Vec<(f64, f64)>> = deltas.iter().map(Delta::used).collect();
     let nothing = |what: &str| Error::Question(format!("{}: {what}", observed.name));
-    let used = used.ok_or_else(|| nothing("CPU time is not told there"))?;
+    let used = used.ok_or_else(|| nothing("its CPU time is missing"))?;
     let cpus = interval(&used, asked.seed).ok_or_else(|| nothing("no time passed"))?;
     if cpus.value <= 0.0 {
-        return Err(nothing("no CPU time was used meanwhile: read it while it has its load"));
+        return Err(nothing("it used no CPU time: read it while it has its load"));
     }
     let may_run_on = observed.cpus.as_ref();
     let count = may_run_on.map_or(CPUS_UNKNOWN, |cpus| cpus.count);
     let periods = Periods::of(&used, asked.period_ns, count);
     let whole = observed.whole();
-    let present = Present::of(observed, asked, &stretches);
+    let present = Present::of(observed, asked, &deltas);
     let mut limits: Vec<Limit> = LADDER
         .iter()
-        .filter_map(|times| limit((cpus.value * times * 1e3).round() as u64, asked.period_ns))
+        .filter_map(|times| {
+            Limit::of_millicpus((cpus.value * times * 1e3).round() as u64, asked.period_ns)
+        })
         .chain(present.ladder())
         .chain(asked.current)
         .collect();
@@ -209,9 +209,9 @@ pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
         cpu_max: present.limit.map(|limit| limit.to_string()),
         watched_ns: whole.length_ns,
         readings: observed.moments.len(),
-        cpus: ranged(cpus),
+        cpus,
         may_run_on: may_run_on.cloned(),
-        throttled_percent: present.throttled.map(ranged),
+        throttled_percent: present.throttled,
         usage_usec: periods.as_ref().map(Periods::deciles).unwrap_or_default(),
         limits: limits.into_iter().filter_map(judge).collect(),
         enough: enough.and_then(|most| enough_for(most, &cpus, periods.as_ref()?, asked)),
@@ -221,21 +221,20 @@ pub fn counted(observed: &Observed, asked: &Asked) -> Result<Counted, Error> {
     })
 }
 
-/// The limit that the group has, and what it does.
+/// The present limit of the group, and its effect.
 struct Present {
-    /// `None`: it is not told.
+    /// `None` if unknown.
     limit: Option<Limit>,
-    /// Periods of a hundred that it throttled.
-    throttled: Option<Interval>,
+    throttled: Option<Ranged<f64>>,
     is_throttled: bool,
 }
 
 impl Present {
-    /// As observed, or as whoever asks says.
-    fn of(observed: &Observed, asked: &Asked, stretches: &[Stretch]) -> Present {
+    /// The observed limit, or else the one given by the user.
+    fn of(observed: &Observed, asked: &Asked, deltas: &[Delta]) -> Present {
         let limit = observed.limit.or(asked.current);
         let is_limited = limit.is_none_or(|limit| limit.quota_ns().is_some());
-        let all: Option<Vec<(f64, f64)>> = stretches.iter().map(Stretch::throttled).collect();
+        let all: Option<Vec<(f64, f64)>> = deltas.iter().map(Delta::throttled).collect();
         let throttled = all.and_then(|all| interval(&all, asked.seed)).filter(|_| is_limited);
         Present { limit, throttled, is_throttled: throttled.is_some_and(|share| share.value > 0.0) }
     }
@@ -246,17 +245,21 @@ impl Present {
         let above = |present: Limit| {
             let times = move |times: &f64| {
                 let millicpus = (present.millicpus()? as f64 * times).round() as u64;
-                if *times > 1.0 { limit(millicpus, present.period_ns()) } else { Some(present) }
+                if *times > 1.0 {
+                    Limit::of_millicpus(millicpus, present.period_ns())
+                } else {
+                    Some(present)
+                }
             };
             ABOVE.iter().filter_map(times)
         };
         limited.into_iter().flat_map(above)
     }
 
-    /// Whether a limit is no more than this one, so that it throttles at least as often.
+    /// Whether `limit` is at most this one, so that it throttles at least as often.
     fn is_no_less_than(&self, limit: Limit) -> bool {
-        let share = |limit: Limit| Some(limit.quota_ns()? as f64 / limit.period_ns() as f64);
-        share(limit).zip(self.limit.and_then(share)).is_some_and(|(limit, own)| limit <= own)
+        let own = self.limit.and_then(|own| own.cpus());
+        limit.cpus().zip(own).is_some_and(|(limit, own)| limit <= own)
     }
 }
 
@@ -264,25 +267,16 @@ fn is_throttled(above: &Above) -> bool {
     above.periods.nr_throttled > 0
 }
 
-fn ranged(interval: Interval) -> Ranged<f64> {
-    Ranged { value: interval.value, low: interval.low, high: interval.high }
-}
-
-fn limit(millicpus: u64, period_ns: u64) -> Option<Limit> {
-    Limit::new(Some(millicpus.checked_mul(period_ns)? / 1_000 / 1_000 * 1_000), period_ns, 0).ok()
-}
-
 fn judged(
     limit: Limit,
-    cpus: &Interval,
+    cpus: &Ranged<f64>,
     periods: Option<&Periods>,
     (asked, present): (&Asked, &Present),
 ) -> Option<Judged> {
-    let share = limit.quota_ns()? as f64 / limit.period_ns() as f64;
     let bounds = periods.filter(|_| limit.period_ns() == asked.period_ns);
     let mut bounds = bounds.and_then(|periods| periods.bounds(limit.quota_ns()?, asked));
     let is_present = present.limit == Some(limit);
-    let mut too_small = share < cpus.low;
+    let mut too_small = limit.cpus()? < cpus.low;
     if let Some(measured) = present.throttled.filter(|_| present.is_no_less_than(limit)) {
         let least = bounds.map_or(measured.low, |bounds| bounds.least.max(measured.low));
         let most = bounds.map_or(100.0, |bounds| bounds.most.max(measured.high));
@@ -293,20 +287,21 @@ fn judged(
         cpu_max: limit.to_string(),
         millicpus: limit.millicpus()?,
         too_small,
-        measured_percent: present.throttled.filter(|_| is_present).map(ranged),
+        measured_percent: present.throttled.filter(|_| is_present),
         throttled_percent: bounds,
     })
 }
 
-/// Thousandths of a CPU of the smallest limit that throttles no more periods at most.
-fn enough_for(most: f64, cpus: &Interval, periods: &Periods, asked: &Asked) -> Option<u64> {
+/// The smallest limit, in thousandths of a CPU, that surely throttles at most `most` periods of a
+/// hundred.
+fn enough_for(most: f64, cpus: &Ranged<f64>, periods: &Periods, asked: &Asked) -> Option<u64> {
     const STEP: u64 = 50;
     let first = (cpus.value * 1e3 / STEP as f64).ceil() as u64 * STEP;
-    // From twice of what is used in any period on, all limits are alike.
+    // From twice the largest usage of a period on, all limits are alike.
     let last = 2e3 * periods.most_ns() / asked.period_ns as f64 + STEP as f64;
     let last = (periods.cpus as u64 * 1_000).min(last as u64);
     let all = (first.max(STEP)..=last).step_by(STEP as usize);
-    let mut all = all.filter_map(|millicpus| limit(millicpus, asked.period_ns));
+    let mut all = all.filter_map(|millicpus| Limit::of_millicpus(millicpus, asked.period_ns));
     let keeps = |limit: &Limit| {
         let bounds = limit.quota_ns().and_then(|quota_ns| periods.bounds(quota_ns, asked));
         bounds.is_some_and(|bounds| bounds.most <= most)
@@ -323,38 +318,32 @@ fn notes(
     let mut notes = Vec::new();
     let above = observed.above.as_ref().filter(|above| is_throttled(above));
     if let Some(above) = above {
-        notes.push(format!(
-            "It is in a pod with a limit of its own, {}, that throttled {:.1} % of its periods: \
-             the container is stopped by that as well. The pod itself is told of with --label \
-             container=.",
-            above.limit,
-            above.throttled_percent()
-        ));
+        notes.push(format!("{} Choose the pod itself by --label container=.", above.note()));
     }
     if present.is_throttled || above.is_some() {
         notes.push(CENSORED.to_owned());
     }
     if present.limit.is_none() {
         notes.push(
-            "Whether it has a limit is not told (kube-prometheus-stack leaves that out): take the \
-             scrapes from the kubelet itself, or give the limit by --current."
+            "The scrapes lack its limit (kube-prometheus-stack leaves it out): take them from the \
+             kubelet itself, or give the limit by --current."
                 .to_owned(),
         );
     } else if present.throttled.is_none()
         && present.limit.is_some_and(|limit| limit.quota_ns().is_some())
     {
-        notes.push("How many periods were throttled is not told.".to_owned());
+        notes.push("The number of throttled periods is missing.".to_owned());
     }
     if periods.is_some_and(|periods| periods.cpus == CPUS_UNKNOWN) {
         notes.push(
-            "On how many CPUs it may run is not told, so that the upper bounds are those of a \
-             machine of very many."
+            "The number of CPUs that it may run on is unknown, so the bounds are those of a \
+             machine with very many."
                 .to_owned(),
         );
     }
     if periods.is_none() {
         notes.push(format!(
-            "Readings are too far apart, or too few, to tell what is used in a period of {} ms: \
+            "Readings are too far apart, or too few, for the usage of single periods of {} ms: \
              only limits below the mean are ruled out. Read the group itself with --stat.",
             asked.period_ns as f64 / 1e6
         ));
@@ -362,18 +351,18 @@ fn notes(
     notes
 }
 
-/// Usage in stretches as long as a period, at several phases.
+/// Usage in intervals as long as a period, at several phases.
 struct Periods {
     phases: Vec<Vec<f64>>,
     /// CPUs that the group may run on.
     cpus: usize,
-    /// How far the usage of a period may be off, ns.
+    /// Error of the usage of a period, ns.
     read_off_ns: f64,
 }
 
 impl Periods {
-    /// Of usage and length of stretches, ns; `None` where these are longer than half a period, or
-    /// periods are few.
+    /// Made of usage and length of each reading, ns. `None` where readings are further apart than
+    /// half a period, or cover too few periods.
     fn of(used: &[(f64, f64)], period_ns: u64, cpus: usize) -> Option<Periods> {
         const PHASES: u32 = 4;
         let period_ns = period_ns as f64;
@@ -384,12 +373,11 @@ impl Periods {
         }
         let phase =
             |at: u32| in_periods(used, period_ns, period_ns * f64::from(at) / f64::from(PHASES));
-        // What a reading misses is in the next ones that come within a tick.
+        // Time that a reading misses is in the readings of the next tick.
         let read_off_ns = (READ_OFF_NS * cpus as f64).min(most_within(used, READ_OFF_NS));
         Some(Periods { phases: (0..PHASES).map(phase).collect(), cpus, read_off_ns })
     }
 
-    /// The most that was used in a period, ns.
     fn most_ns(&self) -> f64 {
         self.phases.iter().flatten().fold(0.0, |most, ns| most.max(*ns))
     }
@@ -401,14 +389,14 @@ impl Periods {
         (0..=10).filter_map(decile).collect()
     }
 
-    /// How many periods of a hundred a quota throttles, at least and at most: of those in which
-    /// the group has work, as the kernel's period timer stops when it has none.
+    /// Bounds on the throttled periods of a hundred under a quota. Only periods with work count, as
+    /// the kernel's period timer stops when the group has none.
     fn bounds(&self, quota_ns: u64, asked: &Asked) -> Option<Bounds> {
         let quota_ns = quota_ns as f64;
         let stranded_ns = SLICE_NS * self.cpus.saturating_sub(1) as f64 + self.read_off_ns;
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for usage in &self.phases {
-            // How much is wanted in the period, and whether it is throttled.
+            // Runtime wanted in the period, and whether it is throttled.
             let share = |each: &mut dyn FnMut(f64) -> (f64, bool)| {
                 let counted = |wanted: f64| if wanted > 0.0 { 1.0 } else { 0.0 };
                 let each = usage.iter().map(|ns| each(*ns)).map(|(wanted, throttled)| {
@@ -426,7 +414,8 @@ impl Periods {
                 late_ns = (wanted - quota_ns).max(0.0);
                 (wanted, wanted > quota_ns - stranded_ns.min(quota_ns / 2.0))
             })?;
-            // What is not seen once in so many periods may be as frequent, 95 times of a hundred.
+            // An event not seen once in so many periods may be this frequent at a confidence of 95
+            // %.
             let unseen = 100.0 * (1.0 - 0.05_f64.powf(1.0 / active));
             let low = if low.value >= 100.0 { low.low.min(100.0 - unseen) } else { low.low };
             let high = if high.value <= 0.0 { high.high.max(unseen) } else { high.high };
@@ -436,7 +425,7 @@ impl Periods {
     }
 }
 
-/// The most that was used in any row of stretches which is just as long as that, or longer.
+/// The largest usage of any consecutive readings that together just reach this length.
 fn most_within(used: &[(f64, f64)], length_ns: f64) -> f64 {
     let from = |first: usize| {
         let (mut sum, mut length) = (0.0, 0.0);
@@ -451,8 +440,8 @@ fn most_within(used: &[(f64, f64)], length_ns: f64) -> f64 {
     (0..used.len()).map(from).fold(0.0, f64::max)
 }
 
-/// Usage spread evenly over each stretch, summed up in periods from `first_ns` on; the last one, if
-/// it is not whole, is left out.
+/// Usage, spread evenly over each reading and summed up in periods from `first_ns` on; an
+/// incomplete last period is left out.
 pub(crate) fn in_periods(used: &[(f64, f64)], period_ns: f64, first_ns: f64) -> Vec<f64> {
     let length_ns: f64 = used.iter().map(|(_, length)| length).sum();
     let count = ((length_ns - first_ns) / period_ns).floor().max(0.0) as usize;

@@ -1,12 +1,12 @@
-//! The counters of a group that runs on this machine, or that a scrape of its metrics tells, read
-//! over some time: what a limit really does.
+//! Counters of a group, read over some time from this machine or from a scrape of its metrics.
 //!
-//! Answers to `cpu_cfs_stat_show()` and `cpu_extra_stat_show()` of the kernel: `nr_periods` counts
-//! periods while the group has something to run, `nr_throttled` those of them that ended with the
-//! group throttled. What `throttled_usec` sums up differs between versions, so that nothing is
-//! concluded from it.
+//! The counters are those of the kernel's `cpu_cfs_stat_show()` and `cpu_extra_stat_show()`.
+//! `nr_periods` counts periods in which the group has something to run, `nr_throttled` those of
+//! them that ended with the group throttled. The meaning of `throttled_usec` differs between
+//! versions, so nothing is concluded from it.
 //!
-//! Two [`Moment`]s make a [`Stretch`]; how far a share of several may be off is an [`Interval`]:
+//! The difference of two [`Moment`]s is a [`Delta`]. [`interval`] tells how far a ratio over
+//! several of them may be off:
 //!
 //! ```
 //! use cpumax_engine::counters::{Moment, interval};
@@ -28,7 +28,7 @@ mod labels;
 mod scrape;
 mod served;
 
-pub use bootstrap::{Interval, interval};
+pub use bootstrap::interval;
 pub use cpus::AllowedCpus;
 pub use group::Group;
 pub use scrape::{Metrics, scrapes};
@@ -41,61 +41,61 @@ use cpumax_limit::{CpuStat, Limit};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Counters at one moment; what is not told is not there.
+/// Counters at one moment; `None` where a source lacks one.
 ///
 /// [Example](self).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// When, ns since the first moment.
+    /// Time, ns since the first moment.
     pub at_ns: u64,
     /// CPU time used by the group and all below it, ns.
     pub usage_ns: Option<u64>,
-    /// Counters of its limit; scrapes tell none of a group that has no limit.
+    /// Counters of its limit; scrapes have none of a group without a limit.
     pub stat: Option<CpuStat>,
     /// Time throttled, summed over CPUs, ns.
     pub throttled_ns: Option<u64>,
-    /// For how long a task waited for a CPU, ns, where the kernel counts that (PSI).
+    /// Time in which some task waited for a CPU, ns, where the kernel counts it (PSI).
     pub waited_ns: Option<u64>,
-    /// The group was made anew since the moment before: what went by between is not known.
+    /// The group was recreated since the moment before, so the time between is unknown.
     pub is_anew: bool,
 }
 
-/// What is known of a group over some time.
+/// Counters of a group over some time.
 ///
 /// [Example](self).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
-    /// What it is called.
+    /// Name of the group.
     pub name: String,
-    /// Its limit, which was the same all the time; `None`: it is not told.
+    /// Its limit, constant over the time; `None` if unknown.
     pub limit: Option<Limit>,
-    /// The kernel that runs; `None`: it is not told.
+    /// The running kernel; `None` if unknown.
     pub kernel: Option<OwnKernel>,
-    /// The CPUs that it may run on; `None`: they are not told.
+    /// The CPUs that it may run on; `None` if unknown.
     pub cpus: Option<AllowedCpus>,
-    /// The group above it, where that has a limit, too, and its counters are told.
+    /// The group above it, where that has a limit, too, and its counters are known.
     pub above: Option<Above>,
-    /// The counters, in order of time; two at least.
+    /// The counters, in order of time; at least two.
     pub moments: Vec<Moment>,
 }
 
-/// A group above one, with a limit of its own: the pod of a container.
+/// A group above the observed one, with a limit of its own: the pod of a container.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Above {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its limit.
     pub limit: Limit,
-    /// Its periods meanwhile.
+    /// Its periods over the same time.
     pub periods: Periods,
 }
 
-/// What went by between two moments.
+/// The difference between two moments.
 ///
 /// [Example](self).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Stretch {
-    /// How long it is, ns.
+pub struct Delta {
+    /// Length of time, ns.
     pub length_ns: u64,
     /// CPU time used, ns.
     pub usage_ns: Option<u64>,
@@ -103,24 +103,24 @@ pub struct Stretch {
     pub periods: Option<Periods>,
     /// Time throttled, summed over CPUs, ns.
     pub throttled_ns: Option<u64>,
-    /// For how long a task waited for a CPU, ns.
+    /// Time in which some task waited for a CPU, ns.
     pub waited_ns: Option<u64>,
 }
 
-/// How many periods passed while there was something to run.
+/// Periods that passed while the group had something to run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Periods {
     /// All of them.
     pub nr_periods: u64,
-    /// Of these, throttled.
+    /// Those that ended throttled.
     pub nr_throttled: u64,
-    /// Of these, with a burst.
+    /// Those that used a burst.
     pub nr_bursts: u64,
 }
 
 impl Moment {
-    /// What went by until a later one. Counts of periods are 32 bits wide and go on from 0.
-    pub fn until(&self, later: &Moment) -> Stretch {
+    /// The difference to a later moment. Counts of periods are 32 bits wide and wrap around.
+    pub fn until(&self, later: &Moment) -> Delta {
         let both = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
         let count = |a: u32, b: u32| u64::from(b.wrapping_sub(a));
         let periods = self.stat.zip(later.stat).map(|(a, b)| Periods {
@@ -128,7 +128,7 @@ impl Moment {
             nr_throttled: count(a.nr_throttled, b.nr_throttled),
             nr_bursts: count(a.nr_bursts, b.nr_bursts),
         });
-        Stretch {
+        Delta {
             length_ns: later.at_ns.saturating_sub(self.at_ns),
             usage_ns: both(self.usage_ns, later.usage_ns),
             periods,
@@ -138,16 +138,16 @@ impl Moment {
     }
 }
 
-impl Stretch {
-    /// Both together; of what is not told of one nothing is told.
-    fn and(self, other: Stretch) -> Stretch {
+impl Delta {
+    /// The sum of both; `None` where one of them lacks a number.
+    fn and(self, other: Delta) -> Delta {
         let sum = |a: Option<u64>, b: Option<u64>| Some(a? + b?);
         let periods = self.periods.zip(other.periods).map(|(a, b)| Periods {
             nr_periods: a.nr_periods + b.nr_periods,
             nr_throttled: a.nr_throttled + b.nr_throttled,
             nr_bursts: a.nr_bursts + b.nr_bursts,
         });
-        Stretch {
+        Delta {
             length_ns: self.length_ns + other.length_ns,
             usage_ns: sum(self.usage_ns, other.usage_ns),
             periods,
@@ -156,12 +156,12 @@ impl Stretch {
         }
     }
 
-    /// Throttled periods of a hundred, and all, as [`interval`] takes them.
+    /// Throttled periods times 100, and all periods, as [`interval`] takes them.
     pub(crate) fn throttled(&self) -> Option<(f64, f64)> {
         self.periods.map(|periods| (periods.nr_throttled as f64 * 100.0, periods.nr_periods as f64))
     }
 
-    /// CPU time and length, in the same way.
+    /// CPU time and length, ns, as [`interval`] takes them.
     pub(crate) fn used(&self) -> Option<(f64, f64)> {
         Some((self.usage_ns? as f64, self.length_ns as f64))
     }
@@ -172,11 +172,21 @@ impl Above {
     pub fn throttled_percent(&self) -> f64 {
         self.periods.nr_throttled as f64 * 100.0 / self.periods.nr_periods.max(1) as f64
     }
+
+    /// A sentence for people: its limit stops the observed group as well.
+    pub(crate) fn note(&self) -> String {
+        format!(
+            "Its pod has a limit of its own, {}, and was throttled in {:.1} % of its periods: that \
+             stops the container as well.",
+            self.limit,
+            self.throttled_percent()
+        )
+    }
 }
 
 impl Observed {
-    /// The same, where its counters only grow: those of a group that was made anew while it was
-    /// counted begin again, and scrapes may be given in the wrong order.
+    /// Checks that the counters only grow. They go back where a group was recreated while it was
+    /// counted, or scrapes are in the wrong order.
     ///
     /// # Errors
     /// A counter went back.
@@ -192,36 +202,36 @@ impl Observed {
                     || periods.nr_throttled > i32::MAX as u64)
         };
         if self.moments.windows(2).any(went_back) {
-            let what = "counters went back: the group was made anew while it was counted, or \
+            let what = "counters went back: the group was recreated while it was counted, or \
                         scrapes are not in order of time";
             return Err(Error::Question(format!("{}: {what}", self.name)));
         }
         Ok(self)
     }
 
-    /// All of it that is known.
-    pub fn whole(&self) -> Stretch {
-        self.stretches().into_iter().reduce(Stretch::and).unwrap_or_default()
+    /// The sum of [`Observed::deltas`].
+    pub fn whole(&self) -> Delta {
+        self.deltas().into_iter().reduce(Delta::and).unwrap_or_default()
     }
 
-    /// From each moment to the next of the same life.
-    pub fn stretches(&self) -> Vec<Stretch> {
+    /// From each moment to the next, without those between which the group was recreated.
+    pub fn deltas(&self) -> Vec<Delta> {
         let pairs = self.moments.windows(2).filter(|pair| !pair[1].is_anew);
         pairs.map(|pair| pair[0].until(&pair[1])).collect()
     }
 }
 
-/// How often counters are read that are watched for so long.
+/// Interval between readings of counters that are observed for `length`.
 pub fn every(length: Duration) -> Duration {
     const READINGS: u32 = 60;
     const LEAST: Duration = Duration::from_millis(100);
     (length / READINGS).max(LEAST)
 }
 
-/// Reads a group's counters for so long, again after each `every`.
+/// Reads a group's counters for `length`, once in each `every`; blocks as long.
 ///
 /// # Errors
-/// A file cannot be read, or it was stopped.
+/// A file cannot be read, `every` is below 1 ms, the limit changed, or the caller asked to stop.
 pub fn observe(
     group: &Group,
     length: Duration,
@@ -229,7 +239,8 @@ pub fn observe(
     watch: &dyn Watch,
 ) -> Result<Observed, Error> {
     if every < EVERY_LEAST {
-        let what = format!("readings every {} us are too many: from 1ms on", every.as_micros());
+        let what =
+            format!("counters cannot be read every {} us: give at least 1ms", every.as_micros());
         return Err(Error::Question(what));
     }
     let limit = group.limit()?;
@@ -244,7 +255,6 @@ pub fn observe(
         if next >= length {
             break;
         }
-        // What could not be read in time is not made up for.
         while due <= started.elapsed() {
             due += every;
         }
@@ -258,9 +268,8 @@ pub fn observe(
     Observed { name, limit: Some(limit), kernel, cpus, above: None, moments }.checked()
 }
 
-/// Counters are not read more often.
 const EVERY_LEAST: Duration = Duration::from_millis(1);
-/// How long at a time nobody is asked whether to stop.
+/// Longest sleep before the caller is asked again whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
 fn sleep_until(due: Instant, watch: &dyn Watch) -> Result<(), Error> {
@@ -293,10 +302,10 @@ mod tests {
             ..Moment::default()
         };
         let (first, last) = (at(0, stat(u32::MAX, 5)), at(10, stat(9, 8)));
-        let stretch = first.until(&last);
-        let periods = stretch.periods.unwrap();
+        let delta = first.until(&last);
+        let periods = delta.periods.unwrap();
         assert_eq!((periods.nr_periods, periods.nr_throttled), (10, 3));
-        assert_eq!((stretch.usage_ns, stretch.waited_ns), (Some(10), None));
+        assert_eq!((delta.usage_ns, delta.waited_ns), (Some(10), None));
     }
 
     #[test]

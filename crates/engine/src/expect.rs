@@ -1,7 +1,8 @@
-//! What a scenario expects of its runs, checked.
+//! Checks the expectations of a scenario on its runs.
 //!
-//! An expectation names the kernels it holds on, a metric, perhaps what it is divided by (another
-//! metric of the same run, or the same on another kernel), and the bounds. Docs: docs/reference/scenarios.md.
+//! An expectation has the kernels on which it holds, a metric, perhaps a divisor (another metric of
+//! the same run, or the same metric on another kernel), and bounds; see
+//! docs/reference/scenarios.md.
 
 use crate::error::Error;
 use cpumax_machine::kernel::{self, Kernel, Version};
@@ -9,20 +10,20 @@ use cpumax_outcome::{MetricError, Outcome};
 use cpumax_workload::{Expectation, Parts};
 use std::fmt::Display;
 
-/// A run that is over.
+/// A completed run.
 ///
 /// [Example](Verdict).
 #[derive(Debug)]
 pub struct Done {
-    /// On which kernel.
+    /// Its kernel.
     pub kernel: Kernel,
-    /// With which seed.
+    /// Its seed.
     pub seed: u64,
-    /// What it yielded.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// What came of one expectation.
+/// The result of one expectation.
 ///
 /// ```
 /// use cpumax_engine::expect::{Done, check};
@@ -48,22 +49,22 @@ pub struct Verdict<'a> {
     measured: Vec<Measured>,
 }
 
-/// What one run showed.
+/// The measured number of one run.
 ///
 /// [Example](Verdict).
 #[derive(Debug)]
 pub struct Measured {
-    /// On which kernel.
+    /// Its kernel.
     pub kernel: Version,
-    /// With which seed.
+    /// Its seed.
     pub seed: u64,
-    /// The number that is expected to lie within bounds.
+    /// The number.
     pub value: f64,
-    /// Whether it does.
+    /// Whether it lies within the bounds.
     pub passed: bool,
 }
 
-/// The kernels other than those asked for that must run too, because a ratio is taken over them.
+/// Kernels that were not asked for but must run, because ratios are taken over them.
 ///
 /// # Errors
 /// A list of kernels cannot be read.
@@ -88,22 +89,22 @@ pub fn references(workload: &Parts, asked: &[Kernel]) -> Result<Vec<Kernel>, Err
 fn reference(over: &str) -> Result<Kernel, String> {
     match kernel::parse_kernels(over).map_err(|error| error.to_string())?.as_slice() {
         [kernel] => Ok(*kernel),
-        _ => Err(format!("over = \"{over}\" names several kernels; give one")),
+        _ => Err(format!("over = \"{over}\" names several kernels: give one")),
     }
 }
 
-/// What is wrong with that expectation of a workload.
+/// The error of one expectation, with its place.
 fn wrong(workload: &Parts, index: usize, what: &dyn Display) -> Error {
     let metric = &workload.expectations[index].metric;
     let place = format!("{}: expectation {} ({metric})", workload.name, index + 1);
     Error::Expectation { place, what: what.to_string() }
 }
 
-/// Checks every expectation on the runs of the kernels that were asked for. `runs` holds those of
-/// the reference kernels too.
+/// Checks every expectation on the runs of the kernels that were asked for. `runs` also holds those
+/// of the reference kernels.
 ///
 /// # Errors
-/// When a metric names nothing, or a list of kernels cannot be read.
+/// A metric names nothing, or a list of kernels cannot be read.
 pub fn check<'a>(
     workload: &'a Parts,
     asked: &[Kernel],
@@ -112,14 +113,14 @@ pub fn check<'a>(
     check_some(workload, asked, runs, |_| true, &|_, _, _| 0.0)
 }
 
-/// How far beyond its bounds a number of a run may be: takes the run, the path of the number (empty
-/// when it is divided by another), and the number.
+/// Tolerance beyond the bounds of a number. Takes the outcome, the path of the number (empty for a
+/// ratio), and the number.
 pub type Slack<'a> = &'a dyn Fn(&Outcome, &str, f64) -> f64;
 
-/// As [`check`], of those expectations only that are wanted, and with slack.
+/// [`check`] of the wanted expectations only, with tolerances.
 ///
 /// # Errors
-/// As there.
+/// As [`check`].
 pub fn check_some<'a>(
     workload: &'a Parts,
     asked: &[Kernel],
@@ -143,8 +144,8 @@ pub fn check_some<'a>(
     all.filter(|(_, expectation)| wanted(expectation)).map(verdict).collect()
 }
 
-/// Whether a run can be held to this that does not measure some numbers, where only the kernels
-/// asked for can be run: each of its numbers is measured, and what it is divided by is there.
+/// Whether an expectation can be checked where some numbers are not measured and only the kernels
+/// asked for can run: its numbers must be measured, and the kernel of its divisor must run.
 pub fn can_be_checked(
     expectation: &Expectation,
     asked: &[Kernel],
@@ -176,7 +177,7 @@ fn measure(
     let is_divided = expectation.per.is_some() || expectation.over.is_some();
     let path = if is_divided { "" } else { expectation.metric.as_str() };
     let slack = slack(&run.outcome, path, value);
-    // What is not a number lies within no bounds.
+    // NaN lies within no bounds.
     let passed = !value.is_nan()
         && expectation.min.is_none_or(|min| value >= min - slack)
         && expectation.max.is_none_or(|max| value <= max + slack);
@@ -192,22 +193,22 @@ fn rate(expectation: &Expectation, outcome: &Outcome) -> Result<f64, MetricError
 }
 
 impl Verdict<'_> {
-    /// What is expected.
+    /// The expectation.
     pub fn expectation(&self) -> &Expectation {
         self.expectation
     }
 
-    /// What each run showed.
+    /// The number of each run.
     pub fn measured(&self) -> &[Measured] {
         &self.measured
     }
 
-    /// Whether every run shows what it must. Holds also when there is no run to look at.
+    /// Whether every run lies within the bounds; true without any run.
     pub fn passed(&self) -> bool {
         self.measured.iter().all(|measured| measured.passed)
     }
 
-    /// Whether there was any run to look at.
+    /// Whether it was checked on any run.
     pub fn applies(&self) -> bool {
         !self.measured.is_empty()
     }

@@ -1,11 +1,11 @@
-//! What counters tell of other limits by way of a model: services drawn from wide priors that
-//! reproduce the counters, run again under those limits.
+//! Predictions for other limits from counters, by a model: services drawn from wide priors that
+//! reproduce the counters run again under those limits.
 //!
-//! A dashboard holds CPU time and throttled periods, and these do not tell a latency. Many services
-//! have the same counters, though, and of all of them another limit makes something similar:
-//! CPUs and throttled periods under any limit, and how p99 falls where the limit is raised or
-//! lifted. How p99 grows under a smaller one depends on what no counter tells. The method is that
-//! of approximate Bayesian computation; how often its ranges hold is told by `examples/calibrate`.
+//! A dashboard holds CPU time and throttled periods, and these determine no latency. Many services
+//! have the same counters, though, and another limit has similar effects on all of them: on CPUs
+//! and throttled periods under any limit, and on how p99 falls where the limit is raised or lifted.
+//! How p99 grows under a smaller limit depends on properties that no counter shows. The method is
+//! approximate Bayesian computation; `examples/calibrate` measures how often its ranges hold.
 //!
 //! ```
 //! use cpumax_engine::counters::{Moment, Observed};
@@ -54,40 +54,41 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use service::Seen;
 
-/// Beside the present limit so many times it are told, and none.
+/// Multiples of the present limit that are tried besides it; no limit is tried, too.
 const TIMES: [f64; 6] = [0.5, 0.75, 1.25, 1.5, 2.0, 3.0];
-/// Shares of draws below and above a range.
+/// Share of draws on each side of a range.
 const OUTSIDE: f64 = 0.05;
-/// Ranges of CPUs and of time are so many times as wide as draws say, and those of throttled
-/// periods and p99, which depend on how long a queue grew, more; `examples/calibrate` tells why.
+/// Ranges of CPUs and of time are widened by this factor. Those of throttled periods and p99 depend
+/// on how long a queue grew, and are widened more; `examples/calibrate` measures why.
 const WIDER: f64 = 1.3;
 const MUCH_WIDER: f64 = 1.8;
-/// No range is narrower: CPUs and p99 by a share of them, throttled periods by per cent.
+/// Least half width of a range: of CPUs and p99 a share of the value, of throttled periods per
+/// cent.
 const LEAST_OFF: f64 = 0.02;
 const LEAST_OFF_PERCENT: f64 = 1.0;
-/// Without a limit p99 would be at least so many times what it is: throttling costs nothing.
+/// Throttling costs nothing where p99 without a limit is at least this share of the present one.
 const COSTS_NOTHING: f64 = 0.9;
-/// From fewer services that reproduce the counters no range is told.
+/// Fewer effective services than this give no range.
 const EFFECTIVE_LEAST: f64 = 10.0;
-/// So many services are drawn where nobody says.
+/// Number of services to draw, by default.
 pub const DRAWS: usize = 640;
-/// Steps in which a limit is looked for, thousandths of a CPU.
+/// Step of the search for a limit, thousandths of a CPU.
 const STEP: u64 = 10;
 
-/// Asks for services that fit counters, and for limits and kernels to try them on.
+/// The question: services that fit counters, and limits and kernels to try them on.
 ///
 /// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Fitting {
-    /// The kernel of the node; `None`: the one that counters tell, else the newest.
+    /// The kernel of the node; `None`: the one in the counters, else the newest.
     pub kernel: Option<Kernel>,
-    /// Others on which the same load is told under the same limit.
+    /// Other kernels to run the same load on under the same limit.
     pub others: Vec<Kernel>,
-    /// The present limit, where the counters do not tell it.
+    /// The present limit, where the counters lack it.
     pub current: Option<Limit>,
     /// Knowledge of the service beside the counters.
     pub known: Known,
-    /// A limit is looked for that keeps this.
+    /// Bounds for which a limit is searched.
     pub keep: Keep,
     /// How many services to draw.
     pub draws: usize,
@@ -100,38 +101,39 @@ pub struct Fitting {
 /// Bounds that a limit is to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Keep {
-    /// No more periods of a hundred are throttled.
+    /// The most throttled periods of a hundred.
     pub throttled_percent: Option<f64>,
-    /// 99 of a hundred requests take no longer, ns.
+    /// The largest p99 of requests, ns.
     pub p99_ns: Option<u64>,
 }
 
-/// Services that reproduce the counters, and what limits do to them.
+/// Services that reproduce the counters, and the effect of limits on them.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Fit {
     /// The kernel on which they ran.
     pub kernel: String,
-    /// `kernel` is that of the node; else that is not told, and `kernel` is the newest.
+    /// `kernel` is that of the node. Otherwise the node's kernel is unknown, and `kernel` is the
+    /// newest.
     pub is_kernel_told: bool,
     /// How many services were drawn.
     pub drawn: usize,
-    /// The numbers below are of so many that count alike.
+    /// Effective number of services behind the numbers below.
     pub effective: f64,
-    /// What throttling costs.
+    /// Cost of throttling.
     pub costs: Costs,
-    /// Half of the requests take no longer now, ns; null: that is not told.
+    /// Present median of requests, ns; null if unknown.
     pub p50_now_ns: Option<Ranged<f64>>,
-    /// 99 of a hundred requests take no longer now, ns; null: that is not told.
+    /// Present p99 of requests, ns; null if unknown.
     pub p99_now_ns: Option<Ranged<f64>>,
-    /// Limits, ascending; none at all is the last.
+    /// Limits, ascending; the last row has no limit.
     pub limits: Vec<FittedLimit>,
-    /// The smallest limit that keeps what is asked, thousandths of a CPU.
+    /// The smallest limit that keeps the bounds, thousandths of a CPU.
     pub enough: Option<u64>,
     /// The present load under the present limit, on other kernels.
     pub on_kernels: Vec<OnKernel>,
 }
 
-/// What throttling costs now.
+/// Cost of throttling now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Costs {
@@ -139,39 +141,39 @@ pub enum Costs {
     Nothing,
     /// Without a limit p99 would be less.
     Latency,
-    /// The range of p99 without a limit holds both.
+    /// The range of p99 without a limit allows both.
     Unsure,
 }
 
-/// A limit, and what it would do to the load that was counted.
+/// A limit, and its effect on the load that was counted.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct FittedLimit {
-    /// What `cpu.max` would hold.
+    /// Content of `cpu.max` for it.
     pub cpu_max: String,
-    /// Thousandths of a CPU; null: no limit.
+    /// Thousandths of a CPU; null for no limit.
     pub millicpus: Option<u64>,
-    /// The limit is in force: its numbers were measured.
+    /// The limit is in force, and its numbers were measured.
     pub is_present: bool,
     /// CPUs in use.
     pub cpus: Ranged<f64>,
-    /// Of a hundred periods, those throttled.
+    /// Throttled periods of a hundred.
     pub throttled_percent: Ranged<f64>,
-    /// Time throttled in a second, summed over CPUs, s, as the kernel counts it; null: not told.
+    /// Time throttled in a second, summed over CPUs, s, as the kernel counts it; null if unknown.
     pub throttled_seconds: Option<Ranged<f64>>,
-    /// p99 over what it is now; null below the present limit: counters do not tell that.
+    /// p99 divided by the present one; null below the present limit, as counters do not tell it.
     pub p99_times: Option<Ranged<f64>>,
-    /// p99, ns, where that of now is told.
+    /// p99, ns, where the present one is known.
     pub p99_ns: Option<Ranged<f64>>,
 }
 
-/// What counters would show on another kernel.
+/// Counters of the same load on another kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct OnKernel {
     /// Its version.
     pub kernel: String,
     /// CPUs in use.
     pub cpus: Ranged<f64>,
-    /// Of a hundred periods, those throttled.
+    /// Throttled periods of a hundred.
     pub throttled_percent: Ranged<f64>,
     /// Time throttled in a second, s, as that kernel counts it.
     pub throttled_seconds: Ranged<f64>,
@@ -193,21 +195,21 @@ impl Fitting {
     }
 }
 
-/// Fits services to what was observed. The inner `Err` says, as half a sentence, why nothing is
-/// told: counters tell too little, or no service of one kind has such counters.
+/// Fits services to observed counters. The inner `Err` says, as half a sentence, why there is no
+/// result: the counters lack something, or no service of one kind has such counters.
 ///
 /// # Errors
-/// It was stopped.
+/// The caller asked to stop.
 pub fn fit(
     observed: &Observed,
     fitting: &Fitting,
     watch: &dyn Watch,
 ) -> Result<Result<Fit, String>, Error> {
     let Some(limit) = observed.limit.or(fitting.current) else {
-        return Ok(Err("its limit is not told".to_owned()));
+        return Ok(Err("its limit is unknown".to_owned()));
     };
     if observed.above.as_ref().is_some_and(|above| above.periods.nr_throttled > 0) {
-        return Ok(Err("the pod's own limit throttles it as well".to_owned()));
+        return Ok(Err("the limit of its pod throttles it as well".to_owned()));
     }
     let measured = match Measured::of(observed, limit, &fitting.known) {
         Ok(measured) => measured,
@@ -220,7 +222,7 @@ pub fn fit(
     let runs = Runs { kernel, threads, seed: fitting.seed, watch };
     let draws = runs.draws(&measured, fitting.draws)?;
     if let Some(counter) = draws.misfit {
-        let what = "no service of one kind, with a load that stays as it is, has such counters";
+        let what = "no service of one kind with a steady load has such counters";
         return Ok(Err(format!("{what}: {counter} cannot be reproduced")));
     }
     if draws.effective < EFFECTIVE_LEAST {
@@ -275,9 +277,7 @@ impl Told<'_> {
     }
 
     fn limit(&self, millicpus: u64) -> Option<Limit> {
-        let period_ns = self.measured.limit.period_ns();
-        let quota_ns = millicpus.checked_mul(period_ns)? / 1_000_000 * 1_000;
-        Limit::new(Some(quota_ns), period_ns, 0).ok()
+        Limit::of_millicpus(millicpus, self.measured.limit.period_ns())
     }
 
     fn row(&self, limit: Limit) -> Result<FittedLimit, Error> {
@@ -324,8 +324,8 @@ impl Told<'_> {
         })
     }
 
-    /// Of throttled periods: a larger limit throttles no more than what was measured, and a smaller
-    /// one no less.
+    /// Bounds a predicted share of throttled periods by the measured one: a larger limit throttles
+    /// no more, a smaller one no less.
     fn bounded(&self, told: Ranged<f64>, is_raised: bool) -> Ranged<f64> {
         let measured = self.measured.throttled_percent();
         let off = if is_raised { LEAST_OFF_PERCENT } else { -LEAST_OFF_PERCENT };
@@ -339,7 +339,7 @@ impl Told<'_> {
         }
     }
 
-    /// Counters of runs, in the terms of a kernel that is not named yet.
+    /// Ranges over the runs of all draws; the kernel's name is left empty.
     fn told(&self, seen: &[Option<Seen>]) -> OnKernel {
         let of = |number: &dyn Fn(&Seen) -> f64, scale: Scale| {
             let both = self.draws.all.iter().zip(seen);
@@ -362,8 +362,8 @@ impl Told<'_> {
         self.fitting.others.iter().map(on).collect()
     }
 
-    /// The smallest limit that keeps what is asked, between the rows of which one does not and the
-    /// next does; rows that are looked at meanwhile are told, too.
+    /// Searches the smallest limit that keeps the bounds, between the last row that does not and
+    /// the next. Adds the rows that it tries.
     fn enough(&self, rows: &mut Vec<FittedLimit>) -> Result<Option<u64>, Error> {
         const LOOKS: u32 = 6;
         if self.fitting.keep == Keep::default() {
@@ -392,7 +392,7 @@ impl Told<'_> {
         Ok(Some(most))
     }
 
-    /// Whether the worse ends of its ranges keep what is asked.
+    /// Whether the worse ends of its ranges keep the bounds.
     fn keeps(&self, row: &FittedLimit) -> bool {
         let Keep { throttled_percent, p99_ns } = self.fitting.keep;
         let is_enough = row.cpus.high * 1e3 <= row.millicpus.unwrap_or(u64::MAX) as f64;
@@ -402,16 +402,20 @@ impl Told<'_> {
     }
 }
 
-/// In which terms a range is made wider.
+/// How a range is widened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scale {
+    /// By a factor.
     Ratio,
+    /// By a larger factor.
     Times,
+    /// By a difference.
     Plain,
+    /// By a larger difference, within 0 and 100.
     Percent,
 }
 
-/// The middle of weighted numbers, and the range that holds nine of ten, made wider.
+/// The median of weighted numbers, and the range that holds nine tenths of the weight, widened.
 fn range(mut all: Vec<(f64, f64)>, scale: Scale) -> Option<Ranged<f64>> {
     const LEAST: f64 = 1e-9;
     all.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -1,5 +1,5 @@
-//! Texts that people give for numbers, shares, times and ranges, and what is said of others: a
-//! message that ends with what would be accepted.
+//! Parses numbers, shares, times and ranges that users give. An error ends with what would be
+//! accepted.
 //!
 //! ```
 //! use cpumax_engine::given::{factor, run_time, seeds, share, work_range};
@@ -18,7 +18,7 @@ use humantime::parse_duration;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// From the first to the last, both included.
+/// A range of seeds, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seeds {
     /// The first.
@@ -27,13 +27,12 @@ pub struct Seeds {
     pub last: u64,
 }
 
-/// More than anyone waits for; keeps a slip of the hand from filling memory.
 const SEEDS_MAX: u64 = 100_000;
 
-/// `A..B`, both included.
+/// Parses seeds `A..B`, both included.
 ///
 /// # Errors
-/// What it is instead, and what would be accepted; so for all below.
+/// The fault, and what would be accepted; so for all functions of this module.
 pub fn seeds(text: &str) -> Result<Seeds, String> {
     let takes = "give two numbers such as 1..20";
     let (first, last) = text.split_once("..").ok_or(takes)?;
@@ -41,13 +40,13 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
     let number = |text: &str| text.trim().parse().map_err(|error| format!("{error}; {takes}"));
     let (first, last): (u64, u64) = (number(first)?, number(last)?);
     match last.checked_sub(first) {
-        None => Err("its end is before its start".to_owned()),
-        Some(more) if more >= SEEDS_MAX => Err(format!("at most {SEEDS_MAX} seeds at a time")),
+        None => Err(format!("its end is before its start; {takes}")),
+        Some(more) if more >= SEEDS_MAX => Err(format!("give at most {SEEDS_MAX} seeds")),
         Some(_) => Ok(Seeds { first, last }),
     }
 }
 
-/// `HERE:THERE`, a file of this machine and an absolute path in another.
+/// Parses `HERE:THERE`: a file of this machine, and an absolute path in the guest.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -63,7 +62,7 @@ pub fn file_to_put(text: &str) -> Result<(PathBuf, String), String> {
     }
 }
 
-/// A finite number from 1.
+/// Parses a finite number of at least 1.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -74,7 +73,7 @@ pub fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Ticks in a second.
+/// Parses ticks in a second.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -83,7 +82,7 @@ pub fn hz(text: &str) -> Result<u32, String> {
     hz.ok_or_else(|| "give 100, 250, 300 or 1000".to_owned())
 }
 
-/// How many times as much: a hundredth to a hundred times.
+/// Parses a factor from 0.01 to 100.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -94,7 +93,7 @@ pub fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A share in per cent, with or without the sign.
+/// Parses per cent from 0 to 1000, with or without the sign.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -106,7 +105,7 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A part of all, in per cent, with or without the sign.
+/// Parses per cent from 0 to 100, with or without the sign.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -115,7 +114,7 @@ pub fn share(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "give per cent from 0 to 100, such as 5%".to_owned())
 }
 
-/// Two factors around 1.
+/// Parses two factors around 1.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -126,15 +125,16 @@ pub fn work_range(text: &str) -> Result<WorkRange, String> {
     if low <= 1.0 && high >= 1.0 { Ok(WorkRange { low, high }) } else { Err(takes.to_owned()) }
 }
 
-/// A time in ns.
+/// Parses a time; returns ns.
 ///
 /// # Errors
 /// As [`seeds`].
 pub fn time(text: &str) -> Result<u64, String> {
-    u64::try_from(duration(text)?.as_nanos()).map_err(|_| "no recording is as long".to_owned())
+    u64::try_from(duration(text)?.as_nanos())
+        .map_err(|_| "give at most a day, such as 10s".to_owned())
 }
 
-/// Threads of a recording.
+/// Parses a selector of recorded threads.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -142,18 +142,18 @@ pub fn selector(text: &str) -> Result<Selector, String> {
     text.parse().map_err(|error: cpumax_recording::Error| error.to_string())
 }
 
-/// A cost in ns, less than a second.
+/// Parses a cost of less than a second; returns ns.
 ///
 /// # Errors
 /// As [`seeds`].
 pub fn event_cost(text: &str) -> Result<u32, String> {
     match duration(text)?.as_nanos() {
         ns @ ..1_000_000_000 => Ok(ns as u32),
-        _ => Err("recording an event takes less than a second".to_owned()),
+        _ => Err("give less than a second, such as 500ns".to_owned()),
     }
 }
 
-/// A length of time, such as `10s`.
+/// Parses a length of time, such as `10s`.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -161,14 +161,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| format!("{error}; give a time such as 10s or 500ms"))
 }
 
-/// How long runs take instead, ns.
+/// Parses the duration of runs, up to a day; returns ns.
 ///
 /// # Errors
 /// As [`seeds`].
 pub fn run_time(text: &str) -> Result<u64, String> {
     match u64::try_from(duration(text)?.as_nanos()) {
         Ok(ns @ 1..=MAX_DURATION_NS) => Ok(ns),
-        _ => Err("give more than nothing and at most a day".to_owned()),
+        _ => Err("give more than 0s and at most a day, such as 10s".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! One run that is asked for, and what came of it.
+//! One run to be done, and the report of it.
 
 use crate::answer::{Answer, Document};
 use crate::expect::{Measured, Verdict};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A kernel as it was asked for.
+/// A kernel with the name by which it was asked for.
 ///
 /// ```
 /// let kernels = cpumax_engine::kernels::modelled("6.12..6.14,pull")?;
@@ -25,9 +25,9 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug, Clone)]
 pub struct NamedKernel {
-    /// As it is called in tables, e.g. `6.12-rt`.
+    /// Its name in tables, e.g. `6.12-rt`.
     pub name: String,
-    /// What the model takes it for.
+    /// The modelled kernel that stands for it.
     pub kernel: Kernel,
 }
 
@@ -51,23 +51,23 @@ impl From<Kernel> for NamedKernel {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// What runs.
+    /// The workload.
     pub workload: Arc<Workload>,
-    /// A limit that a group of the workload has in this run only, and how long it takes.
+    /// Limits and length of this run only, in place of the workload's.
     pub what_if: Option<WhatIf>,
-    /// What else is different.
+    /// A further change of the workload.
     pub variant: Option<Variant>,
-    /// On which kernel.
+    /// The kernel.
     pub kernel: NamedKernel,
     /// Seed of every random stream.
     pub seed: u64,
-    /// Seed of its microseconds, in place of the world's ([`crate::Running`]).
+    /// Seed of its random microseconds, in place of the world's ([`crate::Running`]).
     pub noise: Option<u64>,
-    /// A group that is watched, which is for the model only.
+    /// A group to watch; in the model only.
     pub watch: Option<Watch>,
 }
 
-/// What is different in one run.
+/// Limits and length of one run.
 ///
 /// ```
 /// use cpumax_engine::limit::Limit;
@@ -84,16 +84,17 @@ pub struct Job {
 /// ```
 #[derive(Debug, Clone)]
 pub struct WhatIf {
-    /// What groups have: the one that is told of, then the one above it, or some beside.
+    /// Limits of groups: of the one whose results are shown, then of the one above it, or of
+    /// others.
     pub shares: Vec<(GroupIx, Share)>,
     /// Length of the run, ns.
     pub duration_ns: u64,
-    /// Where in their periods the period timers of all groups stand at the start, ns; `None`: as
-    /// the workload, or the kernel, has it.
+    /// Phase of the period timers of all groups at the start, ns; `None`: that of the workload, or
+    /// a random one.
     pub phase_ns: Option<u64>,
 }
 
-/// What a group may use.
+/// Limit and weight of a group.
 ///
 /// [Example](WhatIf).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -101,11 +102,11 @@ pub struct Share {
     /// Its limit.
     #[serde(flatten)]
     pub limit: Limit,
-    /// Its weight; `None` is the one that it has.
+    /// Its weight; `None`: unchanged.
     pub weight: Option<u32>,
 }
 
-/// The workload in which groups have these. Kernels leave out what they do not have.
+/// The workload with these limits and weights. Kernels leave out the parts that they do not have.
 pub(crate) fn give(workload: Workload, shares: &[(GroupIx, Share)]) -> Result<Workload, Error> {
     shares.iter().try_fold(workload, |workload, (group, share)| {
         let limited = workload.with_limit(*group, share.limit, &Rules::NEWEST)?;
@@ -117,15 +118,15 @@ pub(crate) fn give(workload: Workload, shares: &[(GroupIx, Share)]) -> Result<Wo
 }
 
 impl WhatIf {
-    /// Whether it is what this group has.
+    /// Whether it sets the limit of this group.
     pub(crate) fn limits(&self, group: GroupIx) -> bool {
         self.shares.iter().any(|(limited, _)| *limited == group)
     }
 
-    /// The workload with that limit and length.
+    /// The workload with these limits, length and phase.
     ///
     /// # Errors
-    /// A group may not have that limit, or there is no such group.
+    /// A limit is refused, or there is no such group.
     pub fn apply(&self, workload: Workload) -> Result<Workload, Error> {
         let workload = give(workload, &self.shares)?.with_duration(self.duration_ns)?;
         match self.phase_ns {
@@ -135,7 +136,7 @@ impl WhatIf {
     }
 }
 
-/// A workload that differs from another in what nobody knows: made only while it runs.
+/// A change of a workload that is made only while it runs, for properties that are unknown.
 ///
 /// ```
 /// use cpumax_engine::{Study, Variant, scenario};
@@ -157,7 +158,7 @@ pub struct Variant {
 type Change = Arc<dyn Fn(Workload) -> Result<Workload, Error> + Send + Sync>;
 
 impl Variant {
-    /// Changed by a function, which is to yield the same whenever it is called.
+    /// A change by a function, which must be deterministic.
     pub fn new(
         name: impl Into<String>,
         change: impl Fn(Workload) -> Result<Workload, Error> + Send + Sync + 'static,
@@ -165,7 +166,7 @@ impl Variant {
         Variant { name: name.into(), change: Arc::new(change) }
     }
 
-    /// Where the period timers of all groups stand at the start, ns.
+    /// A change of the phase of the period timers of all groups at the start, ns.
     pub fn phase(timer_phase_ns: u64) -> Variant {
         Variant::new(format!("periods from {timer_phase_ns} ns on"), move |workload| {
             let mut parts = workload.into_parts();
@@ -174,7 +175,7 @@ impl Variant {
         })
     }
 
-    /// What it differs in, for people.
+    /// Its name, for people.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -187,7 +188,7 @@ impl fmt::Debug for Variant {
 }
 
 impl Job {
-    /// Scenario, kernel and seed.
+    /// Scenario, kernel and seed, for messages.
     pub fn name(&self) -> String {
         format!("{} on {} with seed {}", self.workload.name, self.kernel.name, self.seed)
     }
@@ -197,10 +198,10 @@ impl Job {
         self.what_if.as_ref().map_or(self.workload.duration_ns, |what_if| what_if.duration_ns)
     }
 
-    /// What runs, copied only while it does: recordings are large.
+    /// The changed workload. It is copied only here, as recordings are large.
     ///
     /// # Errors
-    /// There is no such workload.
+    /// The changes make no valid workload.
     pub fn workload(&self) -> Result<Cow<'_, Workload>, Error> {
         if self.what_if.is_none() && self.variant.is_none() {
             return Ok(Cow::Borrowed(&self.workload));
@@ -216,25 +217,24 @@ impl Job {
     }
 }
 
-/// What came of a run, in whichever world.
+/// The report of a run, in any world.
 ///
 /// [Example](Job).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// What it yielded.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// What was seen of the group that was watched, if one was.
+    /// Observations of the watched group, if one was watched.
     pub watched: Option<Watched>,
-    /// Which kernel exactly it was, as it calls itself (`uname -r`); `None` in the model.
+    /// Release of the kernel (`uname -r`); `None` in the model.
     pub kernel_release: Option<String>,
-    /// What a real kernel's run found.
+    /// Conditions of a run on a real kernel.
     pub conditions: Option<Conditions>,
-    /// Numbers of the outcome that mean nothing, because they were not measured: paths, or their
-    /// last parts.
+    /// Numbers of the outcome that were not measured and mean nothing: paths, or their last parts.
     pub not_measured: Vec<String>,
-    /// Where it is not quite what the workload says.
+    /// Deviations from the workload.
     pub notes: Vec<String>,
-    /// Its time is that of instructions, not of a clock.
+    /// Whether its time is that of instructions, not of a clock.
     pub exact: bool,
 }
 
@@ -243,20 +243,20 @@ pub struct Report {
 pub struct ReportDocument<'a> {
     #[serde(flatten)]
     outcome: &'a Outcome,
-    /// Which kernel exactly it was, as it calls itself; not there for the model.
+    /// Release of the kernel; absent for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     kernel_release: Option<&'a str>,
-    /// Requests completed in a second, by path of the group; of those that complete any.
+    /// Requests completed in a second, by path of the group; only of groups that complete any.
     requests_per_second: BTreeMap<&'a str, f64>,
-    /// Fields that mean nothing, because that world does not show them.
+    /// Fields that were not measured in that world and mean nothing.
     not_measured: &'a [String],
-    /// Where the run is not quite what the scenario says, in words.
+    /// Deviations of the run from the scenario, in words.
     notes: &'a [String],
-    /// What was made of limits that are not the kernel's: `500m = 50000 100000`.
+    /// Translations of limits that are not in the kernel's form: `500m = 50000 100000`.
     understood: &'a [String],
-    /// Settings that are varied, as this run has them.
+    /// Values of the settings that are varied.
     settings: BTreeMap<&'a str, &'a str>,
-    /// What the scenario expects of this run and could be checked.
+    /// Expectations of the scenario that could be checked.
     expectations: Vec<Expected<'a>>,
 }
 
@@ -264,10 +264,10 @@ impl Answer for ReportDocument<'_> {
     const KIND: &'static str = "run";
 }
 
-/// What a scenario expects of a run, and what it shows.
+/// An expectation, and the number of the run.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Expected<'a> {
-    /// The number, by its path.
+    /// Path of the number.
     metric: &'a str,
     /// The number of the same run that it is divided by.
     per: Option<&'a str>,
@@ -277,23 +277,24 @@ struct Expected<'a> {
     min: Option<f64>,
     /// The most that is expected.
     max: Option<f64>,
-    /// Why.
+    /// The reason.
     why: &'a str,
-    /// What the run shows; null: nothing, such as 0 divided by 0.
+    /// The number of the run; null if it is not finite, such as 0 divided by 0.
     value: Option<f64>,
-    /// Whether that lies within the bounds, as far as this world can be held to them.
+    /// Whether it lies within the bounds, with the tolerance of this world.
     passed: bool,
 }
 
 impl Report {
-    /// As it is written as JSON, where nothing is expected of it.
+    /// The report as it is written as JSON, without expectations.
     ///
     /// [Example](Document).
     pub fn document(&self) -> Document<ReportDocument<'_>> {
         self.document_of(None, &[], None)
     }
 
-    /// As it is written as JSON, with what a plan made of it and what came of expectations.
+    /// The report as it is written as JSON, with the changes of a plan and the results of
+    /// expectations.
     pub(crate) fn document_of<'a>(
         &'a self,
         plan: Option<&'a Plan>,
@@ -310,7 +311,7 @@ impl Report {
                 metric: &expectation.metric,
                 per: expectation.per.as_deref(),
                 over: expectation.over.as_deref(),
-                // A number that is only shown has the lowest bound there is.
+                // A number that is only shown has `f64::MIN` as its bound.
                 min: expectation.min.filter(|min| *min > f64::MIN),
                 max: expectation.max,
                 why: &expectation.why,
@@ -331,8 +332,8 @@ impl Report {
         document.into()
     }
 
-    /// Of the model, which measures everything; a kernel that does not have all of the workload
-    /// left `lacks` out.
+    /// The report of a run of the model, which measures everything. `lacks`: a part of the workload
+    /// that the kernel does not have and left out.
     pub(crate) fn of_model(
         outcome: Outcome,
         watched: Option<Watched>,

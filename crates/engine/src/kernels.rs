@@ -1,4 +1,4 @@
-//! Which kernels a list names, in the model or among those that have been fetched.
+//! The kernels that a list names, in the model or among those that have been fetched.
 //!
 //! ```
 //! use cpumax_engine::kernels;
@@ -25,7 +25,7 @@ use serde::Serialize;
 /// The kernels of the model that a list names.
 ///
 /// # Errors
-/// It names none, or one that is not modelled.
+/// The list is empty, or names a kernel that is not modelled.
 pub fn modelled(list: &str) -> Result<Vec<NamedKernel>, Error> {
     Ok(kernel::parse_kernels(list)?.into_iter().map(NamedKernel::from).collect())
 }
@@ -35,17 +35,17 @@ pub fn modelled(list: &str) -> Result<Vec<NamedKernel>, Error> {
 /// [Example](crate::Machines).
 #[derive(Debug, Clone, Default)]
 pub struct Fetched {
-    /// Those that can be run.
+    /// Kernels that can run.
     pub kernels: Vec<NamedKernel>,
-    /// Of each range, as it was given, those that have not been fetched.
+    /// For each range of the list, its kernels that have not been fetched.
     pub absent: Vec<(String, Vec<String>)>,
 }
 
-/// The kernels of `kernels.toml` that a list names. A range is of those without a flavour of their
-/// own that have been fetched; the others of it are told.
+/// The kernels of `kernels.toml` that a list names. Of a range it takes those that have been
+/// fetched and have no flavour of their own; the others are listed as absent.
 ///
 /// # Errors
-/// It names one that there is not, or a range of which none is here.
+/// The list names an unknown kernel, or a range of which none has been fetched.
 pub fn fetched(list: &str) -> Result<Fetched, Error> {
     fetched_of(list, is_here)
 }
@@ -79,7 +79,7 @@ fn fetched_of(list: &str, is_here: impl Fn(&str) -> bool) -> Result<Fetched, Err
     Ok(fetched)
 }
 
-/// The kernels from one to another, without those of a flavour of their own.
+/// The kernels from one to another, without those with a flavour of their own.
 fn range(part: &str, (low, high): (&str, &str)) -> Result<Vec<&'static str>, Error> {
     let all = catalog::all();
     let place = |name: &str, otherwise: usize| -> Result<usize, Error> {
@@ -96,13 +96,13 @@ fn range(part: &str, (low, high): (&str, &str)) -> Result<Vec<&'static str>, Err
     Ok(names.filter(|name| !name.contains('-')).collect())
 }
 
-/// Whether it has been fetched. What is wrong with one that has been is told by who runs it.
+/// Whether a kernel has been fetched; a damaged one counts, and fails when it runs.
 fn is_here(name: &str) -> bool {
     let kernel = Cache::of_user().and_then(|cache| cache.kernel(name));
     !matches!(kernel, Err(cpumax_lab::Error::NotFetched { .. }))
 }
 
-/// Versions of the model that behave alike.
+/// Consecutive versions that the model treats alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Alike {
     /// The first of them.
@@ -111,11 +111,11 @@ pub struct Alike {
     pub last: String,
     /// Generation of bandwidth control.
     pub generation: String,
-    /// What is different from those before.
+    /// The change from the versions before.
     pub changed: &'static str,
 }
 
-/// All versions of the model, in order, and then rules that no kernel was released with.
+/// All versions of the model, in order, then the rules that no kernel was released with.
 pub fn alike() -> Vec<Alike> {
     let ends = RELEASES.iter().skip(1).map(|release| release.from).chain([UNKNOWN_FROM]);
     let alike = |(release, end): (&Release, Version)| Alike {
@@ -146,36 +146,36 @@ fn before(version: Version) -> Version {
 /// A real kernel.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Real {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// The version it has.
+    /// Its version.
     pub version: &'static str,
-    /// What has been fetched of it; not there: nothing.
+    /// The fetched package; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<Here>,
 }
 
-/// The oldest real kernel that there is: the model of all before it is held against none.
+/// The oldest real kernel of the catalog; the model of older ones is compared with none.
 pub fn oldest_real() -> &'static str {
     catalog::all().first().map_or("", |entry| entry.version())
 }
 
-/// What has been fetched of a real kernel.
+/// The fetched package of a real kernel.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Here {
-    /// As it calls itself.
+    /// Its release (`uname -r`).
     pub release: String,
-    /// Version of the package that it comes from.
+    /// Version of its package.
     pub package_version: String,
-    /// How it was built, as far as it matters here.
+    /// Options of its build that matter here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Config>,
 }
 
-/// All real kernels that there are, and which of them are here.
+/// All real kernels of the catalog, with those that have been fetched.
 ///
 /// # Errors
-/// What is here cannot be read.
+/// A fetched package cannot be read.
 pub fn real() -> Result<Vec<Real>, Error> {
     let cache = Cache::of_user()?;
     let real = |entry: &'static catalog::Entry| {
@@ -197,7 +197,7 @@ pub fn real() -> Result<Vec<Real>, Error> {
 mod tests {
     use super::*;
 
-    /// As if 7.2 had not been fetched.
+    /// Names of a list, as if 7.2 had not been fetched.
     fn names(list: &str) -> Vec<String> {
         let fetched = fetched_of(list, |name| name != "7.2").unwrap();
         fetched.kernels.into_iter().map(|kernel| kernel.name).collect()

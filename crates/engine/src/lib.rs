@@ -1,12 +1,11 @@
-//! What a CPU limit does to a service, on which kernel, as a library: the command `cpumax` is thin
-//! over it.
+//! The questions that cpumax answers, as a library: what a CPU limit does to a service, and on
+//! which kernel. The command `cpumax` is thin over it.
 //!
-//! A **study** is one workload under limits, on kernels, with seeds, and yields a table with a row
-//! for each: what was run, and the [`Report`] of what came of it. The workload is read from a
-//! scenario, built in Rust, or one of those that come along ([`scenario::load`]). It runs in a
-//! [`World`]: in the [`Model`] of every kernel, on real kernels in virtual machines ([`Machines`])
-//! or on [`ThisHost`]. Limits are said as people say them ([`Try`]): as the kernel's files take
-//! them, or as Kubernetes, systemd and docker do.
+//! A **study** runs one workload under limits, on kernels, with seeds. It yields a [`Row`] for each
+//! combination, with the [`Report`] of the run. The workload comes from a scenario, from Rust code,
+//! or from the built-in scenarios ([`scenario::load`]). A [`World`] runs it: the [`Model`] of every
+//! kernel, real kernels in virtual machines ([`Machines`]), or [`ThisHost`]. A limit ([`Try`]) is
+//! written as the kernel's files take it, or as Kubernetes, systemd and docker do.
 //!
 //! ```
 //! use cpumax_engine::{Model, Study, Try, kernels, workload};
@@ -49,9 +48,8 @@
 //! # Ok::<(), cpumax_engine::Error>(())
 //! ```
 //!
-//! A **replay** asks the same of a recording of a real service: what would have become of it under
-//! limits that it did not have. Each number is a prediction with a range, in which it lies as far
-//! as anybody can know.
+//! A **replay** puts a recording of a real service under limits that it did not have. Each number
+//! is a prediction with the range in which the true value is expected.
 //!
 //! ```
 //! use cpumax_engine::recording::{Options, Recording};
@@ -71,10 +69,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A single run that is stopped anywhere and looked at is a [`Simulation`]. What scenarios expect
-//! of their runs is checked by a [`suite`], and what the rules of kernels give and cost is
-//! weighed by [`weigh`]. The parts that all this speaks of are those of the crates below:
-//! [`workload`], [`limit`], [`recording`], [`machine`] and [`outcome`].
+//! A [`Simulation`] is a single run that can be stopped at any time and inspected. A [`suite`]
+//! checks what scenarios expect of their runs. [`weigh`] compares what the rules of kernels give
+//! and cost.
 
 pub mod advise;
 pub mod answer;

@@ -1,11 +1,12 @@
-//! What is told of a service under a limit: numbers that each carry how far they may be off.
+//! Predictions: numbers of a service under a limit, each with a range.
 //!
-//! A run of the model gives one sample. Nobody knows where in a period the load begins, how a
-//! scheduler decides where two choices are as good, and what the same work costs on another day. So
-//! each question is put to several runs, and the answer is the median of those in
-//! which the work costs what is most likely, between the lowest and the highest of all.
+//! A run of the model gives one sample. Three things are unknown: the phase of the period at which
+//! the load begins, the scheduler's choice between equal candidates, and what the work costs on
+//! another day. So the model runs each question several times. The value is the median of the runs
+//! in which the work costs what is most likely; the range spans all runs.
 //!
-//! A [`Prediction`] has [`Ranged`] numbers; [`Latency`] those of a distribution, in a [`Unit`]:
+//! A [`Prediction`] has [`Ranged`] numbers; [`Latency`] those of a distribution of the load's
+//! [`Unit`]:
 //!
 //! ```
 //! use cpumax_engine::predict::{Ranged, Unit, WorkRange};
@@ -13,27 +14,27 @@
 //! let known = Ranged::known(7);
 //! assert_eq!((known.low, known.high), (7, 7));
 //! assert_eq!(Unit::Requests.name(), "requests");
-//! // The same work costs a tenth less or a fifth more on another day.
+//! // Work costs a tenth less or a fifth more on another day.
 //! assert_eq!(WorkRange::default(), WorkRange { low: 0.9, high: 1.2 });
 //! ```
 
-mod doubt;
+mod draw;
 mod paired;
 mod range;
 mod sample;
 
-pub use doubt::WorkRange;
+pub use draw::WorkRange;
 pub use paired::{Drawn, change};
 pub use range::Ranged;
 pub use sample::{Sample, Window};
 
-pub(crate) use doubt::{Doubt, Doubts, Seen};
+pub(crate) use draw::{Draw, FirstRun, Unknowns};
 pub(crate) use range::predict;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a limit does to a service.
+/// Predicted effect of a limit on a service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prediction {
     /// CPUs that the limited group keeps busy in its active window.
@@ -47,32 +48,32 @@ pub struct Prediction {
     /// How many are longer than `--over` says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Over<Ranged<f64>>>,
-    /// What `request_latency_ns` is of.
+    /// The unit of load that `request_latency_ns` measures.
     pub latency_of: Unit,
-    /// Until the recorded work is done; none where the load lasts for a given time.
+    /// Time until the recorded work is done, ns; none where the load lasts for a given time.
     pub work_takes_ns: Option<Ranged<u64>>,
-    /// Whether a number between the ends of its range can be relied on.
+    /// Whether the ranges can be relied on.
     pub predictable: bool,
-    /// Why not.
+    /// Why they cannot.
     pub why_not: Option<String>,
-    /// The runs that it is told of; none of a recording.
+    /// The runs behind the numbers; empty for a recording.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<Drawn>,
 }
 
-/// What a load is counted in.
+/// The unit of load whose latency is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
-    /// From when a request is due or sent to its answer.
+    /// A request: from when it is due or sent until its answer.
     Requests,
-    /// From the wakeup of a thread until it waits again.
+    /// A burst of work: from the wakeup of a thread until it waits again.
     #[default]
     Bursts,
 }
 
 impl Unit {
-    /// As people call them.
+    /// The plural, for tables and messages.
     pub fn name(self) -> &'static str {
         match self {
             Unit::Requests => "requests",
@@ -81,26 +82,27 @@ impl Unit {
     }
 }
 
-/// How many latencies of a hundred are longer than a time.
+/// The share of latencies above a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Over<T> {
-    /// Than which, ns.
+    /// The threshold, ns.
     pub than_ns: u64,
-    /// How many.
+    /// Latencies above it, of a hundred.
     pub percent: T,
 }
 
-/// Points of a distribution of times, ns; p99.9 is the longest of fewer than a thousand.
+/// Percentiles of a distribution of times, ns; of fewer than a thousand times, p99.9 is the
+/// longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Median.
     pub p50: Ranged<u64>,
-    /// 90th of a hundred.
+    /// 90th percentile.
     pub p90: Ranged<u64>,
-    /// 95th of a hundred.
+    /// 95th percentile.
     pub p95: Ranged<u64>,
-    /// 99th of a hundred.
+    /// 99th percentile.
     pub p99: Ranged<u64>,
-    /// 999th of a thousand.
+    /// 99.9th percentile.
     pub p999: Ranged<u64>,
 }

@@ -1,4 +1,4 @@
-//! The group of a recording that is to be limited, and the kinds of its threads.
+//! Reads recordings; finds the group to limit, and the kinds of its threads.
 
 use crate::Error;
 use crate::world::guarded;
@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-/// Reads a recording; `-` is standard input. The checks before it leave no known way for the crate
-/// that reads perf.data to panic; should there be another, the file is at fault.
+/// Reads a recording; `-` is standard input. A panic of the crate that reads perf.data becomes an
+/// error; its input is checked before, so none is known.
 ///
 /// # Errors
-/// It cannot be read, is no recording, or contradicts itself.
+/// It cannot be read, is not a recording, or contradicts itself.
 pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
     let name = name(path);
     survived(&name, || {
@@ -33,13 +33,13 @@ fn survived<T>(name: &str, read: impl FnOnce() -> Result<T, Unreadable>) -> Resu
         Err(Unreadable::Malformed {
             name: name.to_owned(),
             place: "somewhere".to_owned(),
-            what: "the file contradicts itself in a way its reader does not survive".to_owned(),
+            what: "the file contradicts itself, and its reader failed".to_owned(),
         })
     });
     Ok(result?)
 }
 
-/// What the recording is called wherever it lies.
+/// Name of a recording: its file's name, or `standard input`.
 pub fn name(path: &Path) -> String {
     if is_stdin(path) {
         return "standard input".to_owned();
@@ -51,22 +51,22 @@ fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// What is in a recording, as docs/reference/json.md describes it.
+/// The contents of a recording, as docs/reference/json.md describes it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Inspected {
-    /// What it is called.
+    /// Its name.
     name: String,
     #[serde(flatten)]
     summary: Summary,
-    /// How many waits of its threads are known.
+    /// Number of waits of its threads, and of those whose waker is known.
     waits: Waits,
-    /// Services that answer requests, by name of their threads, or by the path of the group where
+    /// Services that answer requests, by name of their threads, or by path of the group where
     /// requests are inferred.
     services: BTreeMap<String, Served>,
 }
 
 impl Inspected {
-    /// What is in a recording that is called so.
+    /// The contents of a recording of this name.
     ///
     /// ```
     /// use cpumax_engine::recorded::{self, Inspected};
@@ -91,10 +91,10 @@ impl Inspected {
     }
 }
 
-/// So many groups are looked at, those that used most CPU time.
+/// Groups in which services are searched: those that used most CPU time.
 const GROUPS_MOST: usize = 3;
 
-/// Services that answer requests: threads of a name whose requests are recorded, and groups whose
+/// Services that answer requests: threads whose requests are recorded, by name, and groups whose
 /// requests are inferred from wakeups.
 pub fn services(recording: &Recording, summary: &Summary) -> Vec<(String, Service)> {
     let mut services = recording.services();
@@ -112,20 +112,20 @@ pub fn services(recording: &Recording, summary: &Summary) -> Vec<(String, Servic
     services
 }
 
-/// What is known of the requests that some threads answer, and what was guessed.
+/// Requests of a service, and which of their properties were guessed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Served {
-    /// How many requests.
+    /// Number of requests.
     requests: u64,
-    /// How many connections they came on.
+    /// Number of their connections.
     connections: u32,
-    /// Whether requests were recorded; else they are inferred from who woke whom.
+    /// Whether requests were recorded; otherwise they are inferred from wakeups.
     recorded: bool,
-    /// Whether clients ask by a plan or a while after each answer, as it is replayed.
+    /// How clients are replayed: by a plan (open), or a while after each answer (closed).
     clients: Loop,
-    /// Whether that is beyond doubt, or was said; else it is guessed.
+    /// Whether that is certain or given by the user; otherwise it is guessed.
     sure: bool,
-    /// What the recording shows of that.
+    /// Evidence in the recording for either.
     evidence: Evidence,
 }
 
@@ -142,10 +142,11 @@ impl Served {
     }
 }
 
-/// Threads named when none was chosen.
+/// Threads that are suggested when none was chosen.
 const SUGGESTED: usize = 5;
 
-/// CPU time by group, groups below added to those above, ns. Without those that used none.
+/// CPU time (ns) and number of threads by group, with those of groups below; without groups that
+/// have no threads.
 pub fn runtime_by_group(threads: &[ThreadSummary]) -> BTreeMap<&str, (u64, u64)> {
     let mut groups: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for thread in threads {
@@ -177,8 +178,7 @@ fn own_runtime(summary: &Summary) -> BTreeMap<&str, u64> {
     own
 }
 
-/// The group that is limited when nothing else is said: of those directly used by threads, the one
-/// whose threads used most CPU time.
+/// The group that is limited by default: the one whose own threads used most CPU time.
 pub(crate) fn busiest_group(summary: &Summary) -> Result<String, Error> {
     let own = own_runtime(summary);
     if let Some((path, _)) = own.iter().max_by_key(|(_, runtime_ns)| **runtime_ns) {
@@ -200,7 +200,6 @@ pub(crate) fn find_group(workload: &Workload, path: &str) -> Result<GroupIx, Err
     at.map(|at| at as GroupIx).ok_or_else(|| Error::NotInGroup { path: path.to_owned() })
 }
 
-/// The tasks in a group or below it.
 pub(crate) fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
     let within = |task: &&TaskSpec| {
         let mut at = Some(task.group);
@@ -215,8 +214,8 @@ pub(crate) fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
     workload.tasks.iter().filter(within).collect()
 }
 
-/// Labels the threads of one kind alike, so that a run tells of kinds: `srv-00/4711` becomes
-/// `srv-`. A kind that occurs within the limited group and outside is two.
+/// Labels the threads of one kind alike, so that a run reports kinds: `srv-00/4711` becomes `srv-`.
+/// A kind that occurs within the limited group and outside of it has two labels.
 pub(crate) fn label_by_kind(workload: Workload, group: GroupIx) -> Result<Workload, Error> {
     let inside: BTreeSet<String> =
         tasks_in(&workload, group).iter().map(|task| task.name.clone()).collect();
@@ -228,7 +227,7 @@ pub(crate) fn label_by_kind(workload: Workload, group: GroupIx) -> Result<Worklo
     })?)
 }
 
-/// The name of a thread without what numbers it.
+/// The name of a thread without its numbers.
 fn kind(name: &str) -> &str {
     let comm = name.rsplit_once('/').map_or(name, |(comm, _)| comm);
     if comm.starts_with("kworker/") {

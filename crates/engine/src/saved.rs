@@ -1,5 +1,5 @@
-//! Predictions of limits on kernels, by a replay or with advice: as just made, or read again from
-//! a document; to be shown, or held against what then happened.
+//! Studies: predictions of a replay or of advice, as just made or as read from a document, to be
+//! shown or verified.
 
 use crate::advise::{Advised, Role, RunHeld, Told, Tried};
 use crate::answer::{self, Answer};
@@ -20,10 +20,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Larger files are no study.
 const FILE_MAX_BYTES: u64 = 256 << 20;
 
-/// A study.
+/// A study: recordings, predictions, and advice.
 ///
 /// ```
 /// use cpumax_engine::saved::Saved;
@@ -39,15 +38,15 @@ const FILE_MAX_BYTES: u64 = 256 << 20;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saved {
-    /// What was recorded, of each recording.
+    /// The recorded numbers, of each recording.
     pub recordings: Vec<Recorded>,
-    /// What each limit does on each kernel.
+    /// The prediction for each limit on each kernel.
     pub runs: Vec<Predicted>,
     /// The advice, where it was asked for; its limits are among the runs.
     pub advice: Option<Advised>,
 }
 
-/// What a limit does to a recording on a kernel, whichever question that was.
+/// The prediction for a limit on a kernel, from a replay or from advice.
 ///
 /// [Example](Saved).
 #[derive(Debug, Clone, PartialEq)]
@@ -56,17 +55,17 @@ pub struct Predicted {
     pub recording: String,
     /// The limit.
     pub limit: Try,
-    /// What it is beside others, where advice was asked.
+    /// Why the limit is shown, in advice.
     pub role: Option<Role>,
     /// The kernel.
     pub kernel: String,
-    /// What it does.
+    /// The prediction.
     pub prediction: Prediction,
-    /// Latencies, where requests or bursts were.
+    /// Latencies of requests or bursts; may be empty.
     pub latencies: Histogram,
-    /// What was asked, held against that.
+    /// The goals checked against it.
     pub held: Vec<Told>,
-    /// A run of it looked at closely, where that was asked.
+    /// A trace of a run, where that was asked for.
     pub trace: Option<RunTrace>,
 }
 
@@ -101,20 +100,20 @@ impl Predicted {
 }
 
 impl Saved {
-    /// Of a replay.
+    /// The study of a replay.
     pub fn of_replay(recorded: Recorded, runs: Vec<replay::Run>) -> Saved {
         let runs = runs.into_iter().map(Predicted::from).collect();
         Saved { recordings: vec![recorded], runs, advice: None }
     }
 
-    /// Of advice.
+    /// The study of advice.
     pub fn of_advice(advice: Advised) -> Saved {
         let mut saved = Saved { recordings: Vec::new(), runs: Vec::new(), advice: None };
         saved.take_advice(advice);
         saved
     }
 
-    /// Whether a file is a study as far as its beginning tells, and no recording: an array.
+    /// Whether a file may be a study: a JSON array by its first bytes, and not a recording.
     pub fn is_in(path: &Path) -> bool {
         let mut start = [0; 64];
         let read = File::open(path).and_then(|mut file| file.read(&mut start));
@@ -122,10 +121,10 @@ impl Saved {
         start.trim_ascii_start().starts_with(b"[")
     }
 
-    /// Reads a file.
+    /// Reads a study from a file.
     ///
     /// # Errors
-    /// It cannot be read, or is no study.
+    /// The file cannot be read, or is not a study.
     pub fn read(path: &Path) -> Result<Saved, Error> {
         let name = shown(path);
         let failed = |source| Error::File { path: name.clone(), source };
@@ -135,10 +134,10 @@ impl Saved {
         Saved::parse(&name, &text)
     }
 
-    /// Reads its text; `name` is for messages.
+    /// Reads a study from a text; `name` is for messages.
     ///
     /// # Errors
-    /// It is no study.
+    /// The text is not a study.
     pub fn parse(name: &str, text: &str) -> Result<Saved, Error> {
         let wrong = |what: String| Error::Saved { path: name.to_owned(), what };
         let items: Vec<Value> =
@@ -154,11 +153,11 @@ impl Saved {
         Ok(saved)
     }
 
-    /// A recording replayed under limits, on these kernels or the usual ones; and what was
-    /// repaired.
+    /// Replays a recording under limits, on these kernels or the usual ones; also returns the
+    /// repairs.
     ///
     /// # Errors
-    /// As of a replay.
+    /// As of [`recorded::read`] and [`Replay::runs`].
     pub fn of_recording(
         path: &Path,
         options: Options,
@@ -186,7 +185,7 @@ impl Saved {
             other => {
                 let (recording, run, advice) = (Recorded::KIND, replay::Run::KIND, Advised::KIND);
                 return Err(format!(
-                    "it is of kind '{}', and {recording}, {run} and {advice} tell of limits",
+                    "its kind is '{}', but a study has {recording}, {run} and {advice}",
                     one_line(other)
                 ));
             }
@@ -231,9 +230,9 @@ mod tests {
         assert!(saved.runs[0].latencies.count() > 0);
         let told = |text: &str| Saved::parse("x.json", text).unwrap_err().to_string();
         let other = told(&text.replacen("\"version\":2", "\"version\":7", 1));
-        assert!(other.contains("object 1: it is of version 7, and version 2"), "{other}");
+        assert!(other.contains("object 1: it has version 7, but only version 2"), "{other}");
         let other = told(&text.replacen("\"kind\":\"replay\"", "\"kind\":\"weights\"", 1));
-        assert!(other.contains("object 2: it is of kind 'weights', and recording"), "{other}");
+        assert!(other.contains("object 2: its kind is 'weights', but a study"), "{other}");
         let run = serde_json::to_value(Document::from(&recorded)).unwrap();
         assert!(told(&format!("[{run}]")).contains("no predictions"));
     }
@@ -243,7 +242,7 @@ mod tests {
         let told = |text: &str| Saved::parse("x.json", text).unwrap_err().to_string();
         assert!(told("{").contains("x.json: ") && told("{").contains("`cpumax replay --json`"));
         assert!(told("[]").contains("no predictions"));
-        assert!(told("[1]").contains("object 1: it does not say of which `kind` it is"));
+        assert!(told("[1]").contains("object 1: it has no `kind`"));
         assert!(told(r#"[{"kind":"advice","version":2,"asked":[]}]"#).contains("missing field"));
     }
 }

@@ -1,4 +1,5 @@
-//! From an argument to a workload: a built-in scenario or a random case by name, or a file by path.
+//! Finds the workload of an argument: a built-in scenario or a random case by name, or a file by
+//! path.
 //!
 //! ```
 //! use cpumax_engine::{builtin, scenario};
@@ -23,7 +24,7 @@ use std::path::Path;
 /// First bytes of a file written by perf.
 const PERF_MAGIC: &[u8; 8] = b"PERFILE2";
 
-/// The workload that `argument` names. What looks like a path is one.
+/// Loads the workload that `argument` names; a path is recognised by a separator or an extension.
 ///
 /// # Errors
 /// There is no such scenario, or its file cannot be read or is refused.
@@ -55,20 +56,20 @@ pub fn load(argument: &str) -> Result<Workload, Error> {
 /// The text of a built-in scenario, or of a random case.
 ///
 /// # Errors
-/// There is none of this name.
+/// There is no scenario of this name.
 pub fn text(name: &str) -> Result<String, Error> {
     let built_in = builtin::find(name).map(|built_in| built_in.text.to_owned());
     let text = built_in.or_else(|| Some(cpumax_workload::print(&case(name)?)));
     text.ok_or_else(|| not_built_in(name))
 }
 
-/// The random case of this name, as `compare` and `search` tell it: `case-1000830`, or
+/// The random case of this name, as `compare` and `search` print it: `case-1000830`, or
 /// `case-1-of-2` for two CPUs.
 pub fn case(name: &str) -> Option<Workload> {
     case_of_number(name).filter(|workload| workload.name == name)
 }
 
-/// The random case whose number a name has; it may be of another number of CPUs.
+/// The random case of the number in a name; it may be of another number of CPUs.
 fn case_of_number(name: &str) -> Option<Workload> {
     let number = name.strip_prefix("case-")?;
     let (number, make): (&str, fn(u64) -> Workload) = match number.split_once("-of-") {
@@ -78,7 +79,7 @@ fn case_of_number(name: &str) -> Option<Workload> {
     Some(make(number.parse().ok()?))
 }
 
-/// What to say of a name that is no built-in scenario.
+/// The error for a name that is no built-in scenario, with the most similar name.
 pub fn not_built_in(name: &str) -> Error {
     let shown = cpumax_limit::one_line(name);
     Error::Scenario(if let Some(workload) = case_of_number(name) {

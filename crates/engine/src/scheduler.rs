@@ -1,6 +1,6 @@
-//! What the `sched_ext` scheduler did to groups, asked of its socket.
+//! Counters of groups from the `sched_ext` scheduler, through its socket.
 //!
-//! The scheduler is another program under another licence: nothing is shared but lines of JSON.
+//! The scheduler is another program under another licence: both share only lines of JSON.
 
 use crate::error::Error;
 use schemars::JsonSchema;
@@ -15,10 +15,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the scheduler is called.
+/// Name of the scheduler's program.
 pub const PROGRAM: &str = "scx_cpumax";
 
-/// Where the scheduler is: beside this program, or in `PATH`.
+/// Path of the scheduler: beside this program, or in `PATH`.
 pub fn program() -> Option<PathBuf> {
     let beside = env::current_exe().ok().and_then(|me| Some(me.parent()?.to_owned()));
     let path = env::var_os("PATH").unwrap_or_default();
@@ -26,67 +26,67 @@ pub fn program() -> Option<PathBuf> {
     all.find(|program| program.is_file())
 }
 
-/// A longer answer is none.
 const ANSWER_MAX: u64 = 1 << 24;
-/// How long a scheduler may say nothing.
+/// Longest time without a byte of the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take for all of its answer.
+/// Longest time for the whole answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// One group; what a scheduler does not tell is 0. Times are in us unless the name says otherwise.
+/// Counters of one group; 0 where the scheduler does not know them. Times are in us unless the name
+/// says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GroupStat {
-    /// How much burst the limit allows.
+    /// Burst that the limit allows.
     pub burst_limit_usec: u64,
-    /// Used beyond the quota, in all.
+    /// Runtime used as burst, in all.
     pub burst_usec: u64,
-    /// Charged to the group while it had a limit.
+    /// Runtime charged to the group while it had a limit.
     pub charged_usec: u64,
-    /// Used beyond the quota and not yet paid back.
+    /// Debt: runtime used beyond the quota and not yet paid back.
     pub debt_usec: u64,
     /// Path below the root of the hierarchy; the root is `/`.
     pub group: String,
-    /// Run in kernel mode while throttled.
+    /// Runtime in kernel mode while throttled.
     pub kernel_overrun_usec: u64,
-    /// Released tasks that went on to wait for another level's runtime.
+    /// Released tasks that then waited for the runtime of another level.
     pub moved_on: u64,
     /// Periods in which a burst was used.
     pub nr_bursts: u64,
-    /// Periods gone by.
+    /// Periods that passed.
     pub nr_periods: u64,
-    /// Of these, in which the group was throttled.
+    /// Those in which the group was throttled.
     pub nr_throttled: u64,
-    /// Tasks that wait for runtime right now.
+    /// Tasks that are parked right now.
     pub parked: u64,
-    /// For how long tasks were parked, summed over them.
+    /// Time for which tasks were parked, summed over tasks.
     pub parked_usec: u64,
-    /// How often tasks were parked.
+    /// Number of parks.
     pub parks: u64,
-    /// Of `parks`, those of tasks without room for a visit: wherever they were queued.
+    /// Those of `parks` whose task had no room for a visit to the boundary, wherever it was queued.
     pub parks_queued: u64,
-    /// What tasks ran that the kernel's watchdog was to see run: charged to nobody.
+    /// Runtime of tasks that were let through for the kernel's watchdog; charged to no group.
     pub pass_usec: u64,
     /// Length of a period.
     pub period_usec: u64,
-    /// Runtime left of this period.
+    /// Runtime left in this period.
     pub pool_usec: u64,
-    /// Runtime in a period; null: the group has no limit of its own.
+    /// Runtime in a period; null where the group has no limit of its own.
     pub quota_usec: Option<u64>,
     /// Visits to the boundary that could not be arranged at once.
     pub refused: u64,
-    /// What releases cost in all, ns.
+    /// Time of all releases, ns.
     pub release_cost_nsec: u64,
     /// Tasks released.
     pub released: u64,
     /// CPU time used in kernel mode, as the kernel counts it.
     pub system_usec: u64,
-    /// Its threads, where they were asked for.
+    /// Its threads, where asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskStat>,
     /// Time throttled, summed over CPUs.
     pub throttled_usec: u64,
-    /// Runtime that nobody has: 0 while none of its tasks runs, ns.
+    /// Runtime that is missing from the books, ns: 0 while none of its tasks runs.
     pub unaccounted_nsec: i64,
     /// CPU time used, as the kernel counts it.
     pub usage_usec: u64,
@@ -94,46 +94,46 @@ pub struct GroupStat {
     pub user_usec: u64,
     /// Tasks let through so that the kernel's watchdog sees them run.
     pub watchdog_passes: u64,
-    /// What a newer scheduler tells besides.
+    /// Further fields of a newer scheduler.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
 }
 
-/// One thread. Times are in us.
+/// Counters of one thread. Times are in us.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TaskStat {
-    /// From arriving at the boundary to being parked.
+    /// Time from its arrival at the boundary until it was parked.
     pub boundary_usec: u64,
-    /// How often it came by the boundary.
+    /// Number of its visits to the boundary.
     pub boundary_visits: u64,
     /// Its name.
     pub comm: String,
-    /// How often that took two hops.
+    /// Visits that took two hops.
     pub hops: u64,
-    /// Run in kernel mode while throttled.
+    /// Runtime in kernel mode while throttled.
     pub kernel_overrun_usec: u64,
-    /// Whether it waits for runtime right now.
+    /// Whether it is parked right now.
     pub parked: bool,
-    /// For how long it was parked.
+    /// Time for which it was parked.
     pub parked_usec: u64,
-    /// How often it was parked.
+    /// Number of times it was parked.
     pub parks: u64,
-    /// Its number.
+    /// Its thread id.
     pub tid: u64,
-    /// What a newer scheduler tells besides.
+    /// Further fields of a newer scheduler.
     #[serde(flatten)]
     pub more: BTreeMap<String, Value>,
 }
 
-/// What is asked: one line.
+/// The question: one line.
 #[derive(Serialize)]
 struct Question<'a> {
     group: Option<&'a str>,
     tasks: bool,
 }
 
-/// What is answered: one line.
+/// The answer: one line.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Answer {
@@ -141,11 +141,11 @@ enum Answer {
     Error(String),
 }
 
-/// Asks the scheduler that answers at `socket` of one group, or of all that have a limit, and of
-/// their threads if `tasks`.
+/// Asks the scheduler at `socket` for one group, or for all groups with a limit; and for their
+/// threads if `tasks`. Blocks for ten seconds at most.
 ///
 /// # Errors
-/// Nobody answers there or not for two seconds, the scheduler refuses, or what answers is not it.
+/// No answer comes within two seconds, the scheduler refuses, or another program answers.
 ///
 /// ```
 /// use cpumax_engine::{Error, scheduler};
@@ -163,7 +163,7 @@ enum Answer {
 pub fn ask(socket: &Path, group: Option<&str>, tasks: bool) -> Result<Vec<GroupStat>, Error> {
     let at = || cpumax_limit::shown(socket);
     let failed = |source: io::Error| match source.kind() {
-        // What a socket says whose time is up.
+        // A socket's error on a timeout.
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
             Error::SilentScheduler { socket: at(), seconds: PATIENCE.as_secs() }
         }
@@ -187,7 +187,7 @@ pub fn ask(socket: &Path, group: Option<&str>, tasks: bool) -> Result<Vec<GroupS
     }
 }
 
-/// Connects, or gives up where too many others wait for that already.
+/// Connects; gives up after two seconds, where the backlog is full.
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     let (tell, told) = mpsc::channel();
     let socket = socket.to_owned();
@@ -197,7 +197,7 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     told.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
-/// A stream that waits for each part so long, and for all of them so long.
+/// A stream with a timeout for each part and for the whole answer.
 struct Patient {
     stream: UnixStream,
     until: Instant,

@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-/// Rows that wait for whoever reads them.
+/// Most rows that wait to be read.
 const AHEAD: usize = 16;
 
-/// One workload under limits, on kernels, with seeds, and in other variants.
+/// One workload under limits, on kernels, with seeds, and in variants.
 ///
 /// ```
 /// use cpumax_engine::{Model, Study, Try, kernel, scenario};
@@ -48,25 +48,25 @@ pub struct Study {
     noise: Option<u64>,
 }
 
-/// A limit, and what it changes; neither is the workload as it is.
+/// A limit and its changes; both are `None` for the workload as it is.
 type Limit = (Option<Try>, Option<WhatIf>);
 
-/// One line of a study's table: what was run, and what came of it.
+/// One row of a study's table: a combination, and its report.
 ///
 /// [Example](Study).
 #[derive(Debug)]
 pub struct Row {
-    /// The limit that was tried; `None` is the workload's own.
+    /// The limit; `None` is the workload's own.
     pub limit: Option<Try>,
-    /// What else was different.
+    /// The variant.
     pub variant: Option<Variant>,
-    /// On which kernel.
+    /// The kernel.
     pub kernel: NamedKernel,
-    /// What that kernel does not have, of this limit or of others in the workload: it ran without.
+    /// Parts of limits that the kernel does not have; the run is without them.
     pub lacks: Vec<Missing>,
-    /// With which seed.
+    /// The seed.
     pub seed: u64,
-    /// What came of it.
+    /// The report of the run.
     pub report: Result<Report, Error>,
 }
 
@@ -74,7 +74,7 @@ pub struct Row {
 pub type EachRow<'a> = &'a mut dyn FnMut(Row) -> ControlFlow<()>;
 
 impl Study {
-    /// The workload as it is, on the newest kernel that is modelled, with seed 1.
+    /// The workload as it is, on the newest modelled kernel, with seed 1.
     pub fn new(workload: impl Into<Arc<Workload>>) -> Study {
         Study {
             workload: workload.into(),
@@ -86,34 +86,34 @@ impl Study {
         }
     }
 
-    /// What is studied.
+    /// The workload.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// On these kernels instead.
+    /// Sets the kernels.
     #[must_use]
     pub fn on<K: Into<NamedKernel>>(mut self, kernels: impl IntoIterator<Item = K>) -> Study {
         self.kernels = kernels.into_iter().map(Into::into).collect();
         self
     }
 
-    /// With these seeds instead.
+    /// Sets the seeds.
     #[must_use]
     pub fn with_seeds(mut self, seeds: RangeInclusive<u64>) -> Study {
         self.seeds = seeds;
         self
     }
 
-    /// With microseconds more or fewer, drawn by this seed, in the model.
+    /// Sets the seed of random microseconds, in the model.
     #[must_use]
     pub fn with_noise(mut self, noise: Option<u64>) -> Study {
         self.noise = noise;
         self
     }
 
-    /// Under these limits instead of the workload's own. One that does not name its group is of the
-    /// first group that has a limit.
+    /// Sets limits in place of the workload's own. A limit without a group is for the first group
+    /// that has one.
     ///
     /// # Errors
     /// There is no such group.
@@ -135,15 +135,15 @@ impl Study {
         Ok(self)
     }
 
-    /// Each of these variants instead of the workload as it is.
+    /// Sets variants in place of the workload as it is.
     #[must_use]
     pub fn with_variants(mut self, variants: Vec<Variant>) -> Study {
         self.variants = variants.into_iter().map(Some).collect();
         self
     }
 
-    /// The runs, in the order of the table: limits as given; of each the variants, of each of these
-    /// the kernels that have anything of the limit, and of each of these the seeds.
+    /// The runs, in the order of the table: by limit, variant, kernel, seed. Kernels that support
+    /// nothing of a limit are left out.
     pub fn jobs(&self) -> Vec<Job> {
         self.cells().map(|cell| self.job(&cell)).collect()
     }
@@ -162,7 +162,7 @@ impl Study {
         self.limits.iter().flat_map(of_limit)
     }
 
-    /// A kernel that has nothing of a limit is left out; all of them may not be.
+    /// Checks that at least one kernel supports something of the limit.
     fn is_tried_anywhere(&self, limit: &Limit) -> Result<(), Error> {
         let mut all = self.kernels.iter().map(|kernel| lacks(limit, kernel));
         match all.next() {
@@ -183,10 +183,11 @@ impl Study {
         }
     }
 
-    /// Hands over each row of the table, in order, as soon as it and all before it are there.
+    /// Runs the study, and hands over each row in order, as soon as it and all rows before it are
+    /// complete.
     ///
     /// # Errors
-    /// Nothing can be run in that world, or none of the kernels has anything of a limit.
+    /// Nothing can be run in that world, or no kernel supports anything of a limit.
     pub fn run(
         &self,
         world: &dyn World,
@@ -198,7 +199,8 @@ impl Study {
         world.run(&self.jobs(), watch, &mut |index, report| each(cells[index].row(report)))
     }
 
-    /// The rows of the table as they come; the rest is stopped when this is dropped.
+    /// Runs the study on a thread of its own; the iterator yields rows in order. Dropping it stops
+    /// the runs.
     ///
     /// ```
     /// use cpumax_engine::{Model, Study, scenario};
@@ -223,7 +225,6 @@ impl Study {
                 Err(_) => ControlFlow::Break(()),
             });
             if let Err(error) = ended {
-                // Nobody reads any more.
                 let _ = send.send(Err(error));
             }
         });
@@ -231,12 +232,11 @@ impl Study {
     }
 }
 
-/// What of a limit a kernel does not have.
+/// Parts of a limit that a kernel does not have.
 fn lacks(limit: &Limit, kernel: &NamedKernel) -> Result<Vec<Missing>, Error> {
     limit.0.as_ref().map_or(Ok(Vec::new()), |limit| limit.lacks(kernel.kernel))
 }
 
-/// Where a row stands.
 struct Cell<'a> {
     workload: &'a Workload,
     limit: &'a Limit,
@@ -246,7 +246,7 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// What this kernel does not have of the limit, and of those that the workload itself has.
+    /// Parts that the kernel does not have, of the limit and of the workload's own.
     fn lacks(&self) -> Vec<Missing> {
         let mut lacks = lacks(self.limit, self.kernel).unwrap_or_default();
         let kernel = self.kernel.kernel;
@@ -269,7 +269,7 @@ impl Cell<'_> {
     }
 }
 
-/// The rows of a study, in order, while it goes on; an error is that nothing more can be run.
+/// Rows of a running study, in order; an error means that nothing more can be run.
 ///
 /// [Example](Study::rows).
 #[derive(Debug)]
@@ -292,13 +292,13 @@ impl Drop for Rows {
         self.gone.store(true, Ordering::Relaxed);
         drop(self.receiver.take());
         if let Some(runs) = self.runs.take() {
-            // It has told what there is to tell.
+            // The thread has reported its error as a row.
             drop(runs.join());
         }
     }
 }
 
-/// Watches for somebody else, until nobody reads rows any more.
+/// Forwards to another watch, until the reader of rows is gone.
 struct Until {
     watch: Arc<dyn Watch + Send + Sync>,
     gone: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! Scenarios on kernels, and whether each shows what it must: what `cpumax run` does.
+//! Runs scenarios on kernels and checks their expectations: `cpumax run`.
 
 use crate::answer::Document;
 use crate::change;
@@ -16,29 +16,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 
-/// The setting that is no part of a scenario: the seed of a run's microseconds.
+/// Name of a setting outside of scenarios: the seed of a run's random microseconds.
 pub const NOISE: &str = "noise";
 
-/// A scenario as it will be run.
+/// A scenario with the changes under which it will run.
 ///
 /// [Example](Suite).
 #[derive(Debug, Clone)]
 pub struct Plan {
     workload: Arc<Workload>,
-    /// Whether it is no longer what its expectations were written for.
+    /// Whether its expectations no longer apply.
     changed: bool,
-    /// What was made of limits that are not the kernel's.
+    /// Translations of limits that are not in the kernel's form.
     understood: Vec<String>,
-    /// What it was given in place of its own, by name.
     settings: Vec<(String, String)>,
-    /// Seed of its microseconds.
     noise: Option<u64>,
-    /// Whether its expectations are numbers that somebody wants to see.
+    /// Whether its expectations are numbers to show.
     shown: bool,
 }
 
 impl Plan {
-    /// The scenario as it is.
+    /// The scenario without changes.
     pub fn new(workload: Workload) -> Plan {
         Plan {
             workload: Arc::new(workload),
@@ -50,7 +48,7 @@ impl Plan {
         }
     }
 
-    /// With another limit for one of its groups, `GROUP:LIMIT`.
+    /// Changes the limit of one of its groups, `GROUP:LIMIT`. Its expectations no longer apply.
     ///
     /// # Errors
     /// The limit is not understood, or there is no such group.
@@ -62,9 +60,9 @@ impl Plan {
         Ok(self)
     }
 
-    /// With another value of a setting: a field of its `[machine]`; `noise`; the limit of a group
-    /// (`/web`) or a file of it (`/web:cpu.weight`), of several groups with commas between. What it
-    /// expects must hold at any phase of a timer and under any noise, and is still checked then.
+    /// Changes a setting: a field of its `[machine]`; `noise`; the limit of a group (`/web`) or a
+    /// file of it (`/web:cpu.weight`), of several groups with commas between. Expectations still
+    /// apply to any phase of a timer and any noise.
     ///
     /// # Errors
     /// There is no such setting, or it does not take that value.
@@ -73,7 +71,7 @@ impl Plan {
             let seed = value.parse();
             self.noise = Some(seed.map_err(|_| {
                 let given = cpumax_limit::one_line(value);
-                Error::Change(format!("noise is drawn by a seed, a number, not '{given}'"))
+                Error::Change(format!("noise cannot be '{given}': give a seed, a whole number"))
             })?);
         } else if name.starts_with('/') {
             for group in name.split(',') {
@@ -88,10 +86,10 @@ impl Plan {
         Ok(self)
     }
 
-    /// With numbers that are to be shown in the place of what it expects.
+    /// Replaces its expectations by numbers to show.
     ///
     /// # Errors
-    /// One of them is no number of its runs.
+    /// One of them is not a metric.
     pub fn showing(mut self, numbers: &[Expectation]) -> Result<Plan, Error> {
         let mut parts = Arc::unwrap_or_clone(self.workload).into_parts();
         parts.expectations = numbers.to_vec();
@@ -100,10 +98,10 @@ impl Plan {
         Ok(self)
     }
 
-    /// Runs so long, ns.
+    /// Changes its duration, ns. Its expectations no longer apply.
     ///
     /// # Errors
-    /// No run takes as long.
+    /// The duration is out of range.
     pub fn with_duration(mut self, duration_ns: u64) -> Result<Plan, Error> {
         let workload = Arc::unwrap_or_clone(self.workload);
         self.workload = Arc::new(workload.with_duration(duration_ns)?);
@@ -111,22 +109,22 @@ impl Plan {
         Ok(self)
     }
 
-    /// What runs.
+    /// The changed workload.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// Whether it is no longer what its expectations were written for: they are not checked.
+    /// Whether its expectations no longer apply and are not checked.
     pub fn is_changed(&self) -> bool {
         self.changed && !self.shown
     }
 
-    /// Settings that it was given in place of its own: names and values.
+    /// Settings given in place of its own: names and values.
     pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// What was made of limits that are not the kernel's: `500m = 50000 100000`.
+    /// Translations of limits that are not in the kernel's form: `500m = 50000 100000`.
     pub fn understood(&self) -> &[String] {
         &self.understood
     }
@@ -148,14 +146,14 @@ impl Plan {
 /// ```
 pub struct Suite {
     plans: Vec<Plan>,
-    /// Of each plan, kernels that run only because ratios are taken over them.
+    /// For each plan, kernels that run only as references of ratios.
     references: Vec<Vec<Kernel>>,
     asked: Vec<NamedKernel>,
     seeds: RangeInclusive<u64>,
     world: Box<dyn World>,
 }
 
-/// A run that did not come to its end.
+/// A run that did not complete.
 #[derive(Debug)]
 pub struct Failed {
     /// Scenario, kernel and seed.
@@ -164,7 +162,7 @@ pub struct Failed {
     pub error: Error,
 }
 
-/// What came of one scenario.
+/// The results of one scenario.
 ///
 /// [Example](Suite).
 #[derive(Debug)]
@@ -173,18 +171,18 @@ pub struct Ended<'a> {
     pub plan: &'a Plan,
     /// Its runs on the kernels that were asked for.
     pub reports: Vec<Report>,
-    /// The kernel of each of them.
+    /// The kernel of each of these runs.
     pub kernels: Vec<Kernel>,
-    /// What it expects, as far as that can be checked.
+    /// Its expectations, as far as they can be checked.
     pub verdicts: Vec<Verdict<'a>>,
-    /// Runs that did not come to their end: of real kernels only.
+    /// Runs that did not complete; on real kernels only.
     pub failed: Vec<Failed>,
-    /// How many runs did.
+    /// Number of runs that completed, with those of reference kernels.
     pub done: usize,
 }
 
 impl Ended<'_> {
-    /// Whether it shows all that it must.
+    /// Whether all its checked expectations hold.
     pub fn passed(&self) -> bool {
         self.verdicts.iter().all(Verdict::passed)
     }
@@ -197,11 +195,11 @@ impl Ended<'_> {
         })
     }
 
-    /// What its workload has and a kernel does not: one sentence for each such kernel.
+    /// One sentence for each kernel that lacks a part of the workload.
     pub fn lacks(&self) -> Vec<String> {
         let names: BTreeSet<&str> =
             self.reports.iter().map(|report| report.outcome.kernel.as_str()).collect();
-        // A real kernel that is none to the model has all there is.
+        // A real kernel that is not modelled lacks nothing.
         let modelled = names.into_iter().filter_map(|name| kernel::parse_kernels(name).ok());
         let told = |kernel: Kernel| {
             let missing = change::lacks(self.plan.workload(), kernel)?;
@@ -210,23 +208,22 @@ impl Ended<'_> {
         modelled.flatten().filter_map(told).collect()
     }
 
-    /// Numbers that were not measured, with the kernels on which they were not, where they were on
-    /// others.
+    /// Numbers that were not measured; with the kernels, where others measured them.
     pub fn not_measured(&self) -> Vec<String> {
         not_measured(&self.reports)
     }
 
-    /// Where runs are not quite what the scenario says, each once.
+    /// Deviations of the runs from the scenario, each once.
     pub fn notes(&self) -> BTreeSet<&str> {
         self.reports.iter().flat_map(|report| &report.notes).map(String::as_str).collect()
     }
 }
 
 impl Suite {
-    /// Those plans on those kernels, in that world.
+    /// A suite of these plans on these kernels, in this world.
     ///
     /// # Errors
-    /// What a scenario expects names kernels that there are not.
+    /// An expectation names a kernel that does not exist.
     pub fn new(
         plans: Vec<Plan>,
         asked: Vec<NamedKernel>,
@@ -235,7 +232,7 @@ impl Suite {
     ) -> Result<Suite, Error> {
         let kernels = models(&asked);
         let references = |plan: &Plan| {
-            // A real kernel is only what was asked for.
+            // Real kernels run only where they were asked for.
             let none = plan.is_changed() || world.is_real();
             if none { Ok(Vec::new()) } else { expect::references(&plan.workload, &kernels) }
         };
@@ -243,8 +240,8 @@ impl Suite {
         Ok(Suite { plans, references, asked, seeds, world })
     }
 
-    /// All runs: of each plan the kernels that were asked for and those for ratios, and of each of
-    /// these the seeds.
+    /// All runs: for each plan the kernels that were asked for and those for ratios, and for each
+    /// of these the seeds.
     pub fn jobs(&self) -> Vec<Job> {
         self.studies().flat_map(|study| study.jobs()).collect()
     }
@@ -258,16 +255,16 @@ impl Suite {
         })
     }
 
-    /// Whether it is on a kernel that was asked for.
+    /// Whether the job is on a kernel that was asked for.
     pub fn is_asked(&self, job: &Job) -> bool {
         self.asked.iter().any(|kernel| kernel.name == job.kernel.name)
     }
 
-    /// Runs [`Suite::jobs`] and checks what came of them.
+    /// Runs [`Suite::jobs`] and checks their results.
     ///
     /// # Errors
-    /// Nothing can be run, it was stopped, or one of the runs of the model fails: what the model
-    /// cannot do is wrong with the scenario.
+    /// Nothing can be run, the caller asked to stop, or a run of the model fails (then the scenario
+    /// is at fault).
     pub fn run(&self, jobs: &[Job], watch: &dyn Watch) -> Result<Vec<Ended<'_>>, Error> {
         let is_real = self.world.is_real();
         let mut ended = Vec::new();
@@ -306,7 +303,7 @@ impl Suite {
         Ok(Ended { plan, reports, kernels, verdicts, failed, done })
     }
 
-    /// What the scenario expects, as far as it can be measured.
+    /// Checks the expectations, as far as their numbers were measured.
     fn verdicts<'a>(
         &self,
         plan: &'a Plan,
@@ -340,7 +337,7 @@ fn models(kernels: &[NamedKernel]) -> Vec<Kernel> {
     kernels.iter().map(|kernel| kernel.kernel).collect()
 }
 
-/// What a comparison allows a real kernel, which is never to the nanosecond where the model is.
+/// Tolerances of a comparison: a real kernel never matches the model to the nanosecond.
 fn tolerances(workload: &Workload, reports: &[&Report]) -> Tolerances {
     let hz = reports.iter().find_map(|report| report.conditions.as_ref()?.hz);
     let tick_ns = 1_000_000_000 / u64::from(hz.unwrap_or(workload.machine.hz).max(1));
@@ -351,8 +348,8 @@ fn tolerances(workload: &Workload, reports: &[&Report]) -> Tolerances {
     }
 }
 
-/// The tolerance of that number; of one that a comparison does not hold to anything, and of a
-/// ratio, what it allows times.
+/// The tolerance of this number; of ratios and of numbers without a tolerance, a share of the
+/// value.
 fn slack(outcome: &Outcome, path: &str, value: f64, tolerances: Tolerances) -> f64 {
     const SHARE: f64 = 0.03;
     let deviations = compare(outcome, outcome, &tolerances);

@@ -1,10 +1,8 @@
-//! A run of a replay looked at closely: the stretch of time around the request that took longest,
-//! and around one that took as long as most, thread by thread; and who waited for whom while the
-//! limit had stopped that one.
+//! Traces a run of a replay: what each thread does around the slowest request and around a typical
+//! one, and who waited for whom while the limit had stopped the other.
 //!
-//! A run is a function of what is asked, so it is run twice more: first to see when requests were
-//! completed, then to keep what happened around two of them. Memory is bounded, however long a run
-//! is and whatever happens in it.
+//! A run is deterministic, so it runs twice more: first to find when requests were completed, then
+//! to keep the events around two of them. Memory is bounded, however long a run is.
 
 mod follow;
 mod look;
@@ -26,34 +24,33 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A stretch is at least, and at most, so many periods long.
+/// Least and largest length of a stretch, in periods.
 const PERIODS: std::ops::RangeInclusive<u64> = 3..=5;
-/// Threads that are shown of a stretch, the busiest.
+/// Most threads shown of a stretch; the busiest are kept.
 const THREADS: usize = 40;
-/// Changes of what they do.
+/// Most changes of state that are kept of a stretch.
 const CHANGES: usize = 6_000;
-/// Waits that are told.
 const WAITS: usize = 20;
 
-/// A run looked at closely.
+/// A traced run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTrace {
-    /// The one around the longest request, then the one around a usual one.
+    /// The stretch around the slowest request, then the one around a typical request.
     pub stretches: Vec<Stretch>,
-    /// Who waited for whom in all of the run, most time first, and at most 20.
+    /// Waits of threads for each other over the whole run, longest first; at most 20.
     pub waits: Vec<Wait>,
-    /// How many more there were.
+    /// Number of waits beyond those.
     pub waits_left_out: usize,
 }
 
-/// Some periods of a run.
+/// A few periods of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stretch {
     /// Why it is shown.
     pub of: Why,
-    /// The thread that completed the request that it is shown for.
+    /// The thread that completed the request for which it is shown.
     pub by: String,
-    /// How long that took, ns.
+    /// Latency of that request, ns.
     pub took_ns: u64,
     /// When it was completed, ns since the start of the run.
     pub done_ns: u64,
@@ -63,12 +60,12 @@ pub struct Stretch {
     pub until_ns: u64,
     /// When the group's period timer fired, ns since `from_ns`.
     pub periods_ns: Vec<u64>,
-    /// `[when, how much]`: what the group may still use of its period and no CPU has taken yet,
-    /// from then on; ns since `from_ns`, and us.
+    /// `[when, how much]`: runtime left in the group's pool from then on; ns since `from_ns`, and
+    /// us.
     pub runtime: Vec<[u64; 2]>,
     /// Limited threads, the busiest first.
     pub threads: Vec<Thread>,
-    /// How many more did anything.
+    /// Number of further threads that did anything.
     pub threads_left_out: usize,
 }
 
@@ -76,24 +73,25 @@ pub struct Stretch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Why {
-    /// No request took longer.
+    /// The slowest request.
     Worst,
-    /// Half of the requests took longer, half less long.
+    /// The median request.
     Typical,
 }
 
-/// What a thread does.
+/// The states of a thread over a stretch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Thread {
     /// Its name.
     pub name: String,
-    /// `[when, what]`: what it does from then on; ns since the start of the stretch, and 0 asleep,
-    /// 1 running, 2 ready, 3 stopped by the limit, 4 waiting for a lock.
+    /// `[when, what]`: its state from then on; ns since the start of the stretch, and 0 asleep, 1
+    /// running, 2 ready, 3 stopped by the limit, 4 waiting for a lock.
     pub does: Vec<[u64; 2]>,
 }
 
 impl Thread {
-    /// What it does but sleep: from, until, ns since the start of a stretch of this length.
+    /// Intervals in which it does not sleep: from, until (ns since the start of a stretch of this
+    /// length), and the state.
     pub fn pieces(&self, length_ns: u64) -> impl Iterator<Item = (u64, u64, Does)> + '_ {
         let ends = self.does.iter().skip(1).map(|[at_ns, _]| *at_ns).chain([length_ns]);
         self.does.iter().zip(ends).filter_map(move |(&[from_ns, does], until_ns)| {
@@ -104,57 +102,57 @@ impl Thread {
     }
 }
 
-/// What a thread of a stretch does.
+/// The state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Does {
-    /// It has nothing to do.
+    /// It sleeps.
     Sleeps = 0,
-    /// It is on a CPU.
+    /// It runs on a CPU.
     Runs = 1,
     /// It waits for a CPU.
     Ready = 2,
-    /// The limit has stopped it: it is parked, or what it is queued on is throttled.
+    /// The limit has stopped it: it is parked, or its run queue is throttled.
     Stopped = 3,
     /// It waits for a lock.
     WaitsForLock = 4,
 }
 
 impl Does {
-    /// All there are, by their numbers.
+    /// All states, by number.
     pub const ALL: [Does; 5] =
         [Does::Sleeps, Does::Runs, Does::Ready, Does::Stopped, Does::WaitsForLock];
 
-    /// By its number.
+    /// The state of this number.
     pub fn of(number: u64) -> Option<Does> {
         Does::ALL.get(usize::try_from(number).ok()?).copied()
     }
 }
 
-/// Who waited for whom.
+/// Waits of one thread for another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Wait {
-    /// Who waited.
+    /// The waiting thread.
     pub waiter: String,
-    /// The lock it waited for; null: to be woken.
+    /// The lock that it waited for; null: it waited for a wakeup.
     pub lock: Option<String>,
-    /// Who had the lock, or woke it.
+    /// The thread that held the lock, or woke it.
     pub holder: String,
-    /// How often.
+    /// Number of waits.
     pub times: u64,
-    /// How long in all, ns.
+    /// Their total time, ns.
     pub total_ns: u64,
-    /// For how much of that the limit had stopped who was waited for, ns.
+    /// Part of that in which the limit had stopped the holder, ns.
     pub stopped_ns: u64,
     /// The longest of these waits, ns.
     pub longest_ns: u64,
 }
 
 impl Replay {
-    /// Looks closely at those of the runs, all of a replay, that tell most: on the last kernel, the
-    /// smallest limit under which hardly anybody notices, and the next smaller one.
+    /// Traces the runs of a replay that show most, on the last kernel: the smallest limit whose
+    /// effect is hardly noticed, and the next smaller one. Stores the traces in the runs.
     ///
     /// # Errors
-    /// As of the runs.
+    /// As of [`Replay::runs`].
     pub fn trace_telling(
         &self,
         runs: &mut [Run],
@@ -165,10 +163,10 @@ impl Replay {
         self.trace(&mut telling, running, watch)
     }
 
-    /// Looks closely at these of its runs.
+    /// Traces these runs, and stores the traces in them.
     ///
     /// # Errors
-    /// As of the runs.
+    /// As of [`Replay::runs`].
     pub fn trace(
         &self,
         runs: &mut [&mut Run],
@@ -186,28 +184,27 @@ impl Replay {
         Ok(())
     }
 
-    /// The job that the run tells its outcome of.
     fn job_of(&self, run: &Run) -> Result<Job, Error> {
         let kernel = kernels::modelled(&run.outcome.kernel)?.remove(0);
         self.job_again(run, kernel.kernel)
     }
 }
 
-/// What is to be kept of a run, and how its threads are to be understood.
+/// The parts of a run to keep, and how to interpret its threads.
 #[derive(Debug, Clone)]
 struct Plan {
     group: GroupIx,
-    /// What happened before is not told, ns.
+    /// Events before this time are ignored, ns.
     from_ns: u64,
     names: Names,
-    /// By number of a thread: the groups that stop it, if it is limited.
+    /// Groups whose throttle stops a thread, by the number of the thread; empty if it is not
+    /// limited.
     groups: Vec<Vec<u32>>,
-    /// The kernel takes who is stopped off its queue.
+    /// Whether the kernel dequeues stopped threads one by one (from 6.18 on).
     parks: bool,
     spans: Vec<Span>,
 }
 
-/// A stretch that is to be kept.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     of: Why,
@@ -229,7 +226,7 @@ impl Plan {
         let mut answered: Vec<Answered> = answered
             .filter(|answered| answered.at_ns >= from_ns && is_limited(answered.task))
             .collect();
-        // Those that took equally long in the order in which they were completed.
+        // Requests of equal latency are in the order of their completion.
         answered.sort_by_key(|answered| (answered.took_ns, answered.at_ns));
         let middle = answered.len().div_ceil(2).saturating_sub(1);
         let chosen = [(Why::Worst, answered.last()), (Why::Typical, answered.get(middle))];
@@ -265,7 +262,8 @@ impl Plan {
     }
 }
 
-/// By number of a thread, the groups it is in, its own first; none where it is not below `group`.
+/// The groups of each thread, its own first, by the number of the thread; empty where it is not
+/// below `group`.
 fn limited(workload: &Workload, group: GroupIx, names: &Names) -> Vec<Vec<u32>> {
     let chain = |group: GroupIx| {
         let above = |at: &GroupIx| workload.groups.get(*at as usize).and_then(|group| group.parent);
@@ -286,7 +284,7 @@ fn limited(workload: &Workload, group: GroupIx, names: &Names) -> Vec<Vec<u32>> 
     names.tasks.iter().map(of).collect()
 }
 
-/// Takes the events of each job into what is made for it.
+/// Runs the jobs, and feeds the events of each into a sink made for it; returns the sinks.
 fn traced<T: TraceSink + Send + 'static>(
     jobs: &[Job],
     running: &Running,
@@ -301,7 +299,7 @@ fn traced<T: TraceSink + Send + 'static>(
     Ok(kept.iter().filter_map(taken).collect())
 }
 
-/// Watches on behalf of another, and keeps the events.
+/// Forwards to another watch, and keeps the events.
 struct Tracing<'a, T> {
     watch: &'a dyn Watch,
     kept: &'a [Arc<Mutex<Option<T>>>],
@@ -326,7 +324,7 @@ impl<T: TraceSink + Send + 'static> Watch for Tracing<'_, T> {
     }
 }
 
-/// Takes the events of one run, and hands over what it made of them.
+/// Feeds the events of one run to `of`, and moves that to `to` at the end.
 struct Keeps<T> {
     of: T,
     to: Arc<Mutex<Option<T>>>,

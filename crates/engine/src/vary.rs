@@ -1,5 +1,4 @@
-//! Settings that are varied, and the numbers that are shown of each run: what `cpumax run --vary`
-//! and `--show` take.
+//! Varied settings, and numbers to show of each run: `cpumax run --vary` and `--show`.
 //!
 //! ```
 //! use cpumax_engine::suite::{Plan, Suite};
@@ -22,10 +21,9 @@ use crate::given::{Seeds, seeds};
 use crate::suite::{NOISE, Plan};
 use cpumax_workload::Expectation;
 
-/// More runs than anyone reads, and few enough to hold all of them.
 const MOST: usize = 1000;
 
-/// A setting, and the values that it has in turn.
+/// A setting, and the values that it takes in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vary {
     /// Its name, as [`Plan::with_setting`] takes it.
@@ -34,10 +32,10 @@ pub struct Vary {
     pub values: Vec<String>,
 }
 
-/// `SETTING=VALUE,VALUE`; of noise `noise=A..B`, both included.
+/// Parses `SETTING=VALUE,VALUE`; for noise also `noise=A..B`, both included.
 ///
 /// # Errors
-/// What it is instead, and what would be accepted; so for all below.
+/// The fault, and what would be accepted.
 pub fn vary(text: &str) -> Result<Vary, String> {
     let takes = "give a setting and its values, such as timer_phase=0ms,98ms, noise=1..10 or \
                  '/web:cpu.max=20000 100000,50000 100000'";
@@ -53,13 +51,13 @@ pub fn vary(text: &str) -> Result<Vary, String> {
         return Err(takes.to_owned());
     }
     if values.len() > MOST {
-        return Err(format!("at most {MOST} values"));
+        return Err(format!("give at most {MOST} values"));
     }
     Ok(Vary { setting, values })
 }
 
-/// A number of a run: `METRIC`, `METRIC per METRIC`, `METRIC over KERNEL` or `METRIC per METRIC
-/// over KERNEL`, as `[[expect]]` in docs/reference/scenarios.md has them.
+/// Parses a number of a run: `METRIC`, `METRIC per METRIC`, `METRIC over KERNEL` or `METRIC per
+/// METRIC over KERNEL`, as `[[expect]]` in docs/reference/scenarios.md has them.
 ///
 /// # Errors
 /// As [`vary`].
@@ -80,7 +78,7 @@ pub fn number(text: &str) -> Result<Expectation, String> {
     Ok(Expectation { kernels, metric, over, per, min: Some(f64::MIN), max: None, why })
 }
 
-/// The plan with every combination of these settings, the last one changing fastest.
+/// The plans of every combination of these settings; the last setting changes fastest.
 ///
 /// # Errors
 /// A setting or a value is not accepted, or there are too many.

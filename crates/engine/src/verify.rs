@@ -1,8 +1,7 @@
-//! Whether what was predicted of a limit came true, number by number, once it is in force.
+//! Compares a prediction with the counters of a limit that is in force.
 //!
-//! Counters tell how much CPU was used and how many periods were throttled, and no latency. A
-//! number came true where its predicted range and the interval of what was measured have something
-//! in common.
+//! Counters tell CPU time and throttled periods, but no latency. A number came true where its
+//! predicted range and the interval of the measurement overlap.
 //!
 //! ```
 //! use cpumax_engine::counters::{Moment, Observed};
@@ -49,7 +48,7 @@
 
 use crate::advise::{Goal, Measure};
 use crate::answer::Answer;
-use crate::counters::{Interval, Observed, Stretch, interval};
+use crate::counters::{Delta, Observed, interval};
 use crate::error::Error;
 use crate::predict::{Prediction, Ranged};
 use crate::saved::{Predicted, Saved};
@@ -61,55 +60,55 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Fewer periods tell nothing of how many are throttled.
+/// The share of throttled periods needs at least this many periods.
 pub const LEAST_PERIODS: u64 = 20;
-/// A counter is read a little before or after its time: a share by which each may be off.
+/// Relative error of a counter that is read a little early or late.
 const READ_LATE: f64 = 0.005;
 
-/// What came of a prediction.
+/// A prediction compared with what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verified {
     /// The group, or the container.
     pub group: String,
-    /// What it may use.
+    /// The limit in force.
     #[serde(flatten)]
     pub limit: Limit,
-    /// The kernel that runs, as it calls itself; null: it is not told.
+    /// Release of the running kernel; null if it is not known.
     pub kernel: Option<String>,
-    /// The kernel that was predicted for.
+    /// The kernel of the prediction.
     pub predicted_for: String,
-    /// The recording that it was predicted from.
+    /// The recording of the prediction.
     pub recording: String,
-    /// For how long it was watched, ns.
+    /// Time of the measurement, ns.
     pub watched_ns: u64,
-    /// Periods that passed while it had something to run.
+    /// Periods that passed while the group had something to run.
     pub nr_periods: u64,
-    /// What was predicted and measured.
+    /// Numbers that were predicted and measured.
     pub numbers: Vec<Number>,
-    /// What was predicted and counters do not tell.
+    /// Predicted numbers that counters do not show.
     pub not_told: Vec<String>,
-    /// What else was measured: it is not predicted, or means another thing on each kernel.
+    /// Other measured numbers: not predicted, or of a different meaning on each kernel.
     pub beside: Vec<Beside>,
-    /// What is to be noted, in sentences.
+    /// Notes, in sentences.
     pub notes: Vec<String>,
 }
 
 /// A number that was predicted and measured.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Number {
-    /// Which.
+    /// The number.
     pub what: What,
-    /// What was predicted.
+    /// Its prediction.
     pub predicted: Option<Ranged<f64>>,
-    /// At most, where that was asked.
+    /// Upper bound, where the question set one.
     pub at_most: Option<f64>,
-    /// What was measured, between the ends of its 95 % interval.
+    /// The measurement, with its 95 % interval.
     pub measured: Ranged<f64>,
     /// Whether it came true.
     pub came_true: bool,
 }
 
-/// What counters tell.
+/// Numbers that counters show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -119,14 +118,14 @@ pub enum What {
     ThrottledPercent,
 }
 
-/// Another number.
+/// Another measured number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Beside {
-    /// Which, in words.
+    /// Its name and unit.
     pub what: String,
-    /// How much.
+    /// Its value.
     pub value: f64,
-    /// What it means on the kernel that runs.
+    /// Its meaning on the running kernel.
     pub means: String,
 }
 
@@ -135,17 +134,17 @@ impl Answer for Verified {
 }
 
 impl Verified {
-    /// Whether all that could be measured came true.
+    /// Whether every measured number came true.
     pub fn passed(&self) -> bool {
         self.numbers.iter().all(|number| number.came_true)
     }
 }
 
-/// Holds what was observed against what was predicted of the limit that is in force. Of several
-/// kernels in the study the one that behaves like the running one counts, or the named one.
+/// Compares the observed counters with the study's prediction of the limit in force. Of several
+/// kernels in the study, the named one counts, else the one that behaves like the running one.
 ///
 /// # Errors
-/// Nothing was predicted of that limit or that kernel, or too little went by to tell.
+/// The study has no prediction of that limit or kernel, or too few periods passed.
 pub fn verify(
     saved: &Saved,
     observed: &Observed,
@@ -155,7 +154,7 @@ pub fn verify(
     let unknown = |what: &str| Error::Question(format!("{}: {what}", observed.name));
     let limit = observed.limit.ok_or_else(|| {
         unknown(
-            "its limit is not told (kube-prometheus-stack leaves that out): take the scrapes \
+            "its limit is missing in the scrapes (kube-prometheus-stack leaves it out): take them \
                  from the kubelet itself",
         )
     })?;
@@ -163,17 +162,17 @@ pub fn verify(
     let running = observed.kernel.as_ref().map(|kernel| kernel.taken().kernel);
     let run = of_kernel(&runs, running, kernel)?;
     let whole = observed.whole();
-    let periods = whole.periods.ok_or_else(|| unknown("how many periods passed is not told"))?;
+    let periods = whole.periods.ok_or_else(|| unknown("its number of periods is missing"))?;
     if periods.nr_periods < LEAST_PERIODS {
         return Err(unknown(&format!(
-            "only {} periods passed while it had something to run, and {LEAST_PERIODS} are \
-             needed: watch for longer, while the service has its load",
+            "only {} periods passed while it had something to run: watch for longer under load, \
+             for at least {LEAST_PERIODS} such periods",
             periods.nr_periods
         )));
     }
-    let numbers = numbers(run, &observed.stretches(), seed);
+    let numbers = numbers(run, &observed.deltas(), seed);
     if numbers.is_empty() {
-        return Err(unknown("nothing that counters tell was predicted of this limit"));
+        return Err(unknown("the study predicts neither CPUs nor throttled periods of this limit"));
     }
     Ok(Verified {
         group: observed.name.clone(),
@@ -190,12 +189,11 @@ pub fn verify(
     })
 }
 
-/// What was predicted of the limit that is in force.
 fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Predicted>, Error> {
     let of = |run: &&Predicted| run.limit.limit == limit && run.limit.is_alone();
     let runs: Vec<&Predicted> = saved.runs.iter().filter(of).collect();
     if limit.quota_ns().is_none() {
-        let what = "it has no limit, so that no period is throttled: apply one first";
+        let what = "it has no limit, so no period is throttled: apply one first";
         return Err(Error::Question(format!("{name}: {what}")));
     }
     if runs.is_empty() {
@@ -203,8 +201,8 @@ fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Pr
             saved.runs.iter().map(|run| with_burst(&run.limit.limit)).collect();
         let limits: Vec<String> = limits.into_iter().collect();
         return Err(Error::Question(format!(
-            "{name} has the limit {}, and the study predicts {}: apply one of these, or replay \
-             with this one",
+            "{name} has the limit {}, but the study predicts {}: apply one of these, or replay \
+             the recording with this one",
             with_burst(&limit),
             limits.join(", ")
         )));
@@ -213,8 +211,8 @@ fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Pr
     if recordings.len() > 1 {
         let names: Vec<&str> = recordings.into_iter().collect();
         return Err(Error::Question(format!(
-            "the study predicts this limit for several recordings ({}): verify a study of the one \
-             whose load this is",
+            "the study predicts this limit for several recordings ({}): give a study of the one \
+             recording whose load this is",
             names.join(", ")
         )));
     }
@@ -223,10 +221,10 @@ fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Pr
 
 fn with_burst(limit: &Limit) -> String {
     let burst_us = limit.burst_ns() / 1_000;
-    if burst_us > 0 { format!("{limit} with a burst of {burst_us}") } else { limit.to_string() }
+    if burst_us > 0 { format!("{limit} with a burst of {burst_us} us") } else { limit.to_string() }
 }
 
-/// Of these the one whose kernel is named, or behaves like the one that runs.
+/// The prediction for the named kernel, or for the one that behaves like the running kernel.
 fn of_kernel<'a>(
     runs: &[&'a Predicted],
     running: Option<Kernel>,
@@ -240,12 +238,12 @@ fn of_kernel<'a>(
         let run = runs.iter().find(|run| run.kernel == named);
         return run.copied().ok_or_else(|| {
             let named = cpumax_limit::one_line(named);
-            Error::Question(format!("the study has no {named}, but {}", kernels()))
+            Error::Question(format!("the study has no kernel {named}: give one of {}", kernels()))
         });
     }
     let alone = runs.iter().all(|run| run.kernel == runs[0].kernel);
     let Some(running) = running else {
-        let what = "the kernel that runs is not known, and the study has several";
+        let what = "the running kernel is not known, and the study has several";
         let several = || Error::Question(format!("{what} ({}): name one by --kernel", kernels()));
         return alone.then_some(runs[0]).ok_or_else(several);
     };
@@ -259,7 +257,7 @@ fn of_kernel<'a>(
     };
     same.or_else(alike).copied().ok_or_else(|| {
         Error::Question(format!(
-            "this kernel behaves like {} ({}), and the study predicts for {}: make it again with \
+            "this kernel behaves like {} ({}), but the study predicts for {}: make it again with \
              --kernel {}, or name one of these by --kernel",
             running.version,
             running.generation,
@@ -269,20 +267,20 @@ fn of_kernel<'a>(
     })
 }
 
-/// Numbers that were predicted or asked for and are told; no other can come true.
-fn numbers(run: &Predicted, stretches: &[Stretch], seed: u64) -> Vec<Number> {
+/// Numbers that were measured and either predicted or asked for.
+fn numbers(run: &Predicted, deltas: &[Delta], seed: u64) -> Vec<Number> {
     let Prediction { cpus, throttled_percent, .. } = &run.prediction;
-    let all = |pair: fn(&Stretch) -> Option<(f64, f64)>| -> Option<Vec<(f64, f64)>> {
-        stretches.iter().map(pair).collect()
+    let all = |pair: fn(&Delta) -> Option<(f64, f64)>| -> Option<Vec<(f64, f64)>> {
+        deltas.iter().map(pair).collect()
     };
     let mut numbers = Vec::new();
-    let used = all(Stretch::used).and_then(|used| interval(&used, seed));
+    let used = all(Delta::used).and_then(|used| interval(&used, seed));
     if let Some(measured) = used.filter(|_| cpus.is_some()) {
         numbers.push(Number::of(What::Cpus, *cpus, None, measured, 0.0));
     }
     let asked = run.held.iter().find(|held| held.measure == Measure::ThrottledPercent);
     let at_most = asked.map(|held| held.bound);
-    let throttled = all(Stretch::throttled).unwrap_or_default();
+    let throttled = all(Delta::throttled).unwrap_or_default();
     let is_of_interest = throttled_percent.is_some() || at_most.is_some();
     if let Some(measured) = interval(&throttled, seed).filter(|_| is_of_interest) {
         // A period may end just before or after it is read.
@@ -299,15 +297,14 @@ impl Number {
         what: What,
         predicted: Option<Ranged<f64>>,
         at_most: Option<f64>,
-        measured: Interval,
+        measured: Ranged<f64>,
         slack: f64,
     ) -> Number {
-        let Interval { value, low, high } = measured;
+        let Ranged { value, low, high } = measured;
         let slack = slack + READ_LATE * value.abs();
         let in_range = predicted
             .is_none_or(|predicted| low - slack <= predicted.high && high + slack >= predicted.low);
         let kept = at_most.is_none_or(|at_most| value <= at_most + slack);
-        let measured = Ranged { value, low, high };
         Number { what, predicted, at_most, measured, came_true: in_range && kept }
     }
 }
@@ -328,8 +325,8 @@ fn not_told(run: &Predicted) -> Vec<String> {
     all
 }
 
-/// What the counters of each generation mean: see docs/guide/verify.md.
-fn beside(whole: &Stretch, running: Option<Kernel>) -> Vec<Beside> {
+/// Other measured numbers, with what they mean on the running kernel; see docs/guide/verify.md.
+fn beside(whole: &Delta, running: Option<Kernel>) -> Vec<Beside> {
     let seconds = whole.length_ns.max(1) as f64 / 1e9;
     let since = |major, minor| running.is_some_and(|k| k.version >= Version { major, minor });
     let throttled_means = match running {
@@ -357,7 +354,7 @@ fn beside(whole: &Stretch, running: Option<Kernel>) -> Vec<Beside> {
         all.push(Beside {
             what: "time in which a thread waited for a CPU, %".to_owned(),
             value: waited_ns as f64 * 100.0 / whole.length_ns.max(1) as f64,
-            means: "PSI: it does not tell whether for the limit or for others".to_owned(),
+            means: "PSI: whether for the limit or for other threads is unknown".to_owned(),
         });
     }
     all
@@ -366,40 +363,34 @@ fn beside(whole: &Stretch, running: Option<Kernel>) -> Vec<Beside> {
 fn notes(run: &Predicted, numbers: &[Number], saved: &Saved, observed: &Observed) -> Vec<String> {
     let mut notes = Vec::new();
     let cpus = numbers.iter().find(|number| number.what == What::Cpus);
-    // What came true is not doubted beside that.
     let off = cpus.filter(|number| !number.came_true);
     match off.and_then(|number| Some((number.measured, number.predicted?))) {
         Some((measured, predicted)) if measured.high < predicted.low => notes.push(
-            "The service used less than was predicted: it had less to do than in the recording, \
-             so that fewer periods are throttled than at that load."
+            "The service used fewer CPUs than predicted: it had less to do than in the recording, \
+             so fewer of its periods are throttled."
                 .to_owned(),
         ),
         Some(_) => notes.push(
-            "The service used more than was predicted: it had more to do than in the recording, \
-             or its work costs more on this machine; `--load` and `--scale-work` predict that."
+            "The service used more CPUs than predicted: it had more to do than in the recording, \
+             or its work costs more on this machine. `--load` and `--scale-work` predict that."
                 .to_owned(),
         ),
         None if observed.whole().usage_ns.is_none() => notes.push(
-            "How much CPU was used is not told there, so that nothing says whether the load is \
-             that of the recording."
+            "CPU time is missing there, so it is unknown whether the load is that of the \
+             recording."
                 .to_owned(),
         ),
         None => {}
     }
     if observed.whole().throttled_ns.is_none() {
-        notes.push("For how long it was throttled is not told.".to_owned());
+        notes.push("The time throttled is missing there.".to_owned());
     }
     if let Some(above) = observed.above.as_ref().filter(|above| above.periods.nr_throttled > 0) {
-        notes.push(format!(
-            "It is in a pod with a limit of its own, {}, that throttled {:.1} % of its periods: \
-             the container is stopped by that as well.",
-            above.limit,
-            above.throttled_percent()
-        ));
+        notes.push(above.note());
     }
     if !run.prediction.predictable {
         let why = run.prediction.why_not.as_deref().unwrap_or("its range is not known");
-        notes.push(format!("This prediction was said not to be reliable: {why}."));
+        notes.push(format!("This prediction was marked as not reliable: {why}."));
     }
     let of_it = saved.recordings.iter().filter(|recorded| recorded.name == run.recording);
     for gap in of_it.flat_map(|recorded| &recorded.gaps) {
@@ -408,17 +399,15 @@ fn notes(run: &Predicted, numbers: &[Number], saved: &Saved, observed: &Observed
     let asked_of_latency =
         |goal: &Goal| matches!(goal, Goal::P50(_) | Goal::P99(_) | Goal::Slower(_));
     if saved.advice.as_ref().is_some_and(|advice| advice.asked.iter().any(asked_of_latency)) {
-        notes.push(
-            "What was asked of latencies is not verified by this: measure them at the service."
-                .to_owned(),
-        );
+        notes.push("Counters show no latencies: measure those at the service.".to_owned());
     }
     let Some(Taken { kernel, why }) = observed.kernel.as_ref().map(OwnKernel::taken) else {
         return notes;
     };
     if kernel.version.to_string() != run.kernel {
         notes.push(format!(
-            "It was predicted for {}, and runs on {}, which behaves alike or was said to.",
+            "The prediction is for {}, and the service runs on {}, which behaves alike or was \
+             said to.",
             run.kernel, kernel.version
         ));
     }
@@ -457,7 +446,8 @@ mod tests {
         Saved { recordings: Vec::new(), runs, advice: None }
     }
 
-    /// A minute, a reading each second, in each of which so many of ten periods are throttled.
+    /// Counters over a minute, read each second. Of the ten periods of even and odd seconds,
+    /// `throttled` are throttled.
     fn observed(throttled: [u32; 2], cpus: f64, kernel: Option<&str>) -> Observed {
         let mut stat = CpuStat::default();
         let mut moments = Vec::new();
@@ -515,7 +505,7 @@ mod tests {
         let mut untold = observed([6, 6], 0.5, None);
         untold.moments.iter_mut().for_each(|moment| moment.throttled_ns = None);
         let verified = verify(&saved, &untold, None, 1).unwrap();
-        assert!(verified.beside.is_empty() && verified.notes[0].contains("not told"));
+        assert!(verified.beside.is_empty() && verified.notes[0].contains("missing"));
         let mut nothing = saved.clone();
         nothing.runs[0].prediction.cpus = None;
         let verified = verify(&nothing, &observed([6, 6], 0.5, None), None, 1).unwrap();
@@ -562,7 +552,7 @@ mod tests {
         other.limit = Some(Limit::UNLIMITED);
         assert!(verify(&saved, &other, None, 1).unwrap_err().to_string().contains("no limit"));
         other.limit = None;
-        assert!(verify(&saved, &other, None, 1).unwrap_err().to_string().contains("not told"));
+        assert!(verify(&saved, &other, None, 1).unwrap_err().to_string().contains("missing"));
         let mut short = observed([6, 6], 0.5, None);
         short.moments.truncate(2);
         let told = verify(&saved, &short, None, 1).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Who watches while runs go on, can stop them, and takes their events.
+//! Interfaces of a caller that watches runs, stops them, and takes their events.
 
 use crate::error::OtherError;
 use crate::job::Job;
@@ -6,7 +6,7 @@ use cpumax_outcome::trace::TraceSink;
 
 pub use cpumax_lab::Step;
 
-/// What is told while runs go on, and asked. All of it may be left out.
+/// Receives progress of runs, and may stop them. Every method has a default.
 ///
 /// ```
 /// use cpumax_engine::{Error, Model, Study, Watch, scenario, world};
@@ -28,36 +28,35 @@ pub use cpumax_lab::Step;
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Watch: Sync {
-    /// Asked now and then: whether to stop.
+    /// Whether to stop; asked now and then.
     fn stopped(&self) -> bool {
         false
     }
 
-    /// These will be run.
+    /// These jobs will be run.
     fn planned(&self, _jobs: &[Job]) {}
 
-    /// All runs of the model together have come so much further, ns of simulated time.
+    /// All runs of the model together have advanced by so much simulated time, ns.
     fn advanced(&self, _by_ns: u64) {}
 
     /// On a real kernel, the job at this place takes a step.
     fn step(&self, _job: usize, _step: Step) {}
 
-    /// Where the events of the job at this place go, if anywhere; asked before it begins.
+    /// The sink for the events of the job at this place, if any; asked before it begins.
     ///
     /// # Errors
-    /// They cannot go there.
+    /// The sink cannot be opened.
     fn trace(&self, _job: usize) -> Traced {
         Ok(None)
     }
 }
 
-/// Where events go, if anywhere, or why they cannot go there.
+/// A sink for events, if any, or the error of opening it.
 pub type Traced = Result<Option<Box<dyn Trace>>, OtherError>;
 
-/// Nobody watches.
 impl Watch for () {}
 
-/// Takes the events of one run.
+/// A sink for the events of one run.
 ///
 /// ```
 /// use cpumax_engine::outcome::trace::{Names, TraceEvent, TraceSink};
@@ -65,7 +64,7 @@ impl Watch for () {}
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
-/// /// How many events there are.
+/// /// Counts events.
 /// struct Count(Arc<AtomicU64>);
 ///
 /// impl TraceSink for Count {
@@ -96,7 +95,7 @@ impl Watch for () {}
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Trace: TraceSink {
-    /// The run has come to its end. One that has not is dropped.
+    /// The run has ended. The sink of a run that fails is dropped instead.
     ///
     /// # Errors
     /// The events cannot be written.

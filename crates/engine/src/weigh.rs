@@ -1,4 +1,4 @@
-//! What the rules of each kernel give and cost, workload by workload.
+//! Compares what the rules of kernels give and cost, workload by workload.
 //!
 //! ```
 //! use cpumax_engine::{Running, kernel, weigh};
@@ -34,26 +34,27 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Differences up to this are none, ns: interrupts take that long to arrive.
+/// Differences up to this count as none, ns: interrupts take that long to arrive.
 const NOISE_NS: f64 = 100_000.0;
-/// A thread that runs once takes less than any quota, and then this long nothing happens, ns.
+/// Length of a single run of a thread (less than any quota), and of the idle time after it, ns.
 const ONCE_NS: u64 = 500_000;
 const IDLE_NS: u64 = 10_000_000_000;
-/// Worse by more than this is told.
+/// Ratios up to this are tolerated.
 const TOLERATED: f64 = 1.05;
 
 /// Built-in scenarios that take minutes instead of seconds.
 const TOO_LARGE: [&str; 2] = ["profile-384", "profile-384-together"];
 
-/// Names of what is weighed when nothing is named: the built-in scenarios but the largest.
+/// Names of the scenarios that are weighed by default: the built-in ones without the largest.
 pub fn usual() -> impl Iterator<Item = &'static str> {
     builtin::ALL.iter().map(|built_in| built_in.name).filter(|name| !TOO_LARGE.contains(name))
 }
 
-/// The scenario of this name as it is weighed: periods are the windows in which use is counted.
+/// Loads the scenario of this name with timers in phase 0, so that periods are the windows in which
+/// use is counted.
 ///
 /// # Errors
-/// There is no such scenario, or it cannot run so long.
+/// There is no such scenario, or the duration is out of range.
 pub fn scenario(name: &str, duration_ns: Option<u64>) -> Result<Arc<Workload>, Error> {
     let mut parts = crate::scenario::load(name)?.into_parts();
     parts.machine.timer_phase_ns = Some(0);
@@ -61,8 +62,8 @@ pub fn scenario(name: &str, duration_ns: Option<u64>) -> Result<Arc<Workload>, E
     Ok(Arc::new(parts.try_into()?))
 }
 
-/// A recording under a limit as it is weighed, and what was repaired. The phase of its periods
-/// stays random: what it does comes at times of its own.
+/// Loads a recording under a limit, and its repairs. The phase of periods stays random, as its load
+/// comes at times of its own.
 ///
 /// # Errors
 /// It cannot be read, or the limit is of a group that it does not have.
@@ -75,10 +76,11 @@ pub fn recording(path: &Path, limit: &Try) -> Result<(Arc<Workload>, Defects), E
     Ok((Arc::new(replay.limited(limit)?), replay.summary().defects.clone()))
 }
 
-/// Weighs each workload on each kernel: for each workload the kernels in order.
+/// Runs each workload on each kernel, and idle workloads beside them. Returns for each workload the
+/// kernels in order.
 ///
 /// # Errors
-/// Of those of the runs, the first's.
+/// The first error of a run.
 pub fn weigh(
     workloads: &[Arc<Workload>],
     kernels: &[Kernel],
@@ -108,10 +110,10 @@ pub fn weigh(
     Ok(workloads.iter().map(of).collect())
 }
 
-/// The place of the kernel that the last one is held against: the named one, or the one before.
+/// Place of the kernel that the last one is compared with: the named one, or the one before it.
 ///
 /// # Errors
-/// The name is of none that is weighed, or of several.
+/// The name is of no weighed kernel, or of several.
 pub fn base(against: Option<&str>, kernels: &[Kernel]) -> Result<usize, Error> {
     let Some(name) = against else { return Ok(kernels.len().saturating_sub(2)) };
     let asked = kernel::parse_kernels(name)?;
@@ -119,23 +121,23 @@ pub fn base(against: Option<&str>, kernels: &[Kernel]) -> Result<usize, Error> {
     kernels.iter().position(is_asked).ok_or_else(|| {
         let weighed: Vec<String> = kernels.iter().map(|k| k.version.to_string()).collect();
         let (name, weighed) = (cpumax_limit::one_line(name), weighed.join(","));
-        Error::Question(format!("{name} is not one of the kernels that are weighed: {weighed}"))
+        Error::Question(format!("kernel {name} is not weighed: give one of {weighed}"))
     })
 }
 
-/// What a kernel did with one workload, as docs/reference/json.md describes it.
+/// The weight of a kernel on one workload, as docs/reference/json.md describes it.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct WeightDocument<'a> {
     /// The workload.
     scenario: &'a str,
     /// The kernel.
     kernel: String,
-    /// The kernel that it is held against; not there but for the last one.
+    /// The kernel that it is compared with; absent except for the last kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<String>,
     #[serde(flatten)]
     weight: &'a Weight,
-    /// In what it is worse than the kernel it is held against.
+    /// Numbers that are worse than on that kernel.
     worse: Vec<Worse>,
 }
 
@@ -144,7 +146,7 @@ impl Answer for WeightDocument<'_> {
 }
 
 /// All weights as they are written as JSON: for each workload the kernels in order. `base` is the
-/// place of the kernel that the last one is held against.
+/// place of the kernel that the last one is compared with.
 pub fn documents<'a>(
     workloads: &'a [Arc<Workload>],
     kernels: &'a [Kernel],
@@ -165,14 +167,14 @@ pub fn documents<'a>(
     })
 }
 
-/// Whether a workload is a recording; of those periods begin at random, where use is not counted
-/// from.
+/// Whether a workload is a recording. Its periods begin at random times, so use by period is not
+/// counted.
 fn is_recorded(workload: &Workload) -> bool {
     workload.machine.timer_phase_ns.is_none()
 }
 
-/// How long a run was at work, s: all of its time, or until the limited threads of a recording were
-/// done, if they were.
+/// Busy time of a run, s: all of it, or until the limited threads of a recording were done, if they
+/// were.
 fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
     let limited =
         |task: &&TaskSpec| workload.groups[task.group as usize].limit.quota_ns().is_some();
@@ -180,36 +182,37 @@ fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
     let finished = finished.filter_map(|task| outcome.tasks.get(task.label()));
     let finished: Vec<u64> =
         finished.filter(|task| task.count > 0).map(|task| task.finished_ns).collect();
-    // Who never ends is at 0.
+    // A thread that never ends has 0.
     let ended = is_recorded(workload) && !finished.contains(&0);
     let last_ns = finished.into_iter().max().filter(|_| ended).unwrap_or(workload.duration_ns);
     last_ns as f64 / 1e9
 }
 
-/// What a kernel did with one workload, over all seeds: means, but the longest are of all.
+/// Results of a kernel on one workload: means over all seeds; largest values are those of all
+/// seeds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Weight {
     /// CPUs used by limited groups.
     pub used: f64,
-    /// Most beyond the quota in a period, ns.
+    /// Largest use beyond the quota in a period, ns.
     pub over_ns: f64,
     /// Longest wait of a task, ns.
     pub stall_ns: f64,
-    /// Of latencies, ns.
+    /// Latency p99, ns.
     pub p99_ns: f64,
     /// Requests done.
     pub completions: f64,
-    /// Least over mean use of task kinds that are alike; `None` where none are.
+    /// Least use divided by mean use, among task kinds that are alike; `None` if none are.
     pub even: Option<f64>,
-    /// Longest section that releases, ns.
+    /// Longest section of a release with interrupts off, ns.
     pub irqoff_max_ns: u64,
-    /// Of sections that release, ns.
+    /// p99 of those sections, ns.
     pub irqoff_p99_ns: f64,
-    /// Time in sections that release, ns in a second.
+    /// Time in those sections, ns in a second.
     pub spent_ns: f64,
     /// Tasks put back in a second.
     pub tasks: f64,
-    /// Period timers that go off for a limited group that was used once.
+    /// Period timers that fire for a limited group that ran once and is idle.
     pub idle: f64,
 }
 
@@ -256,7 +259,7 @@ impl Weight {
         }
     }
 
-    /// In what this is worse than another by more than is tolerated.
+    /// Numbers in which this is worse than `base` by more than is tolerated.
     pub fn worse_than(&self, base: &Weight) -> Vec<Worse> {
         let later = |what, own: f64, other: f64| {
             let is_worse = own > other * TOLERATED + NOISE_NS;
@@ -284,30 +287,29 @@ impl Weight {
 /// One number in which a kernel is worse than another.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Worse {
-    /// Which number.
+    /// The number.
     pub what: &'static str,
-    /// What it is.
+    /// Its value.
     pub own: f64,
-    /// What it is on the other kernel.
+    /// Its value on the other kernel.
     pub other: f64,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
 }
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unit {
     /// Nanoseconds.
     Ns,
-    /// Times that a timer of an idle group goes off.
+    /// Firings of the period timer of an idle group.
     Timers,
     /// Anything else.
     Number,
 }
 
-/// The machine and the limited groups of a workload; in each a thread runs once, shortly, and is
-/// gone.
+/// The workload's machine and groups; in each limited group a thread runs once, briefly, and exits.
 fn idle(workload: &Workload) -> Result<Workload, cpumax_workload::Error> {
     let mut idle = Parts::empty(&workload.name, &workload.shows, IDLE_NS);
     idle.machine.cpus = workload.machine.cpus;
@@ -331,7 +333,7 @@ fn idle(workload: &Workload) -> Result<Workload, cpumax_workload::Error> {
     idle.try_into()
 }
 
-/// Period timers that went off, for each group that has any.
+/// Mean number of periods over the groups that have any.
 fn timers(idle: &Outcome) -> f64 {
     let fired: Vec<u64> =
         idle.groups.values().map(|g| g.nr_periods).filter(|&periods| periods > 0).collect();
@@ -342,8 +344,8 @@ fn most(values: impl Iterator<Item = u64>) -> f64 {
     values.max().unwrap_or(0) as f64
 }
 
-/// Among kinds of task with the same program, number and limits above: the least CPU time of one to
-/// the mean.
+/// Among kinds of task with equal program, count and depth of groups: the least CPU time of one
+/// divided by the mean; the smallest such ratio.
 fn even(workload: &Workload, runs: &[Outcome]) -> Option<f64> {
     let mut alike: BTreeMap<(String, u32, usize), Vec<f64>> = BTreeMap::new();
     for kind in &workload.tasks {

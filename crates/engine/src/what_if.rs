@@ -1,4 +1,4 @@
-//! The limits that are tried: those asked for, or a ladder around what the service used.
+//! The limits that are tried: those of the request, or a ladder around the CPUs used.
 
 use crate::job::{Share, WhatIf};
 use crate::{Error, change};
@@ -26,25 +26,25 @@ use serde::{Deserialize, Serialize};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Try {
-    /// What the group may use.
+    /// The group's limit.
     #[serde(flatten)]
     pub limit: Limit,
-    /// Its weight, when that is given.
+    /// The group's weight, where one is given.
     pub weight: Option<u32>,
-    /// What the group above it may use, when that is given.
+    /// Limit of the group above it, where one is given.
     pub pod: Option<Share>,
-    /// Path of the group it is for, when given.
+    /// Path of the group, where one is given.
     #[serde(skip)]
     pub group: Option<String>,
-    /// What other groups may use at the same time.
+    /// Limits of other groups at the same time.
     #[serde(default)]
     pub beside: Vec<Beside>,
-    /// What it was made of.
+    /// The setting it was parsed from.
     #[serde(skip)]
     setting: Option<Setting>,
 }
 
-/// Another group, and what it may use.
+/// Another group and its limit.
 ///
 /// [Example](Try).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -52,7 +52,7 @@ pub struct Beside {
     /// Its path.
     #[serde(rename = "group")]
     pub path: String,
-    /// What it may use.
+    /// Its limit and weight.
     #[serde(flatten)]
     pub share: Share,
 }
@@ -63,16 +63,16 @@ impl Try {
         Try::of(Limit::UNLIMITED)
     }
 
-    /// That limit.
+    /// This limit alone.
     pub fn of(limit: Limit) -> Try {
         Try { limit, weight: None, pod: None, group: None, beside: Vec::new(), setting: None }
     }
 
-    /// `[GROUP:]LIMIT`, as [`Setting`] has it: of one group, perhaps the one above it, and others
-    /// beside. The first group is the one that is told of.
+    /// Parses `[GROUP:]LIMIT` as [`Setting`] does: of one group, perhaps of the one above it, and
+    /// of others beside. Results are shown of the first group.
     ///
     /// # Errors
-    /// It is not understood, or the kernel would refuse it.
+    /// The text is not understood, or the kernel would refuse it.
     pub fn parse(set: &str) -> Result<Try, Error> {
         let setting: Setting = set.parse()?;
         let mut tried = Try::none();
@@ -97,12 +97,13 @@ impl Try {
         Ok(Try { setting: Some(setting), ..tried })
     }
 
-    /// As documents have it: without the words it was given in.
+    /// The form that documents hold, without the words it was parsed from.
     pub(crate) fn into_written(self) -> Try {
         Try { group: None, setting: None, ..self }
     }
 
-    /// As tables show it: `50/100+20 in 100/100, /sidecar 20/100`, quota, period and burst in ms.
+    /// Short form for tables: `50/100+20 in 100/100, /sidecar 20/100`, quota, period and burst in
+    /// ms.
     pub fn label(&self) -> String {
         let own = label(&Share { limit: self.limit, weight: self.weight });
         let pod = self.pod.map(|pod| format!(" in {}", label(&pod))).unwrap_or_default();
@@ -110,20 +111,20 @@ impl Try {
         own + &pod + &self.beside.iter().map(beside).collect::<String>()
     }
 
-    /// Whether it is of the group alone.
+    /// Whether it limits the group alone.
     pub fn is_alone(&self) -> bool {
         self.pod.is_none() && self.beside.is_empty()
     }
 
-    /// What was made of words that are not the kernel's: `500m = 50000 100000`.
+    /// Translations of values that are not in the kernel's form: `500m = 50000 100000`.
     pub fn understood(&self) -> Vec<String> {
         self.setting.as_ref().map(Setting::understood).unwrap_or_default()
     }
 
-    /// What of this a kernel does not have.
+    /// Parts of this limit that a kernel does not support.
     ///
     /// # Errors
-    /// It has nothing of it.
+    /// The kernel supports nothing of it.
     pub fn lacks(&self, kernel: Kernel) -> Result<Vec<Missing>, Error> {
         let rules = change::rules(kernel);
         let Some(setting) = &self.setting else {
@@ -147,22 +148,21 @@ impl Try {
         }
     }
 
-    /// The longest period, ns, where there is a limit.
+    /// The longest period, ns; `None` without a limit.
     pub fn period_ns(&self) -> Option<u64> {
         let limited = self.limits().filter(|limit| limit.quota_ns().is_some());
         limited.map(|limit| limit.period_ns()).max()
     }
 
-    /// Those of all groups.
     fn limits(&self) -> impl Iterator<Item = Limit> {
         let others = self.pod.iter().chain(self.beside.iter().map(|beside| &beside.share));
         std::iter::once(self.limit).chain(others.map(|share| share.limit))
     }
 
-    /// The groups of a workload that have a limit beside the one of `group`, and which.
+    /// The other groups that this limits beside `group`, with their shares.
     ///
     /// # Errors
-    /// There is no such group, it is the root, or one has two limits.
+    /// A group does not exist, is the root, or has two limits.
     pub(crate) fn others(
         &self,
         workload: &Workload,
@@ -186,8 +186,9 @@ impl Try {
         Ok(others)
     }
 
-    /// How long the work may take under this limit: several times what it should, because some
-    /// generations give less than the limit says, and idle time costs nothing to simulate.
+    /// The changes to make to a workload whose work takes `work_ns` of CPU time and lasted
+    /// `span_ns`. The run's duration is several times the expected one: some generations give less
+    /// than the limit says, and idle time costs nothing to simulate.
     ///
     /// # Errors
     /// As of [`Try::others`].
@@ -213,7 +214,7 @@ impl Try {
     }
 }
 
-/// The one group that all limits are for, if they name any.
+/// The one group that all limits name, if they name any.
 ///
 /// # Errors
 /// They name several, or the root group.
@@ -229,8 +230,8 @@ pub(crate) fn common_group(tries: &[Try]) -> Result<Option<String>, Error> {
     Ok(Some(first.to_owned()))
 }
 
-/// Around the CPUs that were used: below, at and above; then just what was used with a short
-/// period, and with burst.
+/// Limits below, at and above the CPUs that were used, in 100 ms periods; then the used CPUs with a
+/// 10 ms period, and with burst.
 pub fn ladder(mean_cpus: f64) -> Vec<Try> {
     const PERIOD_NS: u64 = 100_000_000;
     const SHORT_PERIOD_NS: u64 = 10_000_000;
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_stands_around_what_was_used() {
+    fn a_ladder_spans_the_cpus_used() {
         let labels: Vec<String> = ladder(0.423).into_iter().map(|limit| limit.label()).collect();
         assert_eq!(labels, ["32/100", "43/100", "64/100", "85/100", "4.3/10", "43/100+43"]);
         let idle: Vec<String> = ladder(0.0).into_iter().map(|limit| limit.label()).collect();

@@ -1,4 +1,5 @@
-//! Worlds: whatever turns a workload, a kernel and a seed into an outcome.
+//! A world turns a workload, a kernel and a seed into an outcome: the model, virtual machines, this
+//! host.
 
 mod host;
 mod machines;
@@ -13,10 +14,10 @@ use crate::job::{Job, Report};
 use crate::watch::Watch;
 use std::ops::ControlFlow;
 
-/// Takes the place of a job and what came of it; may stop the rest.
+/// Takes the place of a job and its result; may stop the rest.
 pub type Each<'a> = &'a mut dyn FnMut(usize, Result<Report, Error>) -> ControlFlow<()>;
 
-/// Where jobs are run.
+/// A place where jobs run.
 ///
 /// ```
 /// use cpumax_engine::{Error, Job, Model, Study, Watch, World, scenario, world};
@@ -45,32 +46,33 @@ pub type Each<'a> = &'a mut dyn FnMut(usize, Result<Report, Error>) -> ControlFl
 /// # Ok::<(), Error>(())
 /// ```
 pub trait World {
-    /// `model`, `vm` or `host`, as in outcomes.
+    /// Its name in outcomes: `model`, `vm` or `host`.
     fn name(&self) -> &'static str;
 
-    /// Whether kernels themselves are run, and not a model of them.
+    /// Whether it runs real kernels, not a model of them.
     fn is_real(&self) -> bool {
         true
     }
 
-    /// Runs jobs, side by side where that can be, and hands over what came of each, in their order.
+    /// Runs jobs, side by side where possible, and hands over their results in order.
     ///
     /// # Errors
-    /// None can be run.
+    /// No job can be run.
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error>;
 }
 
-/// What came of all jobs, in their order.
+/// Runs all jobs and returns their reports in order.
 ///
 /// # Errors
-/// Of several the first job's is told; the rest is stopped.
+/// The error of the first failed job; it stops the rest.
 pub fn all(world: &dyn World, jobs: &[Job], watch: &dyn Watch) -> Result<Vec<Report>, Error> {
     let mut done = Vec::new();
     each(world, jobs, watch, |_, report| done.push(report))?;
     Ok(done)
 }
 
-/// The same one by one, each with the place of its job, where all together are large.
+/// Runs all jobs and hands each report to `take`, with the place of its job. For results that are
+/// too large to keep together.
 ///
 /// # Errors
 /// As [`all`].

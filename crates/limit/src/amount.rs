@@ -1,38 +1,36 @@
-//! How many CPUs a service may use, as who runs services says it, and what each of these systems
-//! makes of that in `cpu.max`.
+//! CPU amounts in the notation of Kubernetes, systemd and docker, and the `cpu.max` that each of
+//! these systems makes of them.
 //!
-//! Answers to kubelet's `MilliCPUToQuota()`, the systemd cgroup driver's rounding
-//! (`CPUQuotaPerSecUSec` in whole 10 ms), systemd's `CPUQuota=` with
-//! `cgroup_cpu_adjust_period()`, and docker's `--cpus`. Integers only.
+//! Follows kubelet's `MilliCPUToQuota()`, the systemd cgroup driver's rounding
+//! (`CPUQuotaPerSecUSec` in whole 10 ms), systemd's `CPUQuota=` with `cgroup_cpu_adjust_period()`,
+//! and docker's `--cpus`. Integers only.
 
 use crate::setting::SettingError;
 use crate::{Limit, LimitError, NS_PER_US};
 
-/// The period where none is given, us: kubelet's, docker's and systemd's, and that of a new group.
+/// The default period, us: that of kubelet, docker, systemd, and a new group.
 const DEFAULT_PERIOD_US: u64 = 100_000;
-/// The least quota and period, us.
 const LEAST_US: u128 = 1_000;
-/// The longest period, us.
 const LONGEST_US: u128 = 1_000_000;
 const US_PER_S: u128 = 1_000_000;
-/// What numbers are counted in: 10^-9 of what they say.
+/// Amounts are counted in 10^-9 of their unit.
 const NANO: u128 = 1_000_000_000;
 /// Digits of a number before and behind its point.
 const DIGITS: usize = 15;
 const FRACTION_DIGITS: usize = 9;
-/// Below it a bare whole number is CPUs.
+/// A bare whole number below this means CPUs.
 const FEW_CPUS: u128 = 100;
 
-/// Whose limit it is, as far as Kubernetes is concerned.
+/// The kind of group, which decides the rounding of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     /// A container's: kubelet's arithmetic.
     Container,
-    /// A pod's, where the systemd cgroup driver rounds what kubelet has reckoned.
+    /// A pod's: the systemd cgroup driver rounds the quota of kubelet.
     Pod,
 }
 
-/// What is written into `cpu.max` for an amount such as `500m`, `2`, `50%/10ms`, `25ms/100ms` or
+/// The text to write into `cpu.max` for an amount such as `500m`, `2`, `50%/10ms`, `25ms/100ms` or
 /// `1.5cpus`.
 pub(crate) fn cpu_max(text: &str, level: Level) -> Result<String, SettingError> {
     let (amount, period) = match text.split_once('/') {
@@ -43,7 +41,7 @@ pub(crate) fn cpu_max(text: &str, level: Level) -> Result<String, SettingError> 
     let us = |text: &str| text.parse::<u64>().ok().filter(|_| is_whole(text));
     let is_quota = us(amount).is_some_and(|us| u128::from(us) >= LEAST_US);
     let period = match period {
-        // Both in us, as who has the files in mind writes them.
+        // Both numbers are in us, as in the kernel's file.
         Some(period) if is_quota && us(period).is_some() => us(period),
         Some(period) => Some(period_us(text, period)?),
         None => None,
@@ -63,13 +61,13 @@ pub(crate) fn cpu_max(text: &str, level: Level) -> Result<String, SettingError> 
     Ok(format!("{quota_us} {period_us}"))
 }
 
-/// A period with its unit, us.
+/// Parses a period with its unit; returns us.
 pub(crate) fn period_us(given: &str, text: &str) -> Result<u64, SettingError> {
     let refused = || SettingError::Period { given: given.to_owned(), text: text.to_owned() };
     time_us(text).ok_or_else(refused)
 }
 
-/// A whole number of microseconds, given as `10ms`, `500us` or `1s`.
+/// Parses a whole number of microseconds, given as `10ms`, `500us` or `1s`.
 pub(crate) fn time_us(text: &str) -> Option<u64> {
     let at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(at);
@@ -83,8 +81,8 @@ pub(crate) fn time_us(text: &str) -> Option<u64> {
     us.is_multiple_of(NANO).then_some(us / NANO).and_then(|us| u64::try_from(us).ok())
 }
 
-/// kubelet: milli-CPUs of a period, at least a millisecond. For a pod the systemd driver rounds
-/// that up to a hundredth of a CPU, as systemd keeps whole percents.
+/// kubelet: milli-CPUs of a period, at least a millisecond. For a pod the systemd driver rounds the
+/// quota up to a hundredth of a CPU, as systemd keeps whole percents.
 fn kubernetes(milli: u128, period_us: u128, level: Level) -> u128 {
     const STEP_US: u128 = 10_000;
     let quota_us = (milli * period_us / 1_000).max(LEAST_US);
@@ -97,7 +95,8 @@ fn kubernetes(milli: u128, period_us: u128, level: Level) -> u128 {
     }
 }
 
-/// systemd: hundredths of a percent of a period, which grows until they are a millisecond.
+/// systemd: hundredths of a percent of a period, which grows until the quota is a millisecond.
+/// Returns quota and period, us.
 fn systemd(permyriad: u128, period_us: u128) -> (u128, u128) {
     let in_a_second_us = permyriad * US_PER_S / 10_000;
     let least_us = LEAST_US * US_PER_S / in_a_second_us.max(1);
@@ -105,7 +104,7 @@ fn systemd(permyriad: u128, period_us: u128) -> (u128, u128) {
     ((in_a_second_us * period_us / US_PER_S).max(LEAST_US), period_us)
 }
 
-/// Whether the kernel takes that.
+/// Checks that the kernel takes this quota and period.
 fn checked(given: &str, quota_us: u128, period_us: u128) -> Result<(), SettingError> {
     let ns = |us: u128| u64::try_from(us * u128::from(NS_PER_US)).unwrap_or(u64::MAX);
     match Limit::new(Some(ns(quota_us)), ns(period_us), 0) {
@@ -118,9 +117,8 @@ pub(crate) fn refused(given: &str, why: LimitError) -> SettingError {
     SettingError::Refused { given: given.to_owned(), why }
 }
 
-/// A number with what it counts.
 enum Amount {
-    /// The kernel's: us of a period.
+    /// The kernel's: us in a period.
     QuotaUs(u128),
     /// Kubernetes': thousandths of a CPU.
     Milli(u128),
@@ -130,7 +128,6 @@ enum Amount {
     Nano(u128),
 }
 
-/// What stands behind a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Nothing,
@@ -147,7 +144,7 @@ impl Unit {
             "" => Unit::Nothing,
             "m" => Unit::Milli,
             "%" => Unit::Percent,
-            // Kubernetes: 10^-9, as its metrics have it.
+            // Metrics of Kubernetes use 10^-9.
             "n" => Unit::Nano,
             "us" | "ms" | "s" => Unit::Time,
             word => match word.to_ascii_lowercase().as_str() {
@@ -164,7 +161,7 @@ impl Unit {
 }
 
 impl Amount {
-    /// Reads `text`, which is `given` without its period.
+    /// Parses `text`, which is `given` without its period.
     fn parse(given: &str, text: &str, has_period: bool) -> Result<Amount, SettingError> {
         let nothing = || SettingError::NotALimit { text: given.to_owned() };
         let at = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -205,7 +202,7 @@ impl Amount {
     }
 }
 
-/// A decimal number in units of 10^-9, if it is one of a length that can be meant.
+/// Parses a decimal number in units of 10^-9; `None` for malformed or too long ones.
 fn nanos(text: &str) -> Option<u128> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -221,7 +218,6 @@ fn nanos(text: &str) -> Option<u128> {
     digits.parse().ok()
 }
 
-/// How many digits a number has behind its point.
 fn fraction(text: &str) -> usize {
     text.split_once('.').map_or(0, |(_, decimals)| decimals.len())
 }
@@ -266,7 +262,7 @@ mod tests {
             ("1m", "1000 100000"),
             ("417m/10ms", "4200 10000"),
             ("2", "200000 100000"),
-            // What is no number of CPUs is nobody's to round.
+            // Only numbers of CPUs are rounded.
             ("41700", "41700 100000"),
             ("41.7%", "41700 100000"),
         ] {

@@ -1,34 +1,30 @@
-//! Why a limit is refused. One variant for each rule, with the value given and what is accepted.
+//! Errors of limits. One variant for each rule, with the value given and what is accepted.
 
 use crate::{MAX_PERIOD_NS, MAX_QUOTA_NS, MIN_PERIOD_NS, MIN_QUOTA_NS, NS_PER_US, RATIO_ONE};
 use std::fmt;
 
-/// The rule that a limit breaks. Its text says what was given and what would be accepted.
+/// The rule that a limit breaks. The text names the value and what would be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum LimitError {
-    /// The text is not what the file takes.
+    /// The text is not in the file's form.
     #[error("{file} takes {takes}, not {}", Quoted(.text))]
     NotANumber {
-        /// Name of the file written to.
         file: &'static str,
-        /// What it takes.
+        /// The form that it takes.
         takes: &'static str,
-        /// What was written.
         text: String,
     },
     /// The number does not fit the type it is read into.
     #[error("{file}: {} does not fit in 64 bits", Quoted(.text))]
     DoesNotFit {
-        /// Name of the file written to.
         file: &'static str,
-        /// What was written.
         text: String,
     },
     /// The kernel has no such file.
     #[error("{file} exists from Linux {since} on")]
     NoSuchFile {
-        /// Name of the file.
         file: &'static str,
         /// First kernel that has it.
         since: &'static str,
@@ -42,9 +38,7 @@ pub enum LimitError {
         u64::MAX / NS_PER_US
     )]
     NotRepresentable {
-        /// Which of the three.
         member: Member,
-        /// What was given, us.
         value_us: u64,
     },
     /// Quota below 1 ms.
@@ -54,7 +48,6 @@ pub enum LimitError {
         Us(MIN_QUOTA_NS)
     )]
     QuotaTooSmall {
-        /// What was given, ns.
         quota_ns: u64,
     },
     /// Period below 1 ms.
@@ -65,7 +58,6 @@ pub enum LimitError {
         Us(MAX_PERIOD_NS)
     )]
     PeriodTooSmall {
-        /// What was given, ns.
         period_ns: u64,
     },
     /// Period above 1 s.
@@ -76,13 +68,11 @@ pub enum LimitError {
         Us(MAX_PERIOD_NS)
     )]
     PeriodTooLarge {
-        /// What was given, ns.
         period_ns: u64,
     },
     /// Quota above 2^44-1 us.
     #[error("a quota of {} is too large; at most {}", Us(*.quota_ns), Us(MAX_QUOTA_NS))]
     QuotaTooLarge {
-        /// What was given, ns.
         quota_ns: u64,
     },
     /// The kernel has no burst.
@@ -95,9 +85,7 @@ pub enum LimitError {
         Us(*.quota_ns)
     )]
     BurstAboveQuota {
-        /// Burst, ns.
         burst_ns: u64,
-        /// Quota, ns.
         quota_ns: u64,
     },
     /// Quota and burst together above 2^44-1 us.
@@ -108,29 +96,27 @@ pub enum LimitError {
         Us(MAX_QUOTA_NS)
     )]
     BurstAndQuotaTooLarge {
-        /// Burst, ns.
         burst_ns: u64,
-        /// Quota, ns.
         quota_ns: u64,
     },
-    /// A v1 group asks for more than a group above it may use.
+    /// A v1 group has more than a group above it.
     #[error(
         "a limit of {} CPUs is more than the {} CPUs of a group above it (v1 allows at most that)",
         Cpus(*.ratio),
         Cpus(*.above)
     )]
     AboveParent {
-        /// Which group, by its index in what was checked.
+        /// Index of the group among the checked places.
         group: usize,
         /// Its quota / period, in units of 2^-20.
         ratio: u64,
-        /// Effective ratio of its parent.
+        /// Effective ratio of its parent, in units of 2^-20.
         above: u64,
     },
 }
 
 impl LimitError {
-    /// What the `write()` of a real program fails with.
+    /// The error number with which a real `write()` fails.
     pub fn errno(&self) -> Errno {
         match self {
             LimitError::DoesNotFit { .. } => Errno::Range,
@@ -159,7 +145,7 @@ pub enum Member {
     Quota,
     /// Length of a period.
     Period,
-    /// What may be carried over.
+    /// Unused runtime that may be carried over.
     Burst,
 }
 
@@ -173,7 +159,7 @@ impl fmt::Display for Member {
     }
 }
 
-/// Nanoseconds shown as microseconds, the unit of the files, when that loses nothing.
+/// Shows nanoseconds as microseconds, the unit of the files, where that is exact.
 struct Us(u64);
 
 impl fmt::Display for Us {
@@ -186,7 +172,7 @@ impl fmt::Display for Us {
     }
 }
 
-/// A ratio in units of 2^-20 as a number of CPUs, cut to what can be told apart.
+/// Shows a ratio in units of 2^-20 as a number of CPUs, with six decimals.
 struct Cpus(u64);
 
 impl fmt::Display for Cpus {
@@ -196,7 +182,7 @@ impl fmt::Display for Cpus {
     }
 }
 
-/// Foreign text in a message: escaped, and cut where it gets long.
+/// Foreign text in a message: escaped, and cut to 40 characters.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {

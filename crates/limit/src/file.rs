@@ -1,5 +1,5 @@
-//! The cgroup files a limit is written to and read from. Each write submits all three members
-//! again, one of them (or, in `cpu.max`, two) replaced.
+//! The cgroup files of a limit. Each write submits all three members again, with one of them (in
+//! `cpu.max` one or two) replaced.
 
 use crate::number::{self, Refused};
 use crate::{Limit, LimitError, Member, NS_PER_US, Rules};
@@ -26,7 +26,7 @@ pub const BURST_SINCE: &str = "5.14";
 const CPU_MAX_TOKEN_BYTES: usize = 20;
 
 impl File {
-    /// All of them.
+    /// All files.
     pub const ALL: [File; 5] =
         [File::CpuMax, File::CpuMaxBurst, File::CfsQuotaUs, File::CfsPeriodUs, File::CfsBurstUs];
 
@@ -53,10 +53,10 @@ impl File {
 }
 
 impl Limit {
-    /// What the limit is after `text` has been written to `file` under a kernel with these rules.
+    /// The limit after a write of `text` to `file`, under a kernel with these rules.
     ///
-    /// The group is taken not to be the root; the hierarchy is not looked at. An empty text is an
-    /// error here, while a real `write()` of no bytes succeeds without the kernel looking at it.
+    /// Assumes that the group is not the root, and ignores the hierarchy. An empty text is an error
+    /// here, while a real `write()` of no bytes succeeds without reaching the kernel's parser.
     ///
     /// # Errors
     /// The first rule that is broken; the limit then stays as it was.
@@ -93,8 +93,8 @@ impl Limit {
         Limit::new_under(rules, quota_ns, period_ns, burst_ns)
     }
 
-    /// Nanoseconds beyond the last whole microsecond are lost when a kernel from 6.17 on submits
-    /// what it has again.
+    /// Rounds down to whole microseconds: a kernel from 6.17 on loses the rest when it submits the
+    /// old values again.
     fn floored_to_us(self) -> Limit {
         let floor = |ns: u64| ns / NS_PER_US * NS_PER_US;
         Limit {
@@ -104,7 +104,7 @@ impl Limit {
         }
     }
 
-    /// What `file` reads, without the newline at its end.
+    /// The content of `file`, without the newline at its end.
     pub fn read(&self, file: File) -> String {
         match file {
             File::CpuMax => self.to_string(),
@@ -118,17 +118,16 @@ impl Limit {
     }
 }
 
-/// What a write to `cpu.max` says.
 struct CpuMax {
-    /// `None`: `max`.
+    /// `None` is `max`.
     quota_us: Option<u64>,
-    /// `None`: as it was.
+    /// `None` keeps the period.
     period_us: Option<u64>,
 }
 
 impl CpuMax {
-    /// `None` when the first token is neither `max` nor starts with a digit. Junk behind a number,
-    /// and a second token that is none, are ignored, as the kernel does.
+    /// Parses like the kernel: junk behind a number is ignored, and so is a second token that is
+    /// not a number. `None` when the first token is neither `max` nor starts with a digit.
     fn parse(text: &str) -> Option<CpuMax> {
         let (token, rest) = number::token(text, CPU_MAX_TOKEN_BYTES);
         let quota_us = match number::leading_u64(token) {
@@ -139,13 +138,13 @@ impl CpuMax {
         Some(CpuMax { quota_us, period_us: number::leading_u64(rest) })
     }
 
-    /// Quota and period after this has been written over `old`.
+    /// Quota and period, ns, after this has been written over `old`.
     fn in_ns(&self, old: &Limit, checked_in_us: bool) -> Result<(Option<u64>, u64), LimitError> {
-        // In every version, the period the group has passes through microseconds.
+        // In every version, the old period passes through microseconds.
         let period_us = self.period_us.unwrap_or(old.period_ns / NS_PER_US);
         if checked_in_us {
             let period_ns = to_ns(Member::Period, period_us)?;
-            // The largest number is how the kernel writes `max` to itself.
+            // The kernel itself represents `max` by the largest number.
             let quota_us = self.quota_us.filter(|us| *us != u64::MAX);
             let quota_ns = quota_us.map(|us| to_ns(Member::Quota, us)).transpose()?;
             Ok((quota_ns, period_ns))
@@ -160,7 +159,7 @@ fn to_ns(member: Member, value_us: u64) -> Result<u64, LimitError> {
     value_us.checked_mul(NS_PER_US).ok_or(LimitError::NotRepresentable { member, value_us })
 }
 
-/// As much of foreign text as an error keeps.
+/// The part of foreign text that an error keeps.
 fn cut(text: &str) -> String {
     const KEPT_CHARS: usize = 64;
     text.chars().take(KEPT_CHARS).collect()

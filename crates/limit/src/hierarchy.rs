@@ -1,25 +1,25 @@
-//! What a group may have under the groups above it: `__cfs_schedulable()` and
+//! Effective limits under the groups above, and the check of v1: `__cfs_schedulable()` and
 //! `tg_cfs_schedulable_down()`.
 //!
-//! The effective ratio found here only decides whether a v1 write is refused and whether a task is
-//! limited at all (which a CPU without a tick asks). Enforcement never uses it: a task pays at
-//! every level that has a quota.
+//! The effective ratio only decides whether a v1 write is refused, and whether a task is limited at
+//! all (for CPUs without a tick). Enforcement never uses it: a task pays at every level that has a
+//! quota.
 
 use crate::{Limit, LimitError, NS_PER_US, Rules};
 
-/// A ratio of quota to period of one CPU.
+/// The ratio of quota to period for one CPU.
 pub const RATIO_ONE: u64 = 1 << 20;
 
 /// Which hierarchy the cpu controller is mounted on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Hierarchy {
-    /// A group may not ask for more than the groups above it.
+    /// A group may not have more than the groups above it.
     V1,
-    /// A group may ask for anything and gets the least of what is above it.
+    /// A group may have any limit; the smallest one above it applies.
     V2,
 }
 
-/// A group as far as the check is concerned.
+/// A group in the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Index of the parent among the places; `None` for the root.
@@ -31,10 +31,11 @@ pub struct Place {
 impl Hierarchy {
     /// Effective ratio of each group, in units of 2^-20, `None` where nothing limits it.
     ///
-    /// Parents stand before their children; a parent that does not is taken to be unlimited.
+    /// Parents come before their children; a parent that does not counts as unlimited.
     ///
     /// # Errors
-    /// Under v1, the first group that asks for more than a group above it; the root with a limit.
+    /// Under v1 a group has more than a group above it (the first one is reported), or the root has
+    /// a limit.
     pub fn effective_ratios(
         self,
         places: &[Place],
@@ -70,7 +71,7 @@ impl Limit {
     /// Quota over period in units of 2^-20, rounded down; `None` is unlimited.
     pub fn ratio(&self) -> Option<u64> {
         let period_us = self.period_ns() / NS_PER_US;
-        // A quota above 2^44 us, possible before 5.8, loses its upper bits as it does there.
+        // A quota above 2^44 us, possible before 5.8, loses its upper bits, as in the kernel.
         self.quota_ns().map(|quota_ns| (quota_ns / NS_PER_US).wrapping_mul(RATIO_ONE) / period_us)
     }
 }

@@ -1,11 +1,10 @@
-//! The limit itself: quota, period and burst of one group, as the kernel reads, checks and prints
-//! them.
+//! The limit of one group: quota, period and burst, as the kernel reads, checks and prints them.
 //!
-//! Answers to `tg_set_cfs_bandwidth()` (kernel/sched/core.c; from 6.17 `tg_set_bandwidth()`)
-//! and to the cgroup files `cpu.max`, `cpu.max.burst`, `cpu.cfs_quota_us`, `cpu.cfs_period_us`,
+//! Follows `tg_set_cfs_bandwidth()` (kernel/sched/core.c; from 6.17 `tg_set_bandwidth()`) and the
+//! cgroup files `cpu.max`, `cpu.max.burst`, `cpu.cfs_quota_us`, `cpu.cfs_period_us`,
 //! `cpu.cfs_burst_us`, `cpu.stat` and `cpu.stat.local`. A write that the kernel refuses is an error
-//! that says which rule was broken; what it takes by accident (trailing junk, wrapped numbers) is
-//! taken here too. Nothing in this crate knows of tasks or of time passing.
+//! that names the broken rule. Text that the kernel takes by accident (trailing junk, wrapped
+//! numbers) is taken here too. Nothing in this crate knows of tasks or of time passing.
 
 mod amount;
 mod error;
@@ -39,7 +38,7 @@ pub const MAX_PERIOD_NS: u64 = 1_000_000_000;
 pub const MIN_QUOTA_NS: u64 = 1_000_000;
 /// Largest finite quota, and largest sum of quota and burst, ns: 2^44-1 us, about 203 days.
 pub const MAX_QUOTA_NS: u64 = ((1 << 44) - 1) * NS_PER_US;
-/// Period of a group nobody has limited, ns.
+/// Period of a new group, ns.
 pub const DEFAULT_PERIOD_NS: u64 = 100_000_000;
 
 pub(crate) const NS_PER_US: u64 = 1_000;
@@ -69,7 +68,7 @@ impl Limit {
     pub const UNLIMITED: Limit =
         Limit { quota_ns: None, period_ns: DEFAULT_PERIOD_NS, burst_ns: 0 };
 
-    /// The limit with these three members, checked by the newest kernel's rules in its order.
+    /// The limit with these three members, checked by the rules of the newest kernel, in its order.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -77,7 +76,7 @@ impl Limit {
         Limit::new_under(&Rules::NEWEST, quota_ns, period_ns, burst_ns)
     }
 
-    /// As [`Limit::new`], by the rules of a given kernel.
+    /// [`Limit::new`] by the rules of a given kernel.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -105,8 +104,8 @@ impl Limit {
             if rules.quota_has_maximum && quota_ns > MAX_QUOTA_NS {
                 return Err(LimitError::QuotaTooLarge { quota_ns });
             }
-            // Not checked while the quota is `max`: a burst may then be larger than a quota that is
-            // written later, and it is that later write which is refused.
+            // The kernel skips this check while the quota is `max`. A burst may then exceed a quota
+            // that is written later; that later write is refused.
             if burst_ns > quota_ns {
                 return Err(LimitError::BurstAboveQuota { burst_ns, quota_ns });
             }
@@ -132,10 +131,9 @@ impl Limit {
         self.burst_ns
     }
 
-    /// The limit after each of the writes that make this one of `old`: each file takes its part,
-    /// and each write refills (kernel: `tg_set_cfs_bandwidth()`). A burst above the quota is
-    /// refused, so it shrinks first and grows last. A write that changes nothing is one to
-    /// `cpu.max`.
+    /// The limits after each write that turns `old` into this one, this one last. Each file takes
+    /// its part, and each write refills (kernel: `tg_set_cfs_bandwidth()`). A burst above the quota
+    /// is refused, so it shrinks first and grows last. Equal limits give one write to `cpu.max`.
     pub fn steps_from(self, old: Limit) -> impl Iterator<Item = Limit> {
         let between = match self.burst_ns.cmp(&old.burst_ns) {
             Ordering::Less => Limit { burst_ns: self.burst_ns, ..old },
@@ -145,7 +143,7 @@ impl Limit {
         Some(between).filter(|step| *step != old && *step != self).into_iter().chain([self])
     }
 
-    /// What the limit is after `text` has been written to `cpu.max`, e.g. `50000 100000`, `max`.
+    /// The limit after a write of `text` to `cpu.max`, e.g. `50000 100000`, `max`.
     ///
     /// A lone token keeps the period; the burst is always kept.
     ///
@@ -155,7 +153,7 @@ impl Limit {
         self.write(File::CpuMax, text, &Rules::NEWEST)
     }
 
-    /// What the limit is after `text` (microseconds) has been written to `cpu.max.burst`.
+    /// The limit after a write of `text` (microseconds) to `cpu.max.burst`.
     ///
     /// # Errors
     /// The first rule that is broken; the limit then stays as it was.
@@ -163,18 +161,30 @@ impl Limit {
         self.write(File::CpuMaxBurst, text, &Rules::NEWEST)
     }
 
-    /// What of it a kernel with these rules does not have.
+    /// The part of it that a kernel with these rules does not have: the burst, or nothing.
     pub fn missing_under(&self, rules: &Rules) -> Option<Missing> {
         let missing = Missing { file: File::CpuMaxBurst.name(), since: BURST_SINCE };
         (self.burst_ns > 0 && !rules.burst).then_some(missing)
     }
 
-    /// CPUs per period in thousandths, as Kubernetes counts them, rounded up; `None` is unlimited.
+    /// The limit of so many thousandths of a CPU in periods of this length, with the quota rounded
+    /// down to whole microseconds; `None` where the kernel would refuse it.
+    pub fn of_millicpus(millicpus: u64, period_ns: u64) -> Option<Limit> {
+        let quota_us = millicpus.checked_mul(period_ns)? / 1_000 / NS_PER_US;
+        Limit::new(Some(quota_us * NS_PER_US), period_ns, 0).ok()
+    }
+
+    /// CPUs that the quota gives, without burst; `None` is unlimited.
+    pub fn cpus(&self) -> Option<f64> {
+        Some(self.quota_ns? as f64 / self.period_ns as f64)
+    }
+
+    /// Thousandths of a CPU, as Kubernetes counts them, rounded up; `None` is unlimited.
     pub fn millicpus(&self) -> Option<u64> {
         self.parts_of_cpus(1_000)
     }
 
-    /// The same in per cent of a CPU, as systemd's `CPUQuota=` has it, rounded up.
+    /// Per cent of a CPU, as in systemd's `CPUQuota=`, rounded up; `None` is unlimited.
     pub fn percent(&self) -> Option<u64> {
         self.parts_of_cpus(100)
     }
@@ -185,7 +195,7 @@ impl Limit {
         u64::try_from(quota.div_ceil(u128::from(self.period_ns))).ok()
     }
 
-    /// The same limit with another burst, ns.
+    /// The limit with another burst, ns.
     ///
     /// # Errors
     /// The first rule that is broken.

@@ -1,8 +1,7 @@
-//! Numbers as the kernel's two readers take them: the strict one of single-number files
-//! (`kstrtoull()`, `kstrtoll()`) and the lenient one of `cpu.max` (`sscanf()`). Both work on bytes
-//! and stop at a NUL, as a C string does.
+//! The kernel's two parsers of numbers: the strict one of single-number files (`kstrtoull()`,
+//! `kstrtoll()`) and the lenient one of `cpu.max` (`sscanf()`). Both work on bytes and stop at a
+//! NUL, as a C string does.
 
-/// Why the strict reader refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     NotANumber,
@@ -15,7 +14,7 @@ pub(crate) fn strict_u64(text: &str) -> Result<u64, Refused> {
     magnitude(text.strip_prefix(b"+").unwrap_or(text))
 }
 
-/// As [`strict_u64`], with an optional `-` instead of the `+`.
+/// [`strict_u64`] with an optional `-` instead of the `+`.
 pub(crate) fn strict_i64(text: &str) -> Result<i64, Refused> {
     let text = c_string(text);
     if let Some(rest) = text.strip_prefix(b"-") {
@@ -26,8 +25,8 @@ pub(crate) fn strict_i64(text: &str) -> Result<i64, Refused> {
     }
 }
 
-/// Lenient: the decimal digits `text` starts with; what follows them is ignored and what does not
-/// fit wraps. `None` when there is not a single digit.
+/// Lenient: the decimal digits at the start of `text`. The rest is ignored, and a number that does
+/// not fit wraps. `None` without a digit.
 pub(crate) fn leading_u64(text: &[u8]) -> Option<u64> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
     let wrap = |value: u64, byte: &u8| value.wrapping_mul(10).wrapping_add(u64::from(byte - b'0'));
@@ -35,8 +34,8 @@ pub(crate) fn leading_u64(text: &[u8]) -> Option<u64> {
     Some(digits.fold(0, wrap))
 }
 
-/// The first token of at most `limit` bytes, and what follows it without leading white space.
-/// A longer token is cut in two there.
+/// The first token of at most `limit` bytes, and the rest without leading white space. A longer
+/// token is split there.
 pub(crate) fn token(text: &str, limit: usize) -> (&[u8], &[u8]) {
     let text = trim_start(c_string(text));
     let end = text.iter().take(limit).take_while(|byte| !is_space(**byte)).count();

@@ -1,7 +1,7 @@
-//! What differs between kernels in how a limit is read, checked and shown. Versions are data: one
-//! field for each difference, and each field is read at one place.
+//! Differences between kernels in how limits are read, checked and shown. One field stands for each
+//! difference, and is read at one place.
 //!
-//! A version means the last release of its line, e.g. 6.1 means a 6.1 with all its stable fixes.
+//! A version means the last release of its line: 6.1 is a 6.1 with all its stable fixes.
 
 /// How one kernel version reads, checks and shows limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,8 +29,8 @@ impl Rules {
     /// The newest kernel known here, 7.3.
     pub const NEWEST: Rules = Rules::of(7, 3);
 
-    /// The rules of Linux `major.minor`. From 3.16 to 5.7 they are the same, but that groups of v2
-    /// have no limits before 4.15: what is said of `cpu.max` is then written to v1's two files.
+    /// The rules of Linux `major.minor`. From 3.16 to 5.7 they are equal, except that groups of v2
+    /// have no limits before 4.15; `cpu.max` then stands for v1's two files.
     pub const fn of(major: u32, minor: u32) -> Rules {
         let version = (major, minor);
         Rules {

@@ -1,9 +1,9 @@
-//! One grammar for limits, whoever has them: `[GROUP:]LIMIT`, several of them with commas between.
+//! The grammar of limits on the command line: `[GROUP:]LIMIT`, several of them with commas between.
 //!
-//! A LIMIT is what is written into a file (`cpu.max=50000 100000`, `cpu.weight=50`), or an amount
-//! of CPU time as the kernel (`50000 100000`), Kubernetes (`500m`, `0.5`), systemd (`50%/10ms`) or
-//! docker (`1.5cpus`) has it, which is written into `cpu.max`. A [`Setting`] keeps what was given
-//! beside what was understood of it, and tells what a given kernel makes of it.
+//! A LIMIT is a value for a file (`cpu.max=50000 100000`, `cpu.weight=50`), or an amount of CPU
+//! time for `cpu.max` in the notation of the kernel (`50000 100000`), Kubernetes (`500m`, `0.5`),
+//! systemd (`50%/10ms`) or docker (`1.5cpus`). A [`Setting`] keeps the given text beside its parsed
+//! parts.
 
 mod elsewhere;
 mod error;
@@ -15,7 +15,7 @@ use crate::{File, Limit, LimitError, Rules};
 use std::fmt;
 use std::str::FromStr;
 
-/// What groups are to have: which files get which values.
+/// Parsed limits of one or several groups: files and their values.
 ///
 /// ```
 /// use cpumax_limit::{Limit, Rules, Setting};
@@ -33,40 +33,36 @@ pub struct Setting {
     parts: Vec<Part>,
 }
 
-/// What one group is to have.
+/// The writes to the files of one group.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Part {
-    /// Which group.
+    /// The group.
     pub target: Target,
     writes: Vec<Write>,
 }
 
-/// Which group a limit is for.
+/// The group that a limit is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// The one in question.
+    /// The group in question.
     Chosen,
-    /// The one above that: the pod of a container.
+    /// The group above it: the pod of a container.
     Pod,
-    /// The one of this path.
+    /// The group of this path.
     Path(String),
 }
 
-/// A value for a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Write {
     file: SetFile,
-    /// As it is written.
     value: String,
-    /// As it was given, without the group.
+    /// The text as given, without the group.
     given: String,
 }
 
-/// A file that can be set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum SetFile {
     Limit(File),
-    /// v2 `cpu.weight`.
     Weight,
 }
 
@@ -80,24 +76,24 @@ pub struct Missing {
     pub since: &'static str,
 }
 
-/// What a kernel makes of a [`Part`].
+/// The result of a [`Part`] on a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
     /// The limit of the group.
     pub limit: Limit,
-    /// Its weight, when that is set.
+    /// Its weight, where it is set.
     pub weight: Option<u32>,
-    /// What was given and this kernel does not have.
+    /// Given files that this kernel does not have.
     pub missing: Vec<Missing>,
 }
 
 impl Setting {
-    /// What each group is to have, in the order given; no group is in it twice.
+    /// The parts in the order given; each group occurs once.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// What was made of what is not in the kernel's own form: `500m = 50000 100000`.
+    /// Translations of values that are not in the kernel's form: `500m = 50000 100000`.
     pub fn understood(&self) -> Vec<String> {
         let of = |part: &Part| {
             let group = part.target.prefix();
@@ -110,8 +106,8 @@ impl Setting {
 }
 
 impl Part {
-    /// What a group that has `limit` has after this has been written, in the order given, under a
-    /// kernel with these rules.
+    /// Writes this part, in the order given, to a group that has `limit`, under a kernel with these
+    /// rules; returns the result.
     ///
     /// # Errors
     /// The kernel refuses a value, or has none of the files.
@@ -141,7 +137,6 @@ impl Part {
 }
 
 impl Target {
-    /// As it stands before a limit.
     fn prefix(&self) -> String {
         match self {
             Target::Chosen => String::new(),
@@ -203,7 +198,8 @@ fn parts_of(text: &str) -> Result<Vec<Part>, SettingError> {
     Ok(parts)
 }
 
-/// What is taken if commas between digits are points, as in `0,5`, or spaces, as in `50000,100000`.
+/// The text with commas between digits replaced by points, as in `0,5`, or by spaces, as in
+/// `50000,100000`, if that can be parsed.
 fn without_comma(text: &str) -> Option<String> {
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let bytes = text.as_bytes();
@@ -217,17 +213,16 @@ fn without_comma(text: &str) -> Option<String> {
     meant.filter(|meant| meant != text).find(|meant| parts_of(meant).is_ok())
 }
 
-/// As it was given.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.given)
     }
 }
 
-/// What stands between commas; those in a path, up to its colon, are part of it.
+/// Splits at commas. A comma in a path, before its colon, belongs to the path.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
-    // Options of docker stand one behind the other.
+    // Options of docker are separated by spaces.
     for piece in text.replace(" --", ",--").split(',') {
         match pieces.last_mut().filter(|path| path.starts_with('/') && !path.contains(':')) {
             Some(path) => {
@@ -243,8 +238,8 @@ fn pieces(text: &str) -> Vec<String> {
 impl Write {
     fn parse(given: &str, is_pod: bool) -> Result<Write, SettingError> {
         let write = |file, value: String| Write { file, value, given: given.to_owned() };
-        let in_our_words = elsewhere::in_our_words(given)?;
-        let text = in_our_words.as_deref().unwrap_or(given);
+        let translated = elsewhere::translated(given)?;
+        let text = translated.as_deref().unwrap_or(given);
         let Some((name, value)) = text.split_once('=') else {
             if text.starts_with("cpu.") {
                 return Err(SettingError::NoValue { text: given.to_owned() });
@@ -265,14 +260,15 @@ impl Write {
             File::CpuMax => kernels_own(given, value)?,
             _ => value.to_owned(),
         };
-        // Whether it is a value at all; what it is beside others is found when it is applied.
+        // Checks that it is a value at all; conflicts with other values are found when it is
+        // applied.
         Limit::UNLIMITED
             .write(file, &value, &Rules::NEWEST)
             .map_err(|why| amount::refused(given, why))?;
         Ok(write(SetFile::Limit(file), value))
     }
 
-    /// Whether what is written is not what was given.
+    /// Whether the written value differs from the given text.
     fn is_translated(&self) -> bool {
         let given = self.given.split_once('=').map_or(self.given.as_str(), |(_, value)| value);
         !given.split_whitespace().eq(self.value.split_whitespace())
@@ -295,7 +291,8 @@ fn weight(text: &str) -> Result<u32, SettingError> {
     }
 }
 
-/// Whether it looks like the two words of `cpu.max`: a unit with a space before it does not.
+/// Whether it looks like the two words of `cpu.max`, and not like a number with a unit behind a
+/// space.
 fn is_own(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let begins = |word: Option<&str>| word.is_some_and(|word| word.starts_with(is_digit));
@@ -307,8 +304,8 @@ fn is_digit(c: char) -> bool {
     c.is_ascii_digit()
 }
 
-/// A value for `cpu.max` in the kernel's own form, in which nothing may be left that the kernel
-/// would not read: it stops reading a number at what is none, and ignores the rest.
+/// Checks a value for `cpu.max` in the kernel's own form. The kernel stops reading a number at the
+/// first other character and ignores the rest; a text with such a rest is refused.
 fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
     let words: Vec<&str> = value.split_ascii_whitespace().collect();
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
@@ -330,7 +327,6 @@ fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
         word => &word[..digits(word)],
     });
     if quota.is_empty() {
-        // The kernel refuses it, too.
         return read.and(Err(SettingError::NotALimit { text: given.to_owned() }));
     }
     let period = words.get(1).map_or("", |word| &word[..digits(word)]);
@@ -339,8 +335,8 @@ fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
     Err(SettingError::CutOff { given: given.to_owned(), read, meant })
 }
 
-/// What somebody who wrote these words into `cpu.max` may have meant, and what the kernel reads of
-/// them, as far as that is taken.
+/// Texts that may have been meant by these words for `cpu.max`, as far as they can be parsed;
+/// `read` is what the kernel reads of them.
 fn meant(read: &str, words: &[&str]) -> Vec<String> {
     let us = |word: &str| match word {
         "max" => Some("max".to_owned()),

@@ -1,53 +1,53 @@
-//! The counters of a limit as the files `cpu.stat` and `cpu.stat.local` show them.
+//! Counters of a limit in the files `cpu.stat` and `cpu.stat.local`.
 //!
 //! v2 shows microseconds (`throttled_usec`), v1 nanoseconds (`throttled_time`); both are kept as
-//! nanoseconds here. What else stands in the files is skipped when read and not printed.
+//! nanoseconds. Other lines of the files are skipped when read, and not printed.
 
 use crate::error::Quoted;
 use crate::{Hierarchy, NS_PER_US, Rules};
 
-/// What `cpu.stat` of one group says about its own limit.
+/// Counters in the `cpu.stat` of one group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct CpuStat {
     /// CPU time used by the group and everything below it, ns; v2 only.
     pub usage_ns: u64,
-    /// Of this, in user mode, ns; v2 only.
+    /// Part of it in user mode, ns; v2 only.
     pub user_ns: u64,
-    /// Of this, in the kernel, ns; v2 only.
+    /// Part of it in kernel mode, ns; v2 only.
     pub system_ns: u64,
-    /// Periods that passed while the period timer was armed. The kernel prints it as a signed
-    /// number, so that it reads negative beyond 2^31.
+    /// Periods that passed while the period timer was armed. The kernel prints a signed number,
+    /// negative beyond 2^31.
     pub nr_periods: u32,
-    /// Of these, how many began with some CPU throttled; printed as `nr_periods` is.
+    /// Those that began with some CPU throttled; printed as `nr_periods` is.
     pub nr_throttled: u32,
     /// Sum over CPUs of the time throttled by the group's own limit, ns.
     pub throttled_ns: u64,
-    /// Periods in which more than the quota was used (5.16); printed as `nr_periods` is.
+    /// Periods in which more than the quota was used (from 5.16); printed as `nr_periods` is.
     pub nr_bursts: u32,
-    /// How much more, in all, ns (5.16).
+    /// Runtime used beyond the quota, in all, ns (from 5.16).
     pub burst_ns: u64,
 }
 
-/// What `cpu.stat.local` of one group says (6.6).
+/// Counters in the `cpu.stat.local` of one group (from 6.6).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct LocalStat {
     /// Sum over CPUs of the time throttled by any limit, own or inherited, ns.
     pub throttled_ns: u64,
 }
 
-/// Why a text is no `cpu.stat`.
+/// A text is not a `cpu.stat`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: expected a name and a number, e.g. \"nr_periods 12\", not {}", Quoted(.text))]
 pub struct StatError {
-    /// Which line, from 1.
+    /// Number of the line, from 1.
     pub line: usize,
-    /// What it says, as far as an error keeps it.
+    /// The line, cut to 64 characters.
     pub text: String,
 }
 
 impl CpuStat {
-    /// Reads `cpu.stat` of either hierarchy. Names it does not know are skipped, a name that is
-    /// missing is 0, of a name that stands there twice the last counts.
+    /// Parses `cpu.stat` of either hierarchy. Unknown names are skipped, a missing name is 0, and
+    /// of a repeated name the last counts.
     ///
     /// # Errors
     /// The first line that is not a name and a number.
@@ -72,7 +72,7 @@ impl CpuStat {
         Ok(stat)
     }
 
-    /// The lines about the limit, as the kernel prints them.
+    /// The lines of these counters, as the kernel prints them.
     pub fn print(&self, hierarchy: Hierarchy, rules: &Rules) -> String {
         let mut lines = Vec::new();
         if hierarchy == Hierarchy::V2 {
@@ -93,7 +93,7 @@ impl CpuStat {
 }
 
 impl LocalStat {
-    /// Reads `cpu.stat.local` of either hierarchy, as [`CpuStat::parse`] does.
+    /// Parses `cpu.stat.local` of either hierarchy, as [`CpuStat::parse`] does.
     ///
     /// # Errors
     /// The first line that is not a name and a number.
@@ -116,7 +116,6 @@ impl LocalStat {
     }
 }
 
-/// Name and value of a time, as each hierarchy has it.
 fn time(what: &str, ns: u64, hierarchy: Hierarchy) -> String {
     match hierarchy {
         Hierarchy::V1 => format!("{what}_time {ns}"),
@@ -124,7 +123,7 @@ fn time(what: &str, ns: u64, hierarchy: Hierarchy) -> String {
     }
 }
 
-/// Hands name and value of each line that is not blank to `take`, which refuses with `None`.
+/// Hands name and value of each line that is not blank to `take`; a `None` from it is an error.
 fn each_line(text: &str, mut take: impl FnMut(&str, i128) -> Option<()>) -> Result<(), StatError> {
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let mut words = line.split_ascii_whitespace();
@@ -138,7 +137,7 @@ fn each_line(text: &str, mut take: impl FnMut(&str, i128) -> Option<()>) -> Resu
     Ok(())
 }
 
-/// A counter, whether it is printed signed or not.
+/// A 32-bit counter, printed signed or unsigned.
 fn count(value: i128) -> Option<u32> {
     u32::try_from(value).ok().or_else(|| i32::try_from(value).ok().map(i32::cast_unsigned))
 }

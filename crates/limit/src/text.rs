@@ -1,10 +1,10 @@
-//! Text from elsewhere in messages: names and files that somebody else made up.
+//! Escapes foreign text in messages, such as names of groups and files.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Whether a terminal, or who reads it, would take this for something else than a letter.
+/// Whether a character is a control or invisible one, which may mislead a terminal or a reader.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
@@ -13,7 +13,7 @@ pub fn is_hidden(c: char) -> bool {
         || matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text on one line: what is hidden is told by its number, as in `\u{1b}`.
+/// The text on one line; hidden characters are shown by number, as in `\u{1b}`.
 ///
 /// ```
 /// assert_eq!(cpumax_limit::one_line("a\nb\u{1b}[31m"), "a\\nb\\u{1b}[31m");
@@ -22,12 +22,12 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden)
 }
 
-/// The same of a file's path.
+/// A path on one line, as [`one_line`] shows it.
 pub fn shown(path: &Path) -> String {
     one_line(&path.to_string_lossy()).into_owned()
 }
 
-/// The text with these letters told by their numbers.
+/// The text with the chosen characters shown by number.
 pub fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.chars().any(&is_hidden) {
         return Cow::Borrowed(text);

@@ -1,4 +1,4 @@
-//! A limit as documents have it: what its files hold.
+//! The form of a limit in documents: the contents of its files.
 
 use crate::{BURST_SINCE, File, Limit, LimitError, Missing, NS_PER_US};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -8,9 +8,9 @@ use std::borrow::Cow;
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Written {
-    /// What `cpu.max` holds.
+    /// Content of `cpu.max`.
     cpu_max: String,
-    /// What `cpu.max.burst` holds, us.
+    /// Content of `cpu.max.burst`, us.
     burst_usec: u64,
 }
 
@@ -29,7 +29,6 @@ impl TryFrom<Written> for Limit {
     }
 }
 
-/// By its name.
 impl Serialize for Missing {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.file.serialize(serializer)

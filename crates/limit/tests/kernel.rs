@@ -1,4 +1,4 @@
-//! The same writes to this crate and to the cgroup files of the kernel the test runs on.
+//! Makes the same writes to this crate and to the cgroup files of the running kernel, and compares.
 //!
 //! Needs control groups: root and a cpu controller. The test works in a group of its own below the
 //! root of the hierarchy and removes it.
@@ -138,7 +138,6 @@ const V2: &[Step] = {
         (1, BURST, "max"),
         (1, BURST, "0"),
         (1, MAX, "50000"),
-        // Below a limit of half a CPU anything goes.
         (2, MAX, "60000"),
         (2, MAX, "max"),
     ]
@@ -229,7 +228,6 @@ impl Drop for Groups {
     }
 }
 
-/// Where groups with a limit can be made.
 fn controller() -> Option<(Hierarchy, PathBuf)> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let mount = |line: &str| {
@@ -248,7 +246,7 @@ fn controller() -> Option<(Hierarchy, PathBuf)> {
         }
     };
     let found = mounts.lines().find_map(mount)?;
-    // Making a group is the only sure test of being allowed to.
+    // Only making a group shows whether that is allowed.
     let probe = found.1.join(format!("cpumax-limit-probe-{}", std::process::id()));
     fs::create_dir(&probe).ok()?;
     fs::remove_dir(&probe).ok()?;

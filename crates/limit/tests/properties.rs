@@ -1,4 +1,4 @@
-//! What must hold for any limit and any text.
+//! Properties of any limit and any text.
 
 use cpumax_limit::{CpuStat, File, Hierarchy, Limit, LimitError, LocalStat, Place, Rules};
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn file() -> impl Strategy<Value = File> {
     prop::sample::select(File::ALL.to_vec())
 }
 
-/// Text that comes close to what the files take, and text that does not.
+/// Texts that resemble what the files take, and random ones.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),

@@ -1,4 +1,4 @@
-//! The grammar of limits, as who uses it sees it; what of it must hold for any text.
+//! The grammar of limits, and properties of it for any text.
 
 use cpumax_limit::{Limit, LimitError, Rules, Setting, SettingError, Target};
 use proptest::prelude::*;
@@ -148,7 +148,7 @@ fn a_comma_in_a_number_is_told_with_what_is_meant() {
     }
 }
 
-/// What stands in single quotes in a message: hints, which must be taken themselves.
+/// Texts in single quotes in a message: hints, which must be accepted.
 fn hints(message: &str) -> Vec<&str> {
     message.split('\'').skip(1).step_by(2).collect()
 }
@@ -290,7 +290,7 @@ fn the_table_of_the_documents_is_true() {
     assert_eq!(rows, 27);
 }
 
-/// Text that comes close to what is taken, and text that does not.
+/// Texts that resemble limits, and random ones.
 fn text() -> impl Strategy<Value = String> {
     let amount =
         || r"(max|[0-9]{0,17}(\.[0-9]{0,10})?( ?(m|%|cpus|CPU|us|n))?)( ?/ ?[0-9]{0,7}(us|ms)?)?";

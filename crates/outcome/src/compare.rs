@@ -1,9 +1,8 @@
-//! Two runs of the same workload held against each other, number by number.
+//! Compares two runs of the same workload, number by number.
 //!
-//! What is held to a tolerance, and how wide it is, depends on how the runs came about
-//! ([`Tolerances`]). A number whose tolerance is a share and an amount is within it when either
-//! suffices; the amounts are what no two machines can be expected to agree on: the length of a
-//! tick, one request cut off by the end.
+//! The compared numbers and their tolerances depend on the kind of run ([`Tolerances`]). A
+//! tolerance is a share or an amount, whichever is larger. The amount covers differences that no
+//! two machines can avoid: the length of a tick, a request cut off by the end.
 
 use crate::{Calls, Did, GroupOutcome, Outcome, TaskOutcome};
 use schemars::JsonSchema;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Which number of a group, a kind of task or a function that releases is compared.
+/// A compared number of a group, a kind of task, or a function that releases.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
@@ -25,39 +24,39 @@ pub enum Field {
     ThrottledPeriods,
     /// Throttled time of a group, us.
     ThrottledTime,
-    /// CPU time used by a kind of task, us. Never held to a tolerance: it says who got a group's
+    /// CPU time used by a kind of task, us. It has no tolerance: it shows which tasks got a group's
     /// time.
     TaskUse,
     /// Requests completed by a kind of task.
     Completions,
     /// Median latency of a kind of task, ns.
     LatencyP50,
-    /// 99th percentile of the same.
+    /// 99th percentile of latency of a kind of task, ns.
     LatencyP99,
-    /// Largest of the same.
+    /// Largest latency of a kind of task, ns.
     LatencyMax,
     /// Longest stall of a kind of task, ns.
     LongestStall,
     /// Calls of a function that releases.
     ReleaseCalls,
-    /// (group, CPU) pairs that these left to an interrupt of their CPU.
+    /// (group, CPU) pairs left to an interrupt of their CPU.
     ReleaseTold,
-    /// (group, CPU) pairs that they released.
+    /// (group, CPU) pairs released.
     ReleaseRqs,
-    /// (group, CPU) pairs that they walked.
+    /// (group, CPU) pairs walked.
     ReleaseCfsRqs,
-    /// Tasks, or entities of groups, that they put back.
+    /// Tasks, or entities of groups, put back.
     ReleaseTasks,
 }
 
-/// How far two numbers may be apart: this share of the reference, or this amount if that is more.
+/// A tolerance: this share of the larger number, or this amount if that is more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Width {
     percent: u64,
     amount: u64,
 }
 
-/// Which numbers are held to which tolerance.
+/// The tolerance of each number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tolerances {
     mode: Mode,
@@ -71,19 +70,19 @@ enum Mode {
 }
 
 impl Tolerances {
-    /// For one CPU whose time depends on nothing outside; `tick_ns` is the length of a tick.
+    /// Tolerances for one CPU whose time depends on nothing outside; `tick_ns` is the length of a
+    /// tick.
     ///
-    /// Use within 1 % or 2 ms, periods within 1, throttled periods within 2 % or 1, throttled time
-    /// within 3 % or 2 ms (it is the rest of what the use leaves of a period), completions within 2
-    /// % or one for each task that the end may have cut off (the square root of their number: not
-    /// all are cut the same way), latencies and stalls within 5 % or a tick, what releases do
-    /// within 10 % or 2.
+    /// Use: 1 % or 2 ms. Periods: 1. Throttled periods: 2 % or 1. Throttled time (the rest of the
+    /// period beside use): 3 % or 2 ms. Completions: 2 % or the square root of the number of tasks,
+    /// as the end cuts some of them off. Latencies and stalls: 5 % or a tick. Numbers of releases:
+    /// 10 % or 2.
     pub fn exact(tick_ns: u64) -> Tolerances {
         Tolerances { mode: Mode::Exact, tick_ns }
     }
 
-    /// For several CPUs that run side by side: use within 3 % or 2 ms, throttled periods within 10
-    /// % or 1, what releases do as there; the rest is told and not held to anything.
+    /// Tolerances for several CPUs side by side. Use: 3 % or 2 ms. Throttled periods: 10 % or 1.
+    /// Numbers of releases: 10 % or 2. The other numbers have no tolerance.
     pub fn parallel(tick_ns: u64) -> Tolerances {
         Tolerances { mode: Mode::Parallel, tick_ns }
     }
@@ -124,22 +123,22 @@ pub struct Deviation {
     pub path: String,
     /// Path of the group, name of the kind of task, or `distribute` or `handler`.
     pub of: String,
-    /// Which number.
+    /// The compared number.
     pub field: Field,
-    /// In the reference, in the unit of the field.
+    /// Its value in the reference, in the unit of the field.
     pub reference: u64,
-    /// In the other run.
+    /// Its value in the other run.
     pub found: u64,
-    /// How far apart they are.
+    /// Their absolute difference.
     pub difference: u64,
-    /// How far apart they may be; `None`: not held to anything.
+    /// The largest allowed difference; `None` without a tolerance.
     pub tolerance: Option<u64>,
-    /// Difference over tolerance: beyond it above 1. 0 when not held to anything.
+    /// Difference divided by tolerance, above 1 if beyond it; 0 without a tolerance.
     pub ratio: f64,
 }
 
-/// Every number of `found` that is compared with the same in `reference`, groups first, in order of
-/// name. What only one of them has is compared with nothing at all, which is 0.
+/// Compares every number of `found` with that of `reference`, groups first, in order of name. Where
+/// only one of them has a group or kind of task, the other's numbers are 0.
 pub fn compare(reference: &Outcome, found: &Outcome, tolerances: &Tolerances) -> Vec<Deviation> {
     let mut deviations = Vec::new();
     let none = GroupOutcome::default();
@@ -164,22 +163,22 @@ pub fn compare(reference: &Outcome, found: &Outcome, tolerances: &Tolerances) ->
     deviations
 }
 
-/// The one that is furthest beyond its tolerance, or nearest to it; of equals the first.
+/// The deviation of the largest ratio; of equals the first. `None` if none has a tolerance.
 pub fn worst(deviations: &[Deviation]) -> Option<&Deviation> {
     let held = deviations.iter().filter(|deviation| deviation.tolerance.is_some());
     held.reduce(|worst, next| if next.ratio > worst.ratio { next } else { worst })
 }
 
 impl Deviation {
-    /// Whether it is held to a tolerance and beyond it.
+    /// Whether it has a tolerance and is beyond it.
     pub fn is_beyond(&self) -> bool {
         self.ratio > 1.0
     }
 }
 
 impl Field {
-    /// How far numbers of calls that release may be apart: which CPUs have run out at a period's
-    /// edge is often a matter of a tick.
+    /// Tolerance of numbers of releases: which CPUs have run out at the edge of a period often
+    /// depends on a tick.
     fn of_release_width(self) -> Option<Width> {
         let is_of_release = matches!(
             self,
@@ -192,7 +191,7 @@ impl Field {
         is_of_release.then_some(Width { percent: 10, amount: 2 })
     }
 
-    /// A nanosecond's worth of its unit: 1 for ns, 1000 for us; `None`: it is a count.
+    /// Nanoseconds in its unit: 1 for ns, 1000 for us; `None` for a count.
     pub fn unit_ns(self) -> Option<u64> {
         match self {
             Field::GroupUse | Field::ThrottledTime | Field::TaskUse => Some(1000),
@@ -203,7 +202,6 @@ impl Field {
         }
     }
 
-    /// Its name in an outcome.
     fn metric(self) -> &'static str {
         match self {
             Field::GroupUse | Field::TaskUse => "usage_usec",
@@ -286,8 +284,7 @@ fn add(
 ) {
     for (&(field, reference), &(_, found)) in reference.iter().zip(found) {
         let difference = reference.abs_diff(found);
-        // A share of the larger of the two, so that it does not matter which is called the
-        // reference.
+        // The share is of the larger number, so that the comparison is symmetric.
         let larger = reference.max(found);
         let tolerance = tolerances.width(field, tasks).map(|width| {
             let share = u128::from(larger) * u128::from(width.percent) / 100;
@@ -353,7 +350,7 @@ mod tests {
         }
     }
 
-    /// What is beyond its tolerance when one number of a run is another.
+    /// Fields beyond their tolerance after a change of one run.
     fn beyond(
         tolerances: &Tolerances,
         change: impl Fn(&mut GroupOutcome, &mut TaskOutcome),

@@ -1,7 +1,8 @@
-//! What a run found rather than chose: the tick, the preemption and the phases of the kernel it ran
-//! on. A run on a real kernel reports them; a model that is held against that run is told them.
+//! Conditions that a run finds and does not choose: the tick, the preemption and the phases of its
+//! kernel. A run on a real kernel reports them; the model takes them over to be compared with that
+//! run.
 //!
-//! Everything is optional: what is not known is left to the workload and the kernel's rules.
+//! Every field is optional; an unknown one is left to the workload and the kernel's rules.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Conditions {
     /// Ticks a second.
     pub hz: Option<u32>,
-    /// Where the kernel lets itself be preempted.
+    /// The kernel's preemption model.
     pub preempt: Option<Preemption>,
     /// Whether a high-resolution tick ends slices.
     pub hrtick: Option<bool>,
@@ -21,41 +22,41 @@ pub struct Conditions {
     pub base_slice_ns: Option<u64>,
     /// First tick of CPU 0 that is not before the start of the run, ns.
     pub first_tick_ns: Option<u64>,
-    /// By path of the group: first edge of its period, as its timer stands, that is not before the
-    /// start of the run (or, for a group that gets its first limit later, any edge), ns.
+    /// By path of the group: first edge of its period timer at or after the start of the run, ns;
+    /// for a group that gets its first limit later, any edge.
     pub first_edge_ns: BTreeMap<String, u64>,
-    /// By path of a group with a burst: runtime in its pool at the start of the run, ns. It can be
-    /// more than the quota.
+    /// By path of a group with a burst: runtime in its pool at the start of the run, ns. It may
+    /// exceed the quota.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub pool_ns: BTreeMap<String, u64>,
-    /// Where time is the host's: how late sleeps were over, the task in user mode again, ns: a
-    /// tenth earlier of those that were not so late that the task must have waited for its CPU;
-    /// nothing, where hardly any were not.
+    /// Where time is the host's: how late sleeps ended, until the task was in user mode again, ns.
+    /// The value is the first decile of those that were not so late that the task must have waited
+    /// for its CPU; absent where hardly any remain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wake_late_ns: Option<u64>,
-    /// Where time is the host's: how long a page of 4 KiB takes that work in the kernel reads, and
-    /// one that it writes under a lock, ns. A kernel that is preempted where it looks whether it
-    /// should be does so after each.
+    /// Where time is the host's: time of a page of 4 KiB that work in the kernel reads, and of one
+    /// that it writes under a lock, ns. After each page the kernel checks whether it should be
+    /// preempted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_ns: Option<[u64; 2]>,
-    /// Where time is the host's: by kind of task, on which CPU each of those that were started from
-    /// outside began. Where a task was before the run, and who was just then busy, no workload
-    /// says.
+    /// Where time is the host's: by kind of task, the CPU on which each task that was started from
+    /// outside began. It depends on the task's CPU before the run and on who was busy then, which
+    /// no workload tells.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub first_cpus: BTreeMap<String, Vec<Option<u32>>>,
-    /// When whoever started tasks, sent what arrives, intervened and read the counters at the end,
-    /// or a thread of the kernel, was on CPU 0 for that: from when and how long, ns. They are
-    /// real-time tasks, so that nothing keeps them from being on time.
+    /// Intervals, from when and how long, ns, in which CPU 0 ran something outside of the workload:
+    /// the helper that starts tasks, sends arrivals, intervenes and reads the counters, or a thread
+    /// of the kernel. They are real-time tasks, so nothing delays them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outside_ns: Vec<(u64, u64)>,
-    /// What was to be done at the first time and was at the second, ns since the start: who does it
-    /// had to sleep, as while a task moves itself nobody else is born or moved; or a thread of the
-    /// kernel waited to come to its CPU.
+    /// Actions that were due at the first time and done at the second, ns since the start. Their
+    /// helper had to sleep (while a task moves itself no other is forked or moved), or a thread of
+    /// the kernel waited for its CPU.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub late_ns: Vec<(u64, u64)>,
 }
 
-/// Where a kernel lets itself be preempted, as its `preempt` file in debugfs says.
+/// A preemption model, as the `preempt` file in debugfs names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preemption {

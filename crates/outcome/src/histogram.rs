@@ -1,13 +1,13 @@
-//! A distribution in a form that is small enough to be told with every run.
+//! A histogram that is small enough to be part of every outcome.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many buckets there are between a power of two and the next.
+/// Number of buckets between a power of two and the next.
 const BUCKETS: u64 = 8;
 
-/// `[low, high, count]`: so many values were at least `low` and less than `high`. Ascending, empty
-/// ones left out; `high` is at most an eighth more than `low`, or one more.
+/// `[low, high, count]`: this many values were at least `low` and less than `high`. Ascending,
+/// without empty ones; `high` is at most an eighth more than `low`, or one more.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Histogram {
@@ -16,7 +16,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Of values, each with how often there is one; the sooner, the more of them are in order.
+    /// The histogram of values with their counts; fastest where values are in order.
     pub fn of(values: impl IntoIterator<Item = (u64, u64)>) -> Histogram {
         let values = values.into_iter();
         let mut buckets: Vec<[u64; 3]> = Vec::with_capacity(values.size_hint().0.min(32));
@@ -31,23 +31,27 @@ impl Histogram {
             }
         }
         if !buckets.is_sorted_by(|a, b| a[0] < b[0]) {
-            buckets.sort_unstable();
-            buckets.dedup_by(|next, one| {
-                let same = next[0] == one[0];
-                one[2] += if same { next[2] } else { 0 };
-                same
-            });
+            merge(&mut buckets);
         }
         Histogram { buckets }
     }
 
-    /// How many values there are.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, [_, _, count]| sum.saturating_add(*count))
     }
 }
 
-/// Of the bucket that a value is in.
+/// Sorts buckets `[low, high, count]`, and adds up the counts of equal ones.
+pub(crate) fn merge(buckets: &mut Vec<[u64; 3]>) {
+    buckets.sort_unstable();
+    buckets.dedup_by(|next, one| {
+        let same = next[0] == one[0];
+        one[2] += if same { next[2] } else { 0 };
+        same
+    });
+}
+
 fn width(value: u64) -> u64 {
     let power = 1 << value.max(1).ilog2();
     (power / BUCKETS).max(1)

@@ -1,40 +1,38 @@
-//! One number of an [`Outcome`], found by its path in the JSON object of the run.
+//! Finds one number of an [`Outcome`] by its path in the JSON object of the run.
 //!
 //! `groups./limited.usage_usec` is the member `usage_usec` of the member `/limited` of `groups`.
-//! Names of groups and tasks may contain dots, so at each step the longest name that fits is taken
+//! Names of groups and tasks may contain dots, so at each step the longest name that fits is tried
 //! first.
 
 use crate::Outcome;
 use serde_json::Value;
 use thiserror::Error;
 
-/// How many names an error lists when none is close to what was asked for.
+/// Names that an error lists when none is similar.
 const NAMES_LISTED: usize = 12;
 
-/// Why a path does not lead to a number.
+/// A path does not lead to a number.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum MetricError {
     /// There is no member of that name.
     #[error("metric `{path}`: {} has no `{rest}`; {hint}", place(found))]
     NoSuchMember {
-        /// The whole path asked for.
         path: String,
-        /// How far it could be followed; empty at the top.
+        /// The part that could be followed; empty at the top.
         found: String,
-        /// What was left of the path there.
         rest: String,
-        /// The name that was probably meant, or the names there are.
+        /// The name that was probably meant, or all names.
         hint: String,
     },
     /// The path ends at an object, a list or a text.
     #[error("metric `{path}` is {what}, not a number; {hint}")]
     NotANumber {
-        /// The whole path asked for.
         path: String,
-        /// What is there.
+        /// The kind of value at its end.
         what: &'static str,
-        /// How the path could go on.
+        /// Names by which the path could go on.
         hint: String,
     },
 }
@@ -44,10 +42,10 @@ fn place(found: &str) -> String {
 }
 
 impl Outcome {
-    /// The number at `path`, in the unit its name ends with.
+    /// The number at `path`, in the unit that its name ends with.
     ///
     /// # Errors
-    /// When the path names nothing, or something that is not a number.
+    /// The path names nothing, or something that is not a number.
     pub fn metric(&self, path: &str) -> Result<f64, MetricError> {
         let Ok(whole) = serde_json::to_value(self) else {
             unreachable!("an outcome has only text keys and numbers that JSON can hold")
@@ -64,14 +62,14 @@ impl Outcome {
     }
 }
 
-/// Where a path could not be followed any further.
+/// The point at which a path could not be followed.
 struct DeadEnd<'a> {
     at: &'a Value,
     rest: String,
 }
 
-/// Tries the longest member name first and takes a shorter one only if that leads nowhere; of
-/// several dead ends the deepest is reported.
+/// Follows a path from `at`. Tries the longest member name first, and shorter ones only if that
+/// leads nowhere; of several dead ends the deepest is reported.
 fn follow<'a>(at: &'a Value, path: &str) -> Result<&'a Value, DeadEnd<'a>> {
     let mut deepest = DeadEnd { at, rest: path.to_owned() };
     let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
@@ -146,8 +144,8 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Whether a name that a world gives for what it does not measure means this number: the path
-/// itself, the path of what it is in, or either with `*` for one group or kind of task.
+/// Whether a name that a world reports as not measured covers a number: it is the path itself, the
+/// path of an object around it, or either with `*` for one group or kind of task.
 pub fn stands_for(name: &str, path: &str) -> bool {
     let Some((before, after)) = name.split_once('*') else {
         return path
@@ -155,7 +153,7 @@ pub fn stands_for(name: &str, path: &str) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
     };
     let rest = path.strip_prefix(before);
-    // Names of groups and tasks may have dots in them: the end of the path decides.
+    // Names of groups and tasks may have dots: the end of the path decides.
     rest.is_some_and(|rest| after.is_empty() || rest.ends_with(after))
 }
 

@@ -1,23 +1,25 @@
-//! What putting throttled tasks back took, call by call.
+//! The cost of putting throttled tasks back, call by call.
 //!
 //! Two functions of the kernel release: `distribute_cfs_runtime()`, in the interrupt of a timer,
-//! and from 6.3 on `__cfsb_csd_unthrottle()`, in an interrupt that each CPU is sent. However long a
-//! run is, what is kept of its calls is a line for each power of two that their lengths lie in.
+//! and from 6.3 on `__cfsb_csd_unthrottle()`, in an interrupt that each CPU is sent. Calls are kept
+//! summed by powers of two of their length, so memory does not grow with the run.
 
+use crate::histogram::merge;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which function of the kernel a call is one of.
+/// A function of the kernel that releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Releaser {
-    /// `distribute_cfs_runtime()`: pays debts from the pool, and to 6.2 releases all CPUs itself.
+    /// `distribute_cfs_runtime()`: pays debts from the pool, and up to 6.2 releases all CPUs
+    /// itself.
     Distribute,
-    /// `__cfsb_csd_unthrottle()`: releases what its own CPU was told to.
+    /// `__cfsb_csd_unthrottle()`: releases the groups that its own CPU was told to release.
     Handler,
 }
 
-/// What one call did, or several together.
+/// Work of one call, or of several together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Did {
     /// Throttled (group, CPU) pairs that were paid for and left to an interrupt of their CPU.
@@ -26,7 +28,7 @@ pub struct Did {
     pub rqs: u64,
     /// (group, CPU) pairs walked.
     pub cfs_rqs: u64,
-    /// Tasks put back on a run queue, or to 6.17 entities of groups.
+    /// Tasks put back on a run queue; up to 6.17 entities of groups.
     pub tasks: u64,
 }
 
@@ -44,16 +46,16 @@ impl Did {
     }
 }
 
-/// One call that released something, or had something released.
+/// One call that released something or had it released.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Call {
     /// When it began, ns since the start of the run.
     pub at_ns: u64,
-    /// On which CPU.
+    /// The CPU.
     pub cpu: u16,
-    /// How long it took, ns.
+    /// Length of the call, ns.
     pub ns: u64,
-    /// What it did.
+    /// The work of the call.
     #[serde(flatten)]
     pub did: Did,
 }
@@ -61,13 +63,13 @@ pub struct Call {
 /// Calls of about the same length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OfLength {
-    /// They took at least so long, ns; a power of two.
+    /// Least length, ns; a power of two.
     pub low: u64,
-    /// And less than this, ns.
+    /// All are shorter than this, ns.
     pub high: u64,
-    /// How many there are.
+    /// Number of calls.
     pub calls: u64,
-    /// What they did together.
+    /// Their work together.
     #[serde(flatten)]
     pub did: Did,
 }
@@ -75,21 +77,21 @@ pub struct OfLength {
 /// All calls of one function.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Calls {
-    /// How many released something, or had something released.
+    /// Number of calls that released something or had it released.
     pub calls: u64,
-    /// How long they took together, ns.
+    /// Their total length, ns.
     pub ns: u64,
-    /// What they did together.
+    /// Their work together.
     #[serde(flatten)]
     pub did: Did,
-    /// The longest of them; of several the first.
+    /// The longest call; of several the first.
     pub longest: Call,
-    /// All of them by length, ascending, empty lengths left out.
+    /// All calls by length, ascending, without empty lengths.
     pub by_length: Vec<OfLength>,
 }
 
 impl Calls {
-    /// One more.
+    /// Adds a call.
     pub fn add(&mut self, call: Call) {
         if self.calls == 0 || call.ns > self.longest.ns {
             self.longest = call;
@@ -109,7 +111,7 @@ impl Calls {
     }
 }
 
-/// What releasing cost, summed over all groups.
+/// The cost of releases, summed over all groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseOutcome {
     /// Irq-off sections that released something: calls of both functions.
@@ -118,9 +120,9 @@ pub struct ReleaseOutcome {
     pub rqs: u64,
     /// (group, CPU) pairs walked.
     pub cfs_rqs: u64,
-    /// Tasks put back on a run queue, or to 6.17 entities of groups.
+    /// Tasks put back on a run queue; up to 6.17 entities of groups.
     pub tasks: u64,
-    /// All these sections together, ns.
+    /// Total length of these sections, ns.
     #[serde(default)]
     pub spent_ns: u64,
     /// Length of each section, ns.
@@ -128,7 +130,7 @@ pub struct ReleaseOutcome {
     /// The calls of `distribute_cfs_runtime()`.
     #[serde(default)]
     pub distribute: Calls,
-    /// Those of `__cfsb_csd_unthrottle()`; none to 6.2.
+    /// The calls of `__cfsb_csd_unthrottle()`; none up to 6.2.
     #[serde(default)]
     pub handler: Calls,
 }
@@ -138,16 +140,16 @@ pub struct ReleaseOutcome {
 pub struct IrqOff {
     /// Median, ns.
     pub p50: u64,
-    /// 99th of a hundred, ns.
+    /// 99th percentile, ns.
     pub p99: u64,
     /// Largest, ns.
     pub max: u64,
-    /// `[low, high, count]`, ns, powers of two, ascending, empty ones left out.
+    /// `[low, high, count]`, ns, powers of two, ascending, without empty ones.
     pub histogram: Vec<[u64; 3]>,
 }
 
 impl ReleaseOutcome {
-    /// The calls of a function.
+    /// The calls of a function, to be added to.
     pub fn of(&mut self, releaser: Releaser) -> &mut Calls {
         match releaser {
             Releaser::Distribute => &mut self.distribute,
@@ -159,12 +161,7 @@ impl ReleaseOutcome {
     pub fn by_length(&self) -> Vec<[u64; 3]> {
         let both = self.distribute.by_length.iter().chain(&self.handler.by_length);
         let mut all: Vec<[u64; 3]> = both.map(|of| [of.low, of.high, of.calls]).collect();
-        all.sort_unstable();
-        all.dedup_by(|next, one| {
-            let same = next[0] == one[0];
-            one[2] += if same { next[2] } else { 0 };
-            same
-        });
+        merge(&mut all);
         all
     }
 }

@@ -1,4 +1,4 @@
-//! The stream of events of a run, for those who ask for it.
+//! The events of a run.
 
 use crate::release::{Call, Releaser};
 use serde::{Deserialize, Serialize};
@@ -14,65 +14,54 @@ pub struct TraceEvent {
     pub time_ns: u64,
     /// CPU on which it happened.
     pub cpu: u16,
-    /// What happened.
+    /// The kind of event.
     pub what: What,
 }
 
-/// What happened. Tasks are numbered as created; names come from [`Names`].
+/// The kinds of events. Tasks are numbered as created; [`Names`] has their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum What {
     /// `next` runs from now on; `None`: idle.
     Switch {
-        /// The task that now runs.
         next: Option<u32>,
     },
     /// The running task went to sleep: it waits for time, a token or a child, not for a CPU.
     Sleep {
-        /// The task.
         task: u32,
     },
     /// A sleeping task became ready on this CPU.
     Wake {
-        /// The task.
         task: u32,
     },
-    /// A token of the running task wakes another one; that one's [`What::Wake`] is next.
+    /// The running task passes a token that wakes another task; that task's [`What::Wake`] comes
+    /// next.
     WokenBy {
-        /// The task that wakes up.
         task: u32,
-        /// Who woke it.
         by: u32,
     },
     /// A task completed a request.
     Done {
-        /// The task.
         task: u32,
-        /// How long that took from its start, ns.
         took_ns: u64,
     },
-    /// What a group may still use of this period and no CPU has taken yet is now this much.
+    /// The runtime left in a group's pool has changed.
     Runtime {
-        /// The group.
         group: u32,
-        /// That, ns.
         left_ns: u64,
     },
     /// A group ran out of runtime on this CPU.
     Throttle {
-        /// The group.
         group: u32,
     },
     /// A group was released on this CPU.
     Unthrottle {
-        /// The group.
         group: u32,
     },
-    /// A call that releases is over, on this CPU.
+    /// A call of a function that releases has ended on this CPU.
     Release {
-        /// Of which function.
         by: Releaser,
-        /// How long it took, ns.
         took_ns: u64,
         /// (group, CPU) pairs left to an interrupt of their CPU.
         told: u32,
@@ -83,51 +72,42 @@ pub enum What {
         /// Tasks put back, or entities of groups.
         tasks: u32,
     },
-    /// A task took itself off the queue on its way to user mode.
+    /// A task dequeued itself on its way to user mode.
     Park {
-        /// The task.
         task: u32,
     },
     /// A parked task was put back.
     Unpark {
-        /// The task.
         task: u32,
     },
     /// A group's period timer fired.
     Period {
-        /// The group.
         group: u32,
     },
     /// A task began to wait for a lock.
     LockWait {
-        /// The task.
         task: u32,
-        /// The lock.
         lock: u32,
     },
     /// A task got a lock.
     LockTaken {
-        /// The task.
         task: u32,
-        /// The lock.
         lock: u32,
     },
     /// A task exited.
     Exit {
-        /// The task.
         task: u32,
     },
-    /// A task begins to put tokens into a channel; of messages only.
+    /// A task begins to send tokens into a channel. Only if the sink wants messages.
     SendBegins(Message),
-    /// The task has put them there without waiting; of messages only.
+    /// The task has sent them without waiting. Only if the sink wants messages.
     Sent(Message),
-    /// A task has taken tokens from a channel, or was given them while it slept; of messages only.
+    /// A task has received tokens from a channel, perhaps while it slept. Only if the sink wants
+    /// messages.
     Received(Message),
-    /// A task started another one, whose [`What::Wake`] is next; of messages only.
+    /// A task forked another one, whose [`What::Wake`] comes next. Only if the sink wants messages.
     Forked {
-        /// The parent.
         task: u32,
-        /// The child.
         child: u32,
     },
 }
@@ -139,12 +119,12 @@ pub struct Message {
     pub task: u32,
     /// The channel, by its place in the workload.
     pub channel: u32,
-    /// The job that it carries, by its place in the workload; `None`: a plain token.
+    /// The job that it carries, by its place in the workload; `None` for a plain token.
     pub job: Option<u32>,
 }
 
 impl What {
-    /// The end of a call that releases.
+    /// The event at the end of a call.
     pub fn release(by: Releaser, call: Call) -> What {
         let [told, rqs, cfs_rqs, tasks] =
             call.did.numbers().map(|n| u32::try_from(n).unwrap_or(u32::MAX));
@@ -152,41 +132,41 @@ impl What {
     }
 }
 
-/// Names of what trace events number.
+/// Names of the tasks, groups and locks that events number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
-    /// By task number.
+    /// Task names, by number.
     pub tasks: Vec<String>,
-    /// By group number.
+    /// Group paths, by number.
     pub groups: Vec<String>,
-    /// By lock number.
+    /// Lock names, by number.
     pub locks: Vec<String>,
 }
 
-/// Whoever wants the events of a run.
+/// A sink for the events of a run.
 pub trait TraceSink {
     /// Called in order of time.
     fn event(&mut self, event: TraceEvent);
-    /// Called once, at the end, with the names of everything that was numbered.
+    /// Called once, at the end, with the names of everything that is numbered.
     fn names(&mut self, names: Names);
-    /// Whether the trace has messages, forks, and the task that passes a lock on.
-    /// Asked once, before the run.
+    /// Whether to emit messages, forks, and the task that passes a lock on. Asked once, before the
+    /// run.
     fn wants_messages(&self) -> bool {
         false
     }
 }
 
-/// All events of a run, kept.
+/// A sink that keeps all events of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// In order of time.
+    /// The events, in order of time.
     pub events: Vec<TraceEvent>,
-    /// Names of what they number.
+    /// The names.
     pub names: Names,
 }
 
 impl Recorded {
-    /// Hands all of it to another.
+    /// Feeds all events and names to another sink.
     pub fn replay(self, sink: &mut dyn TraceSink) {
         for event in self.events {
             sink.event(event);
@@ -194,7 +174,7 @@ impl Recorded {
         sink.names(self.names);
     }
 
-    /// A line for each event: seconds, CPU, what, whom.
+    /// One line for each event: seconds, CPU, kind, object.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.events.iter().map(|event| {
             let TraceEvent { time_ns, cpu, what } = *event;

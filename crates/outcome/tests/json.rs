@@ -1,4 +1,4 @@
-//! The document about the JSON form and the form itself say the same.
+//! docs/reference/json.md lists the fields of the JSON form.
 
 use cpumax_outcome::{GroupOutcome, Outcome, ReleaseOutcome, TaskOutcome};
 use serde_json::Value;
@@ -36,11 +36,11 @@ fn leaves(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
 fn the_document_lists_exactly_the_fields() {
     let mut serialised = BTreeSet::new();
     leaves("", &serde_json::to_value(outcome()).unwrap(), &mut serialised);
-    // What `cpumax replay` adds is checked where it is made.
+    // Fields that `cpumax replay` adds are checked in the engine.
     let own = DOCUMENT.split("\n## Replays").next().unwrap_or_default();
     let rows = own.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let documented: BTreeSet<String> = rows.map(str::to_owned).collect();
-    // Where an object has a row of its own, that stands for those of its numbers that have none.
+    // An object with a row of its own stands for its numbers that have none.
     let row = |leaf: &String| {
         let mut name = leaf.as_str();
         while !documented.contains(name) {

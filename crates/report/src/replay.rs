@@ -110,8 +110,8 @@ pub(crate) fn limited(replay: &Replay) -> String {
         format!("; {} of them on CPU {} only", kept.threads, kept.cpus)
     });
     format!(
-        "Limited: {} ({} threads, which used {} CPUs{doubt} from {} to {}; all threads used \
-         {}{doubt}){kept}{own}{in_force}",
+        "Limited: {} ({} threads used {} CPUs{doubt} from {} to {}; all threads of the machine \
+         used {} CPUs{doubt} on average over the whole recording){kept}{own}{in_force}",
         escape::line(replay.path()),
         replay.threads(),
         cpus(replay.mean_cpus()),

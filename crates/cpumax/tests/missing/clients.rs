@@ -50,7 +50,7 @@ fn clients_elsewhere_may_wait_or_not() {
     let recording = elsewhere().read();
     let (relied_on, why_not) = relied_on(&recording, "400m");
     assert_eq!(relied_on, [true, false], "where the limit stops the service it matters");
-    assert!(why_not.contains("tell --clients open, --clients closed"), "{why_not}");
+    assert!(why_not.contains("give --clients open, --clients closed"), "{why_not}");
     // A limit that hardly ever stops it keeps what is asked however they ask.
     let cpus = smallest(&recording, &request("400m"), Goal::P99(150 * MS)).unwrap();
     assert!(cpus >= 1.14, "{cpus} of the 1.14 CPUs that are used");

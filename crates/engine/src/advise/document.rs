@@ -1,4 +1,4 @@
-//! The answer as docs/reference/json.md describes it.
+//! The advice as docs/reference/json.md describes it.
 
 use super::{Advice, Case, Found, Goal, Held, Lack, Measure, Probe};
 use crate::answer::Answer;
@@ -15,25 +15,25 @@ use serde::{Deserialize, Serialize};
 /// The answer to one question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Advised {
-    /// What is asked.
+    /// The goals.
     pub asked: Vec<Goal>,
-    /// Nobody said what to ask.
+    /// The question had no goals.
     pub asked_is_usual: bool,
-    /// The limit that is recommended; null: none is.
+    /// The recommended limit; null if there is none.
     pub recommended: Option<Named>,
     /// The recording that decides: for it the next smaller limit fails.
     pub decided_by: Option<String>,
-    /// What recordings do not tell; then nothing is recommended.
+    /// Information that the recordings lack; if any, nothing is recommended.
     pub lacks: Vec<Lack>,
-    /// The limits that decide, each held against what is asked.
+    /// The limits that decide, with the goals checked against each.
     pub limits: Vec<Tried>,
-    /// What each kind of limit needs, those that were asked for first.
+    /// Needs of each kind of limit; those of the question come first.
     pub kinds: Vec<KindNeeds>,
-    /// What the service asks for, of each recording.
+    /// CPU time that the service asks for, in each recording.
     pub demand: Vec<Demanded>,
-    /// So many times the recorded traffic.
+    /// Factor on the recorded traffic.
     pub load: f64,
-    /// The recordings, told as in replays.
+    /// The recordings, as in replays.
     pub recordings: Vec<Recorded>,
 }
 
@@ -41,7 +41,7 @@ impl Answer for Advised {
     const KIND: &'static str = "advice";
 }
 
-/// A limit.
+/// A limit, in the units of the kernel and in CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Named {
     /// Quota, period and burst.
@@ -51,24 +51,24 @@ pub struct Named {
     pub millicpus: Option<u64>,
 }
 
-/// What a limit is beside others.
+/// Why a limit is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// No limit.
     None,
-    /// The one that is recommended.
+    /// The recommended one.
     Recommended,
     /// The next smaller one, which fails.
     Smaller,
-    /// The smallest by its ranges, which cannot be relied on.
+    /// The smallest whose ranges keep the goals, where its prediction is unreliable.
     Risky,
     /// The one that the service has.
     Current,
 }
 
 impl Role {
-    /// As documents have it.
+    /// The name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Role::None => "none",
@@ -80,52 +80,52 @@ impl Role {
     }
 }
 
-/// A limit held against what is asked.
+/// A limit with the goals checked against it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tried {
-    /// What it is beside the others.
+    /// Why it is shown.
     pub role: Role,
-    /// Which limit.
+    /// The limit.
     #[serde(flatten)]
     pub limit: Named,
-    /// Whether it keeps everything.
+    /// Whether it keeps every goal.
     pub kept: bool,
     /// Each recording on each kernel.
     pub runs: Vec<RunHeld>,
 }
 
-/// What a limit does to one recording on one kernel.
+/// Effect of a limit on one recording on one kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunHeld {
     /// The recording.
     pub recording: String,
     /// The kernel.
     pub kernel: String,
-    /// What the limit does.
+    /// Predicted effect of the limit.
     pub prediction: Prediction,
-    /// What is asked, in order.
+    /// The goals, in order.
     pub held: Vec<Told>,
     /// Latencies of the limited group as a histogram, for plots.
     pub latency_histogram_ns: Option<Histogram>,
-    /// The run looked at closely, where that was asked for.
+    /// A trace of the run, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<RunTrace>,
 }
 
-/// A goal held against a prediction.
+/// A goal checked against a prediction.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Told {
-    /// What is measured for it.
+    /// The measured number.
     pub measure: Measure,
-    /// What it may be at most, or at least for rates.
+    /// The most that it may be; for rates the least.
     pub bound: f64,
-    /// What it is; null: it cannot be told, or has no end.
+    /// Its prediction; null if the number is unknown, or the work does not end.
     pub found: Option<Ranged<f64>>,
-    /// Whether the worse end of that keeps it.
+    /// Whether the worse end of the range keeps it.
     pub kept: bool,
 }
 
-/// What a kind of limit needs.
+/// Needs of a kind of limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KindNeeds {
     /// Length of a period, us.
@@ -134,26 +134,26 @@ pub struct KindNeeds {
     pub burst_percent: f64,
     /// The kernel, where it is not the one that was asked for.
     pub kernel: Option<String>,
-    /// Whether it was asked for.
+    /// Whether the question named it.
     pub asked: bool,
-    /// The smallest that keeps what is asked.
+    /// The smallest limit that keeps the goals.
     pub smallest: Option<Named>,
-    /// Smaller ones that keep it although a larger one does not.
+    /// Smaller ones that keep the goals although a larger one does not.
     pub uneven: Vec<Named>,
     /// How many limits were tried.
     pub tried: usize,
 }
 
-/// What the threads of a recording ask for.
+/// CPU time that the threads of a recording ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Demanded {
     /// The recording.
     pub recording: String,
-    /// Stretches as long as this, us.
+    /// Length of the intervals, us.
     pub period_usec: u64,
-    /// CPU time used in such a stretch, us: least, deciles, most.
+    /// CPU time used in such an interval, us: least, deciles, most.
     pub usage_usec: Vec<u64>,
-    /// For how long one thread at least had work, and two, and so on, us.
+    /// Time in which at least one thread had work, at least two, and so on, us.
     pub at_once_usec: Vec<u64>,
 }
 
@@ -164,7 +164,7 @@ impl From<&Try> for Named {
 }
 
 impl Advice {
-    /// As it is written as JSON.
+    /// The advice as it is written as JSON.
     pub fn document(&self, cases: &[Case]) -> Advised {
         let best = self.recommended();
         let smallest = best.and_then(|found| found.smallest.as_ref());

@@ -1,15 +1,15 @@
-//! Whether a recording tells enough for a limit to be named, and what to record instead.
+//! Whether a recording has enough data for a limit to be named, and what to record instead.
 
 use super::{Case, Found, Question};
 use crate::replay::{Replay, Run};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Fewer requests, or bursts, tell nothing of the slowest of a hundred.
+/// A p99 needs at least this many requests or bursts.
 pub const LEAST_REQUESTS: usize = 100;
-/// Fewer periods in which the service did something tell nothing of a typical one.
+/// A typical period needs at least this many in which the service was active.
 pub const LEAST_PERIODS: usize = 20;
-/// A machine whose CPUs are busier hides how much more its threads ask for.
+/// Above this share of busy CPUs, the machine hides how much more its threads ask for.
 pub const MOST_BUSY: f64 = 0.95;
 
 /// Why no limit can be named from a recording.
@@ -17,14 +17,13 @@ pub const MOST_BUSY: f64 = 0.95;
 pub struct Lack {
     /// The recording.
     pub recording: String,
-    /// What is wrong with it.
+    /// The lack, as half a sentence.
     pub why: String,
-    /// What to record instead.
+    /// The recording to make instead, as the object of "Record".
     pub instead: String,
 }
 
-/// Reasons for which this recording does not tell enough; `unlimited` is its replay without a
-/// limit.
+/// Reasons why this recording is not enough; `unlimited` is its replay without a limit.
 pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<Lack> {
     let replay = case.replay.as_recorded();
     let lack = |(why, instead): (String, &str)| Lack {
@@ -45,7 +44,8 @@ pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<
         if !run.differs.is_empty() {
             let how = case.replay.checked_how();
             let differs = run.differs.join("; ");
-            let why = format!("{how} the replay on {kernel} is not what was recorded ({differs})");
+            let why =
+                format!("{how} the replay on {kernel} differs from the recording ({differs})");
             lacks.push((why, "the service without a limit, with system calls"));
         } else if let Some(why_not) = &run.prediction.why_not {
             let why = format!("without a limit on {kernel} it is not predictable: {why_not}");
@@ -55,14 +55,17 @@ pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<
     lacks.into_iter().map(lack).collect()
 }
 
-/// What limits do that would keep what is asked, and cannot be relied on.
+/// The reason why a limit that would keep the goals cannot be relied on.
 pub(super) fn doubted(cases: &[Case], found: &Found) -> Option<Lack> {
     let risky = found.risky.as_ref()?;
     let (at, run, _) = risky.each().find(|(_, run, _)| !run.prediction.predictable)?;
     let why_not = run.prediction.why_not.as_deref().unwrap_or_default();
     Some(Lack {
         recording: cases.get(at)?.name.clone(),
-        why: format!("{} would do, but cannot be relied on: {why_not}", risky.limit.label()),
+        why: format!(
+            "{} would be enough, but its prediction is not reliable: {why_not}",
+            risky.limit.label()
+        ),
         instead: "the service for longer, with system calls".to_owned(),
     })
 }
@@ -80,18 +83,19 @@ fn of_recording(replay: &Replay) -> Vec<(String, &'static str)> {
     if share > MOST_BUSY {
         lacks.push((
             format!(
-                "the machine's CPUs were {:.0} % busy, and what its threads would have asked for \
-                 beyond that is not in it",
+                "the machine's CPUs were {:.0} % busy, which hides how much more its threads ask \
+                 for",
                 share * 100.0
             ),
-            "the service with less load, and tell how much more it is to have with --load, or on a \
-             larger machine",
+            "the service with less load and give the factor with --load, or record it on a larger \
+             machine",
         ));
     }
     lacks
 }
 
-/// More traffic is the same requests in less time.
+/// The lack of active periods, if any. At a higher load the same requests take less time, so a
+/// recording has fewer periods.
 fn too_few_periods(replay: &Replay, question: &Question) -> Option<(String, &'static str)> {
     let longest_ns = question.periods_ns.iter().copied().max().unwrap_or(1);
     let demand = replay.demand(longest_ns).map(|demand| demand.windows_ns.as_slice());

@@ -1,61 +1,61 @@
-//! What is asked of a limit, and whether a prediction keeps it.
+//! Goals of a limit, and whether a prediction keeps them.
 
 use crate::predict::{Prediction, Ranged};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is asked of a limit. The end of the range that is worse must keep it, not the middle.
+/// A goal of a limit. The worse end of the range must keep it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
-    /// Half of the requests take no longer, ns.
+    /// p50 of requests at most, ns.
     P50(u64),
-    /// 95 of a hundred requests take no longer, ns.
+    /// p95 of requests at most, ns.
     P95(u64),
-    /// 99 of a hundred requests take no longer, ns.
+    /// p99 of requests at most, ns.
     P99(u64),
-    /// 999 of a thousand requests take no longer, ns.
+    /// p99.9 of requests at most, ns.
     P999(u64),
-    /// The 99th of a hundred requests takes no more per cent longer than without a limit; where the
-    /// recording tells no requests and no clock says when the load comes, all of the work.
+    /// p99 of requests at most so many per cent longer than without a limit. Where the recording
+    /// has no requests and the work sets the length of the load: the time that all work takes.
     Slower(f64),
-    /// No more periods of a hundred are throttled.
+    /// Throttled periods at most, of a hundred.
     Throttled(f64),
-    /// At least so many per cent of what is done in a second without a limit.
+    /// Throughput at least, per cent of that without a limit.
     Throughput(f64),
 }
 
-/// What is asked where nobody says: nearly nobody notices that much.
+/// The goal where none is given; few users notice so small a difference.
 pub const USUAL: Goal = Goal::Slower(10.0);
 
-/// A goal held against a prediction.
+/// A goal checked against a prediction.
 ///
 /// [Example](Goal::held).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
-    /// What is asked.
+    /// The goal.
     pub goal: Goal,
-    /// What is measured for it.
+    /// The measured number.
     pub measure: Measure,
-    /// What it may be at most, or at least for rates.
+    /// The most that it may be; for rates the least.
     pub bound: f64,
-    /// What it is; `None`: it cannot be told, or has no end.
+    /// Its prediction; `None` if the number is unknown, or the work does not end.
     pub found: Option<Ranged<f64>>,
 }
 
-/// What a goal is about; times are ns.
+/// The number that a goal is about; times are ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Median latency.
     P50Ns,
-    /// 95th of a hundred latencies.
+    /// 95th percentile of latencies.
     P95Ns,
-    /// 99th of a hundred latencies.
+    /// 99th percentile of latencies.
     P99Ns,
-    /// 999th of a thousand latencies.
+    /// 99.9th percentile of latencies.
     P999Ns,
-    /// How long the recorded work takes.
+    /// Time that the recorded work takes.
     WorkTakesNs,
     /// Throttled periods of a hundred.
     ThrottledPercent,
@@ -64,7 +64,7 @@ pub enum Measure {
 }
 
 impl Goal {
-    /// Held against what a limit does, and what happens without.
+    /// Checks the goal against the predictions with and without the limit.
     ///
     /// ```
     /// use cpumax_engine::advise::{Goal, Measure};
@@ -106,8 +106,8 @@ impl Goal {
     }
 }
 
-/// Whether the load takes as long as its work does: where a clock says when it comes, work that
-/// costs more keeps more CPUs busy and takes no longer.
+/// Whether the length of the load is set by its work. Where a clock sets it, costlier work keeps
+/// more CPUs busy and takes no longer.
 fn is_set_by_work(unlimited: &Prediction) -> bool {
     let (Some(takes), Some(cpus)) = (unlimited.work_takes_ns, unlimited.cpus) else { return false };
     let longer = takes.high as f64 / takes.low.max(1) as f64 - 1.0;
@@ -133,12 +133,12 @@ impl Measure {
         }
     }
 
-    /// Whether more of it is better.
+    /// Whether a larger value is better.
     fn is_rate(self) -> bool {
         self == Measure::RequestsPerSecond
     }
 
-    /// The end of a range that is worse.
+    /// The worse end of a range.
     fn worse(self, ranged: Ranged<f64>) -> f64 {
         if self.is_rate() { ranged.low } else { ranged.high }
     }
@@ -150,7 +150,7 @@ impl Held {
         self.found.map(|found| self.measure.worse(found))
     }
 
-    /// How far the worse end is beyond what is asked: at most 1 is kept.
+    /// The worse end relative to the bound; at most 1 means kept.
     pub fn excess(&self) -> f64 {
         match self.worst() {
             None => f64::INFINITY,
@@ -160,7 +160,7 @@ impl Held {
         }
     }
 
-    /// Whether it is kept.
+    /// Whether the goal is kept.
     pub fn is_kept(&self) -> bool {
         self.excess() <= 1.0
     }

@@ -1,11 +1,12 @@
-//! The smallest step of a ladder that keeps something, where larger ones nearly always do as well.
+//! Search for the smallest step of a ladder that meets a condition which nearly all larger steps
+//! meet, too.
 
 use std::collections::BTreeMap;
 
-/// How far the first probe beside a start goes; the next go twice as far each.
+/// Distance of the first probe from the start; each further probe goes twice as far.
 const STRIDE: usize = 4;
 
-/// What was tried, and what came of it.
+/// The steps that were tried, and the result.
 ///
 /// ```
 /// use cpumax_engine::advise::smallest;
@@ -18,14 +19,14 @@ const STRIDE: usize = 4;
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Searched {
-    /// The smallest step that keeps it, as do all larger ones that were tried.
+    /// The smallest step that meets the condition, as do all larger ones that were tried.
     pub smallest: Option<usize>,
-    /// Each step that was tried, and whether it keeps it.
+    /// Each step that was tried, and whether it meets the condition.
     pub tried: BTreeMap<usize, bool>,
 }
 
 impl Searched {
-    /// Steps that keep it although a larger one that was tried does not.
+    /// Steps that meet the condition although a larger one that was tried does not.
     pub fn uneven(&self) -> Vec<usize> {
         let fails = self.tried.iter().rev().find(|(_, kept)| !**kept).map(|(at, _)| *at);
         let kept = self.tried.iter().filter(|(_, kept)| **kept).map(|(at, _)| *at);
@@ -33,10 +34,11 @@ impl Searched {
     }
 }
 
-/// Searches from `start`. `keeps` is asked for several steps at once.
+/// Searches from step `start` of `steps`. `keeps` tells for several steps at once whether they meet
+/// the condition.
 ///
 /// # Errors
-/// What `keeps` fails with.
+/// The error of `keeps`.
 pub fn smallest<E>(
     steps: usize,
     start: usize,
@@ -52,7 +54,7 @@ pub fn smallest<E>(
         Ok(())
     };
     let mut at = start.min(last);
-    // Everything from `high` on that was tried keeps it, and `low` is the last that fails.
+    // All steps tried from `high` on meet the condition; `low` is the last that fails.
     let (mut low, mut high) = (None, None);
     let mut stride = STRIDE;
     loop {
@@ -69,7 +71,7 @@ pub fn smallest<E>(
             (None, Some(high)) if high > 0 => high.saturating_sub(stride),
             (Some(low), Some(high)) if high - low > 1 => usize::midpoint(low, high),
             (_, Some(found)) => {
-                // What is next to it tells whether that is by chance.
+                // Its neighbours tell whether it meets the condition by chance.
                 let beside = [found + 1, found + 2].into_iter().filter(|at| *at <= last);
                 let beside: Vec<usize> = beside.chain(found.checked_sub(2)).collect();
                 ask(&mut searched, &beside)?;

@@ -2,7 +2,7 @@ use super::*;
 use crate::counters::Moment;
 use cpumax_limit::CpuStat;
 
-/// So much CPU time in each 10 ms, over and over, for six seconds.
+/// Six seconds of readings, 10 ms apart, with CPU time that repeats the pattern.
 fn observed(pattern_ms: &[u64], limit: Limit, throttled: u32) -> Observed {
     let mut moments = Vec::new();
     let mut usage_ns = 0;
@@ -45,7 +45,7 @@ fn an_even_load_is_throttled_below_what_it_uses_and_not_well_above() {
         let bounds = judged.throttled_percent.unwrap();
         (judged.too_small, bounds.least, bounds.most)
     };
-    // All of some sixty periods are throttled, which does not say that all ever are.
+    // All of some sixty periods are throttled, which does not prove that every period is.
     let (too_small, least, most) = of(400);
     assert!(too_small && (90.0..99.0).contains(&least) && most > 99.9, "{least} {most}");
     let (too_small, least, most) = of(750);
@@ -71,7 +71,8 @@ fn a_group_that_is_throttled_asks_for_more_than_it_uses() {
     let told = counted(&observed(&[5], limit, 30), &asked()).unwrap();
     assert!(told.throttled_percent.is_some_and(|share| share.value > 40.0), "{told:?}");
     assert!(told.enough.is_none() && told.notes[0].contains("too low"), "{told:?}");
-    // The present one has what was measured; smaller ones throttle as much, larger are told.
+    // The present limit has the measured share; smaller ones throttle as much, and larger ones are
+    // listed.
     let at = told.limits.iter().position(|judged| judged.measured_percent.is_some()).unwrap();
     let measured = told.limits[at].measured_percent.unwrap();
     assert_eq!((told.limits[at].millicpus, measured), (500, told.throttled_percent.unwrap()));
@@ -102,7 +103,7 @@ fn a_little_use_under_a_limit_that_throttles_is_told_with_limits_above() {
         told.limits.iter().map(|judged| (judged.millicpus, judged.too_small)).collect();
     assert!(small.contains(&(80, true)) && small.contains(&(160, false)), "{small:?}");
     assert!(small.iter().all(|(millicpus, is_small)| *is_small == (*millicpus <= 80)));
-    // Nobody tells the limit: it is given by hand, or not told.
+    // Scrapes lack the limit; --current may give it.
     let unknown = Observed { limit: None, ..observed };
     let told = counted(&unknown, &Asked { throttled: None, ..asked() }).unwrap();
     assert!(told.cpu_max.is_none() && told.notes.iter().any(|n| n.contains("--current")));
@@ -124,7 +125,6 @@ fn a_pod_that_throttles_its_container_is_told() {
 
 #[test]
 fn the_more_cpus_a_group_may_run_on_the_less_is_sure() {
-    // 80 ms in each 100 ms, however they are divided.
     let on = |count: Option<usize>| {
         let mut observed = observed(&[10, 6], Limit::UNLIMITED, 0);
         observed.cpus = count.map(|count| AllowedCpus { count, told_by: "here".to_owned() });
@@ -133,14 +133,14 @@ fn the_more_cpus_a_group_may_run_on_the_less_is_sure() {
         let judged = told.limits.iter().find(|judged| judged.millicpus == 710).unwrap();
         (judged.throttled_percent.unwrap().least, told.enough, told.notes)
     };
-    // Of two CPUs 8 ms may be off; of many no more than one reading told, 10 ms.
+    // On two CPUs 8 ms may be off; on many CPUs at most one reading, 10 ms.
     let (least, enough, notes) = on(Some(2));
     assert!(least > 90.0 && enough == Some(950) && notes.is_empty(), "{least} {enough:?}");
     let (least, enough, notes) = on(Some(16));
     assert!(least < 0.1 && enough == Some(1600) && notes.is_empty(), "{least} {enough:?}");
     let (least, enough, notes) = on(None);
     assert!(least < 0.1 && enough == Some(1600), "{least} {enough:?}");
-    assert!(notes[0].contains("how many CPUs"), "{notes:?}");
+    assert!(notes[0].contains("number of CPUs"), "{notes:?}");
 }
 
 #[test]

@@ -1,61 +1,51 @@
-//! How far a share that was measured over some time may be off: a circular block bootstrap, which
-//! draws stretches of time again, several in a row, as neighbours are alike (Politis and Romano,
-//! 1992). Drawn by the generator of `cpumax_workload::Stream` (PCG-64-MCG), so that a seed gives
-//! the same interval again.
+//! Confidence intervals of ratios measured over time, by a circular block bootstrap (Politis and
+//! Romano, 1992). It redraws the readings in blocks of several in a row, as neighbours are alike.
+//! The generator is `cpumax_workload::Stream` (PCG-64-MCG), so a seed always gives the same
+//! interval.
 
+use crate::predict::Ranged;
 use cpumax_workload::{Domain, Stream};
 
-/// How often all is drawn again.
+/// Number of resamples.
 const DRAWN: usize = 1_000;
-/// Nineteen of twenty such intervals hold the share, of a hundred drawn on each side left out.
+/// Per cent of resamples left out on each side; nineteen of twenty such intervals hold the true
+/// ratio.
 const LEFT_OUT_PERCENT: f64 = 2.5;
-/// With fewer stretches nothing is said of how far it is off.
-const STRETCHES_MIN: usize = 8;
+/// With fewer readings there is no bootstrap.
+const READINGS_MIN: usize = 8;
 
-/// A share and how far it may be off.
-///
-/// [Example](super).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Interval {
-    /// As measured.
-    pub value: f64,
-    /// It may be as little, 95 times of a hundred.
-    pub low: f64,
-    /// Or as much.
-    pub high: f64,
-}
-
-/// The sum of the first numbers over that of the second, one pair for each stretch; `None` where
-/// the second are 0. With few stretches the interval is as wide as the stretches differ.
-pub fn interval(stretches: &[(f64, f64)], seed: u64) -> Option<Interval> {
-    let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
+/// The sum of the first numbers divided by the sum of the second, with its 95 % interval; one pair
+/// for each reading. `None` where the second are 0. With fewer than eight readings the interval
+/// spans the ratios of single readings.
+pub fn interval(readings: &[(f64, f64)], seed: u64) -> Option<Ranged<f64>> {
+    let ratio = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
     let sum = |all: &mut dyn Iterator<Item = (f64, f64)>| {
         all.fold((0.0, 0.0), |(part, whole), (a, b)| (part + a, whole + b))
     };
-    let (part, whole) = sum(&mut stretches.iter().copied());
-    let value = share(part, whole)?;
-    if stretches.len() < STRETCHES_MIN {
-        let each = stretches.iter().filter_map(|&(part, whole)| share(part, whole));
+    let (part, whole) = sum(&mut readings.iter().copied());
+    let value = ratio(part, whole)?;
+    if readings.len() < READINGS_MIN {
+        let each = readings.iter().filter_map(|&(part, whole)| ratio(part, whole));
         let (low, high) = each.fold((value, value), |(low, high), x| (low.min(x), high.max(x)));
-        return Some(Interval { value, low, high });
+        return Some(Ranged { value, low, high });
     }
-    let count = stretches.len();
+    let count = readings.len();
     let block = (count as f64).cbrt().round().max(1.0) as usize;
     let mut stream = Stream::new(seed, Domain::Counters, 0);
     let mut drawn: Vec<f64> = (0..DRAWN)
         .filter_map(|_| {
             let mut all = (0..count.div_ceil(block)).flat_map(|_| {
                 let from = stream.below(count as u64) as usize;
-                (from..from + block).map(|at| stretches[at % count]).collect::<Vec<_>>()
+                (from..from + block).map(|at| readings[at % count]).collect::<Vec<_>>()
             });
             let (part, whole) = sum(&mut all);
-            share(part, whole)
+            ratio(part, whole)
         })
         .collect();
     drawn.sort_by(f64::total_cmp);
     let left_out = (drawn.len() as f64 * LEFT_OUT_PERCENT / 100.0) as usize;
     let (low, high) = (*drawn.get(left_out)?, *drawn.get(drawn.len() - 1 - left_out)?);
-    Some(Interval { value, low: low.min(value), high: high.max(value) })
+    Some(Ranged { value, low: low.min(value), high: high.max(value) })
 }
 
 #[cfg(test)]
@@ -63,18 +53,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_wider_the_more_stretches_differ_and_the_same_for_a_seed() {
+    fn an_interval_is_wider_the_more_readings_differ_and_the_same_for_a_seed() {
         let even = vec![(5.0, 10.0); 60];
         let all = interval(&even, 1).unwrap();
         assert_eq!((all.value, all.low, all.high), (0.5, 0.5, 0.5));
         let alternating: Vec<(f64, f64)> =
             (0..60).map(|at| (f64::from(at % 2) * 10.0, 10.0)).collect();
-        // Long stretches of one kind tell less than as many that change all the time.
+        // Long runs of one value tell less than values that alternate.
         let in_rows: Vec<(f64, f64)> =
             (0..60).map(|at| (f64::from(at / 15 % 2) * 10.0, 10.0)).collect();
-        let width = |stretches: &[(f64, f64)]| {
-            let found = interval(stretches, 7).unwrap();
-            assert_eq!(Some(found), interval(stretches, 7));
+        let width = |readings: &[(f64, f64)]| {
+            let found = interval(readings, 7).unwrap();
+            assert_eq!(Some(found), interval(readings, 7));
             assert!(found.low <= 0.5 && found.high >= 0.5, "{found:?}");
             found.high - found.low
         };

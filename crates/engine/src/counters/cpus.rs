@@ -1,7 +1,7 @@
-//! On how many CPUs a group may run: as its cpuset says, or as the machine has them.
+//! CPUs that a group may run on, by its cpuset or by the machine.
 //!
-//! Answers to `cpuset_common_seq_show()` of the kernel. A group without files of its own has the
-//! CPUs of the nearest one above it that has some.
+//! The files are those of the kernel's `cpuset_common_seq_show()`. A group without files of its own
+//! has the CPUs of the nearest group above it that has some.
 
 use super::group::{mounted, read};
 use cpumax_limit::shown;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 const V2: [&str; 1] = ["cpuset.cpus.effective"];
-/// The first is there from 3.17 on.
+/// The first exists from 3.17 on.
 const V1: [&str; 2] = ["cpuset.effective_cpus", "cpuset.cpus"];
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// More than any kernel is built for.
@@ -21,11 +21,11 @@ const CPUS_MAX: usize = 1 << 16;
 pub struct AllowedCpus {
     /// How many.
     pub count: usize,
-    /// The file that tells them.
+    /// The file that lists them.
     pub told_by: String,
 }
 
-/// Those of the group in this folder of the `cpu` controller; `None` where no file tells them.
+/// The CPUs of the group in this folder of the `cpu` controller; `None` where no file lists them.
 pub(super) fn allowed(folder: &Path, is_v1: bool, mounts: &str) -> Option<AllowedCpus> {
     let (sets, files): (PathBuf, &[&str]) = if is_v1 {
         let below = mounted(mounts, "cpu").and_then(|root| folder.strip_prefix(root).ok());
@@ -41,7 +41,7 @@ pub(super) fn allowed(folder: &Path, is_v1: bool, mounts: &str) -> Option<Allowe
     })
 }
 
-/// How many CPUs are in a list such as `0-3,8`; `None` where it is none, or is empty.
+/// The number of CPUs in a list such as `0-3,8`; `None` for an empty or malformed list.
 fn listed(list: &str) -> Option<usize> {
     let mut count = 0_usize;
     for range in list.split(',') {
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A tree of files, below a folder of its own.
+    /// Writes a tree of files, below a folder of its own.
     fn tree(name: &str, files: &[(&str, &str)]) -> PathBuf {
         let root = std::env::temp_dir().join(format!("cpumax-set-{name}-{}", std::process::id()));
         for (file, text) in files {
@@ -115,7 +115,7 @@ mod tests {
         let of = |group: &str| told(allowed(&root.join(group), true, &mounts), &root);
         assert_eq!(of("cpu/docker/a"), (2, "/cpuset/docker/a/cpuset.cpus".to_owned()));
         assert_eq!(of("cpu/system.slice/b"), (8, "/cpuset/cpuset.effective_cpus".to_owned()));
-        // No such controller: all that the machine has.
+        // Without such a controller it is all that the machine has.
         let online = listed(fs::read_to_string(ONLINE).unwrap().trim()).unwrap();
         let without = allowed(&root.join("cpu/docker/a"), true, "");
         assert_eq!(told(without, &root), (online, ONLINE.to_owned()));

@@ -29,17 +29,18 @@ const FILE_MAX_BYTES: u64 = 1 << 16;
 #[derive(Debug, Clone)]
 pub struct Group {
     folder: PathBuf,
-    /// v1: where its CPU time is counted, where that can be found.
+    /// v1: the file that counts its CPU time, where it is found.
     usage: Option<PathBuf>,
     cpus: Option<AllowedCpus>,
     is_v1: bool,
 }
 
 impl Group {
-    /// The group of this folder, or of this path below the root of the hierarchy.
+    /// Opens the group of this folder, or of this path below the root of the hierarchy.
     ///
     /// # Errors
-    /// There is none, or it has no limit: the root, or a group without the `cpu` controller.
+    /// There is no such group, or it has no limit: the root, or a group without the `cpu`
+    /// controller.
     pub fn open(path: &Path) -> Result<Group, Error> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let below = path.strip_prefix("/").unwrap_or(path);
@@ -68,15 +69,15 @@ impl Group {
         self.cpus.as_ref()
     }
 
-    /// Its folder, for people.
+    /// Its folder, escaped for messages.
     pub fn name(&self) -> String {
         shown(&self.folder)
     }
 
-    /// The limit that is in force for it itself.
+    /// Reads the group's own limit.
     ///
     /// # Errors
-    /// A file cannot be read, or is none of the kernel's.
+    /// A file cannot be read, or does not have the kernel's form.
     pub fn limit(&self) -> Result<Limit, Error> {
         let files: &[File] = if self.is_v1 {
             &[File::CfsPeriodUs, File::CfsQuotaUs, File::CfsBurstUs]
@@ -87,7 +88,7 @@ impl Group {
         for &file in files {
             let path = self.folder.join(file.name());
             let text = match read(&path) {
-                // Kernels to 5.13 have none.
+                // Kernels up to 5.13 have no such file.
                 Err(Error::File { source, .. })
                     if source.kind() == io::ErrorKind::NotFound
                         && matches!(file, File::CpuMaxBurst | File::CfsBurstUs) =>
@@ -102,10 +103,10 @@ impl Group {
         Ok(limit)
     }
 
-    /// Its counters now, which is so many ns after the first time.
+    /// Reads its counters; `at_ns` is the time since the first reading.
     ///
     /// # Errors
-    /// A file cannot be read, or is none of the kernel's.
+    /// A file cannot be read, or does not have the kernel's form.
     pub fn moment(&self, at_ns: u64) -> Result<Moment, Error> {
         let path = self.folder.join("cpu.stat");
         let stat = CpuStat::parse(&read(&path)?)
@@ -123,7 +124,7 @@ impl Group {
     }
 }
 
-/// The root of the v1 hierarchy with that controller, or with an empty name of v2.
+/// The mount point of the v1 hierarchy with that controller; of cgroup v2 for an empty name.
 pub(super) fn mounted(mounts: &str, controller: &str) -> Option<PathBuf> {
     let place = |line: &str| {
         let mut words = line.split(' ').skip(1);
@@ -137,7 +138,7 @@ pub(super) fn mounted(mounts: &str, controller: &str) -> Option<PathBuf> {
     mounts.lines().find_map(place)
 }
 
-/// v1: CPU time is counted by a controller of its own, which may be mounted elsewhere.
+/// v1: the `cpuacct.usage` of a group; that controller may be mounted elsewhere.
 fn usage_of(folder: &Path, mounts: &str) -> Option<PathBuf> {
     const USAGE: &str = "cpuacct.usage";
     let here = folder.join(USAGE);
@@ -148,7 +149,7 @@ fn usage_of(folder: &Path, mounts: &str) -> Option<PathBuf> {
     Some(here).filter(|path| path.is_file()).or_else(elsewhere).filter(|path| path.is_file())
 }
 
-/// `some` of `cpu.pressure`, ns.
+/// The `some` total of a `cpu.pressure`, ns.
 fn waited(text: &str) -> Option<u64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let total = some.split(' ').find_map(|word| word.strip_prefix("total="))?;

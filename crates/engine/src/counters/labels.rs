@@ -1,20 +1,20 @@
-//! Labels of a series, in whatever order they stand, and which of several is meant by some.
+//! Labels of a series, in any order, and the choice among several series.
 //!
 //! A kubelet serves a pod's own group, its sandbox (the `pause` container) and its containers with
-//! the same `pod` label. Containers come first, then the pod itself, then groups that belong to
-//! none. As in Prometheus a label without a value is one that is not there.
+//! the same `pod` label. The choice prefers containers, then the pod itself, then groups of no pod.
+//! As in Prometheus, an empty label counts as absent.
 
 use cpumax_limit::one_line;
 use std::fmt;
 
-/// Labels that change when the same container runs again.
+/// Labels that change when the same container is restarted.
 const OF_ONE_LIFE: [&str; 4] = ["id", "name", "image", "uid"];
 
 /// Names and values, in order of the names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Labels(Vec<(String, String)>);
 
-/// What a series is of; those that are more likely to be meant come first.
+/// The object of a series; the most likely choice comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Container,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
 }
 
 impl Labels {
-    /// Reads `{NAME="VALUE",...}` at the beginning of a text, and what stands behind it.
+    /// Reads `{NAME="VALUE",...}` at the beginning of a text; also returns the rest.
     pub fn read(text: &str) -> Option<(Labels, &str)> {
         let mut all = Vec::new();
         let mut rest = text.strip_prefix('{')?;
@@ -40,7 +40,7 @@ impl Labels {
         }
     }
 
-    /// Of these names and values.
+    /// Labels of these names and values.
     pub fn of_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Labels {
         let mut all: Vec<(String, String)> = pairs.into_iter().collect();
         all.retain(|(_, value)| !value.is_empty());
@@ -53,7 +53,7 @@ impl Labels {
         self.0
     }
 
-    /// `NAME=VALUE`, with or without quotes.
+    /// Reads `NAME=VALUE`, with or without quotes.
     pub fn one(text: &str) -> Option<(String, String)> {
         let (name, value) = text.split_once('=')?;
         let value = value.trim();
@@ -61,12 +61,12 @@ impl Labels {
         Some((name.trim().to_owned(), value))
     }
 
-    /// The value of a label; nothing where it is not there.
+    /// The value of a label; empty where it is absent.
     pub fn of(&self, name: &str) -> &str {
         self.0.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
     }
 
-    /// Takes a label out.
+    /// Removes a label and returns its value.
     pub fn take(&mut self, name: &str) -> Option<String> {
         let at = self.0.iter().position(|(own, _)| own == name)?;
         Some(self.0.remove(at).1)
@@ -77,7 +77,7 @@ impl Labels {
     }
 
     pub fn kind(&self) -> Kind {
-        // Kubelets before 1.16 have the names with `_name` behind them.
+        // Kubelets before 1.16 append `_name` to these labels.
         let either =
             |one, other| if self.of(one).is_empty() { self.of(other) } else { self.of(one) };
         let (container, pod) = (either("container", "container_name"), either("pod", "pod_name"));
@@ -92,18 +92,18 @@ impl Labels {
         }
     }
 
-    /// The labels that stay when it runs again.
+    /// The labels that a restart keeps.
     pub fn lasting(&self) -> impl Iterator<Item = &(String, String)> {
         self.0.iter().filter(|(name, _)| !OF_ONE_LIFE.contains(&name.as_str()))
     }
 
-    /// Whether it is another life of the same container.
-    pub fn is_again(&self, other: &Labels) -> bool {
+    /// Whether both are the same container, perhaps restarted.
+    pub fn is_same_container(&self, other: &Labels) -> bool {
         self.kind() == other.kind() && self.lasting().eq(other.lasting())
     }
 
-    /// What to give so that it is told apart from all of `others`: one label where that does, and
-    /// such as people know rather than an id.
+    /// The options that distinguish it from all `others`: one label where that is enough, and a
+    /// readable one rather than an id.
     pub fn apart_from(&self, others: &[&Labels]) -> String {
         let rank = |name: &str| match name {
             "container" => 0,
@@ -132,7 +132,7 @@ impl Labels {
     }
 }
 
-/// As it is given on the command line.
+/// The label as an option of the command line.
 fn option(name: &str, value: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:@=".contains(c);
     let label = one_line(&format!("{name}={value}")).into_owned();
@@ -148,7 +148,7 @@ impl fmt::Display for Labels {
     }
 }
 
-/// What stands between quotes, and what is behind them.
+/// The text between quotes, and the rest behind it.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let inside = text.strip_prefix('"')?;
     let mut value = String::new();

@@ -1,15 +1,15 @@
-//! Scrapes of cadvisor's counters, in the text form of Prometheus or as `OpenMetrics`, in place of
-//! the group itself: one file for each time. JSON of a query to Prometheus, or of docker's stats,
-//! may hold several times.
+//! Reads scrapes of cadvisor's counters, in the text form of Prometheus or as `OpenMetrics`. They
+//! stand in for the group itself, one file for each time. JSON of a Prometheus query or of docker's
+//! stats may hold several times.
 //!
-//! cadvisor serves limits and throttled periods only of groups that have a limit, and on cgroup v1
-//! CPU time by CPU, without a sum. What a scrape does not tell is not taken to be 0.
+//! cadvisor serves limits and throttled periods only of groups that have a limit. On cgroup v1 it
+//! serves CPU time by CPU, without a sum. A missing number is not taken to be 0.
 
 mod json;
 mod own;
 
 use super::labels::{Kind, Labels};
-use super::{Above, AllowedCpus, Moment, Observed, Served, Stretch};
+use super::{Above, AllowedCpus, Delta, Moment, Observed, Served};
 use crate::error::Error;
 use crate::world::OwnKernel;
 use cpumax_limit::{CpuStat, DEFAULT_PERIOD_NS, Limit, shown};
@@ -22,15 +22,16 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::time::Duration;
 
-/// A longer line is none of a scrape.
+/// A scrape has no longer line.
 const LINE_MAX_BYTES: u64 = 1 << 16;
 /// A node with thousands of containers serves some tens of MB.
 const FILE_MAX_BYTES: u64 = 256 << 20;
-/// Containers of a node are a few hundred.
+/// A node has a few hundred containers.
 const SERIES_MAX: usize = 100_000;
-/// How many are named where one has to be chosen.
+/// Containers named in a message that asks to choose one.
 const NAMED: usize = 5;
-/// A stretch may be longer than its times tell by this share, as files are read one by one.
+/// The time between two scrapes may be longer than their stamps tell by this share, as files are
+/// read one by one.
 const READ_LATE: f64 = 0.1;
 
 const USAGE: &str = "container_cpu_usage_seconds_total";
@@ -42,12 +43,12 @@ const PERIOD: &str = "container_spec_cpu_period";
 /// Its label `kernelVersion` is the node's kernel.
 const VERSION: &str = "cadvisor_version_info";
 
-/// Of one container.
+/// Counters of one container.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Series {
     /// CPU time on all CPUs.
     usage_s: Option<f64>,
-    /// CPU time summed over the series of single CPUs, s, and how many there are.
+    /// CPU time summed over the series of single CPUs, s, and the number of those.
     by_cpu_s: (f64, u32),
     periods: Option<f64>,
     throttled: Option<f64>,
@@ -59,10 +60,10 @@ struct Series {
 
 type Containers = BTreeMap<Labels, Series>;
 
-/// The containers of a node at one time, as a file tells them.
+/// The containers of a node at one time.
 #[derive(Debug, Clone, Default)]
 struct Scrape {
-    /// The file that it is in, for messages.
+    /// The file, for messages.
     path: String,
     containers: Containers,
     /// The service's own metrics.
@@ -74,13 +75,13 @@ struct Scrape {
 
 type Wanted = [(String, String)];
 
-/// The container whose labels have all of `labels` (`pod="web-1"`, without quotes as well), and
-/// what the service tells of itself, from scrapes in order of time. Where they have no times,
-/// `apart` is between one and the next.
+/// Reads the container whose labels have all of `labels` (`pod="web-1"`, quotes optional), and the
+/// service's own metrics, from scrapes in order of time. `apart` is the time between scrapes
+/// without time stamps.
 ///
 /// # Errors
-/// A file cannot be read, no container or several have these labels, or what is told of it is not
-/// possible.
+/// A file cannot be read, none or several containers have these labels, or their counters are
+/// impossible.
 pub fn scrapes(
     paths: &[impl AsRef<Path>],
     labels: &[String],
@@ -97,7 +98,7 @@ pub fn scrapes(
         scrapes.append(&mut read(path.as_ref(), metrics)?);
     }
     if scrapes.len() < 2 {
-        return Err(Error::Question("one scrape tells no rate: give two".to_owned()));
+        return Err(Error::Question("one scrape gives no rate: give at least two".to_owned()));
     }
     let observed = observed(&scrapes, &wanted, apart)?;
     let length_ns = observed.moments.last().map_or(0, |moment| moment.at_ns);
@@ -118,7 +119,7 @@ fn observed(
     let moments = moments(&lives, scrapes, apart)?;
     let limits: Vec<Option<Limit>> = lives.iter().map(|(_, series)| series.limit()).collect();
     if let Some(pair) = limits.windows(2).find(|pair| pair[0] != pair[1]) {
-        let told = |limit: Option<Limit>| limit.map_or("not told".to_owned(), |l| l.to_string());
+        let told = |limit: Option<Limit>| limit.map_or("unknown".to_owned(), |l| l.to_string());
         let (from, to) = (told(pair[0]), told(pair[1]));
         return Err(wrong(&format!(
             "the limit was changed while it was counted, from {from} to {to}"
@@ -132,21 +133,21 @@ fn observed(
     let limit = limits[0];
     let observed =
         Observed { name: name.clone(), limit, kernel, cpus, above, moments }.checked()?;
-    let stretches = observed.stretches();
-    if stretches.is_empty() {
-        let what = "it was made anew between the scrapes, and its counters begin again: give two \
-                    of the same life";
+    let deltas = observed.deltas();
+    if deltas.is_empty() {
+        let what = "it was restarted between the scrapes, so its counters began again: give two \
+                    scrapes without a restart between them";
         return Err(wrong(what));
     }
-    for stretch in &stretches {
-        if let Some(what) = impossible(stretch, limit) {
-            return Err(wrong(&format!("that is not possible: {what}")));
+    for delta in &deltas {
+        if let Some(what) = impossible(delta, limit) {
+            return Err(wrong(&format!("its counters are impossible: {what}")));
         }
     }
     Ok(observed)
 }
 
-/// Its series in each scrape: the same, or one that is the same container run again.
+/// The container's series in each scrape, also after a restart.
 fn lives<'a>(
     scrapes: &'a [Scrape],
     first: &'a Labels,
@@ -156,7 +157,8 @@ fn lives<'a>(
     let mut before = first;
     for Scrape { path, containers: scrape, .. } in scrapes {
         let is_told = !wanted.is_empty() || first.lasting().next().is_some();
-        let again = |labels: &Labels| is_told && labels.has_all(wanted) && labels.is_again(first);
+        let again =
+            |labels: &Labels| is_told && labels.has_all(wanted) && labels.is_same_container(first);
         let at_ms = |series: &Series| series.at_ms.unwrap_or(0.0);
         let anew = || {
             let found = scrape.iter().filter(|(labels, series)| series.counts() && again(labels));
@@ -186,7 +188,7 @@ fn moments(
             (Some(ms), _) => ms * 1e6,
             (None, Some(apart)) => at as f64 * apart.as_secs_f64() * 1e9,
             (None, None) => {
-                let what = "its samples have no times: say by --for how far apart they are";
+                let what = "its samples have no times: give the time between scrapes with --for";
                 return Err(Error::Question(format!("{}: {what}", scrapes[at].path)));
             }
         };
@@ -202,7 +204,7 @@ fn moments(
             is_anew: at > 0 && lives[at - 1].0 != *labels,
         });
     }
-    // A file that is given twice, or answers that overlap, tell nothing new.
+    // A file given twice, or answers that overlap, add nothing.
     let mut told = BTreeMap::new();
     moments.retain(|moment| told.insert(moment.at_ns, *moment) != Some(*moment));
     if moments.windows(2).any(|pair| pair[0].at_ns >= pair[1].at_ns) {
@@ -217,7 +219,7 @@ fn moments(
 }
 
 impl Series {
-    /// Whether anything is counted of it.
+    /// Whether it has any counter.
     fn counts(&self) -> bool {
         self.usage_s.is_some() || self.by_cpu_s.1 > 0 || self.periods.is_some()
     }
@@ -226,8 +228,8 @@ impl Series {
         self.quota_us.is_some_and(|us| us > 0.0) || self.periods.is_some()
     }
 
-    /// `None`: whether it has one is not told. A quota is served only where there is one, and the
-    /// period of all.
+    /// `None` where it is unknown whether it has one. A quota is served only where there is one, a
+    /// period always.
     fn limit(&self) -> Option<Limit> {
         let us = |number: f64| (number as u64).checked_mul(1_000);
         match (self.quota_us.filter(|us| *us > 0.0), self.period_us) {
@@ -247,34 +249,34 @@ impl Series {
     }
 }
 
-/// What no kernel counts.
-fn impossible(stretch: &Stretch, limit: Option<Limit>) -> Option<String> {
-    let seconds = stretch.length_ns as f64 / 1e9;
-    if let Some(periods) = stretch.periods
+/// Describes counters that no kernel can show.
+fn impossible(delta: &Delta, limit: Option<Limit>) -> Option<String> {
+    let seconds = delta.length_ns as f64 / 1e9;
+    if let Some(periods) = delta.periods
         && periods.nr_throttled > periods.nr_periods + 1
     {
         let (throttled, all) = (periods.nr_throttled, periods.nr_periods);
         return Some(format!("{throttled} of {all} periods were throttled"));
     }
     let limit = limit?;
-    let in_time = stretch.length_ns as f64 * (1.0 + READ_LATE) / limit.period_ns() as f64;
-    if let Some(periods) = stretch.periods
+    let in_time = delta.length_ns as f64 * (1.0 + READ_LATE) / limit.period_ns() as f64;
+    if let Some(periods) = delta.periods
         && periods.nr_periods as f64 > in_time + 2.0
     {
         let (all, ms) = (periods.nr_periods, limit.period_ns() as f64 / 1e6);
         return Some(format!("{all} periods of {ms} ms in {seconds:.1} s"));
     }
-    let (usage_ns, quota_ns) = (stretch.usage_ns?, limit.quota_ns()?);
-    // A period more than there was time for, and a burst that nobody tells.
+    let (usage_ns, quota_ns) = (delta.usage_ns?, limit.quota_ns()?);
+    // Allows one more period than there was time for, and an unknown burst.
     let most_ns = quota_ns as f64 * (in_time + 2.0);
     (usage_ns as f64 > most_ns).then(|| {
-        let cpus = usage_ns as f64 / stretch.length_ns.max(1) as f64;
-        let most = quota_ns as f64 / limit.period_ns() as f64;
-        format!("{cpus:.2} CPUs under a limit of {most:.2}")
+        let cpus = usage_ns as f64 / delta.length_ns.max(1) as f64;
+        let most = limit.cpus().unwrap_or(f64::INFINITY);
+        format!("{cpus:.2} CPUs used under a limit of {most:.2} CPUs")
     })
 }
 
-/// The pod's own group, where the container is in one that has a limit.
+/// The pod's own group, where that has a limit.
 fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
     let pod = container.of("pod");
     let is_it = |labels: &Labels| {
@@ -301,7 +303,7 @@ fn chosen<'a>(scrape: &'a Containers, wanted: &Wanted) -> Result<&'a Labels, Err
         let all: Vec<&Labels> = scrape.keys().filter(|l| l.kind() == Kind::Container).collect();
         let there =
             if all.is_empty() { String::new() } else { format!("; there are: {}", hints(&all)) };
-        let what = "nothing in the first scrape has these labels";
+        let what = "no container of the first scrape has these labels";
         return Err(Error::Question(format!("{what}{there}")));
     };
     let likely = || found.iter().filter(|(labels, _)| labels.kind() == kind);
@@ -315,12 +317,14 @@ fn chosen<'a>(scrape: &'a Containers, wanted: &Wanted) -> Result<&'a Labels, Err
             let pod = pod && kind == Kind::Container && !wanted.is_empty();
             let pod = if pod { "; the pod itself by --label container=" } else { "" };
             let (count, hints) = (several.len(), hints(several));
-            Err(Error::Question(format!("{count} have these labels: choose one by {hints}{pod}")))
+            Err(Error::Question(format!(
+                "{count} containers have these labels: choose one by {hints}{pod}"
+            )))
         }
     }
 }
 
-/// What to give for the first of these.
+/// Options that choose each of the first of these.
 fn hints(all: &[&Labels]) -> String {
     let some: Vec<String> = all.iter().take(NAMED).map(|one| one.apart_from(all)).collect();
     let more = if all.len() > NAMED { " ..." } else { "" };
@@ -345,23 +349,23 @@ fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
         let wrong = |what: &str| Error::Question(format!("{}, line {number}: {what}", shown(path)));
         bytes += read as u64;
         if bytes >= FILE_MAX_BYTES {
-            return Err(wrong("it is larger than any scrape"));
+            return Err(wrong("a scrape has at most 256 MiB"));
         }
         if read == 0 {
             return Ok(vec![all]);
         }
         if line.len() as u64 == LINE_MAX_BYTES {
-            return Err(wrong("it is longer than any of a scrape"));
+            return Err(wrong("a line of a scrape has at most 64 KiB"));
         }
-        let Ok(text) = str::from_utf8(&line) else { return Err(wrong("it is no text")) };
+        let Ok(text) = str::from_utf8(&line) else { return Err(wrong("it is not UTF-8 text")) };
         take(text.trim_end(), &mut all, metrics).map_err(|what| wrong(&what))?;
         if all.containers.len() > SERIES_MAX {
-            return Err(wrong(&format!("more than {SERIES_MAX} containers")));
+            return Err(wrong(&format!("a scrape has at most {SERIES_MAX} containers")));
         }
     }
 }
 
-/// One line: a metric with labels, a value, and perhaps a time; others are passed over.
+/// Reads one line: a metric with labels, a value, and perhaps a time. Unknown metrics are skipped.
 fn take(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), String> {
     let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
     if !is_known(name) && !metrics.has(name) {
@@ -374,10 +378,11 @@ fn take(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), String> {
         (Labels::default(), rest)
     };
     let mut words = rest.split_ascii_whitespace();
-    // An exemplar may stand behind a bucket of a histogram.
+    // A bucket of a histogram may be followed by an exemplar.
     let mut next = || words.next().filter(|word| *word != "#").map(str::parse::<f64>).transpose();
     let (Ok(Some(value)), Ok(at)) = (next(), next()) else { return Err(wrong()) };
-    // Seconds in OpenMetrics, ms in the form before it; neither has been small for long.
+    // OpenMetrics has seconds, the older form ms; a clock that is right tells them apart by their
+    // size.
     let at_ms = at.map(|at| if at < 1e11 { at * 1e3 } else { at });
     all.add(name, labels, (value, at_ms), metrics).map_err(|what| format!("{what}; {}", wrong()))
 }
@@ -387,7 +392,7 @@ fn is_known(name: &str) -> bool {
 }
 
 impl Scrape {
-    /// Takes a number of a metric that counts, and its time, ms.
+    /// Stores a number of a known metric, with its time, ms.
     fn add(
         &mut self,
         name: &str,
@@ -396,7 +401,7 @@ impl Scrape {
         metrics: &Metrics,
     ) -> Result<(), String> {
         if !value.is_finite() || value < 0.0 && name != QUOTA {
-            return Err(format!("{value} is no counter"));
+            return Err(format!("a counter cannot be {value}"));
         }
         self.own.add(name, &labels, value, metrics)?;
         if name == VERSION {

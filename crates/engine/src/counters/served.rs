@@ -1,22 +1,22 @@
-//! What a service tells of itself: requests and how long they take, as a counter and a histogram
-//! of Prometheus.
+//! Metrics of a service itself: requests and their latencies, as a counter and a histogram of
+//! Prometheus.
 
 use crate::predict::Ranged;
 
-/// Of the requests of the time that was counted; what is not told is not there.
+/// Requests over the observed time; `None` where the metrics lack a number.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Served {
     /// Requests a second.
     pub requests_per_s: Option<f64>,
-    /// Half of them took no longer, ns: between the bounds of a bucket.
+    /// Median latency, ns, between the bounds of its bucket.
     pub p50_ns: Option<Ranged<f64>>,
-    /// 99 of a hundred took no longer, ns.
+    /// 99th percentile of latencies, ns, between the bounds of its bucket.
     pub p99_ns: Option<Ranged<f64>>,
 }
 
-/// The percentile of a cumulative histogram of seconds, bounds ascending, the last one infinite:
-/// interpolated in its bucket as Prometheus does, between the bounds of that, ns. `None` where it
-/// is empty, or where the bucket has no upper bound.
+/// The percentile, in ns, of a cumulative histogram of seconds (ascending bounds, the last one
+/// infinite). It is interpolated in its bucket as Prometheus does; the range is that bucket. `None`
+/// for an empty histogram, or where the bucket has no upper bound.
 pub(super) fn percentile(buckets: &[(f64, f64)], percent: f64) -> Option<Ranged<f64>> {
     let all = buckets.last().filter(|(bound, _)| bound.is_infinite())?.1;
     let rank = all * percent / 100.0;
@@ -27,7 +27,7 @@ pub(super) fn percentile(buckets: &[(f64, f64)], percent: f64) -> Option<Ranged<
         return None;
     }
     let value = low + (bound - low) * (rank - before) / (count - before).max(f64::MIN_POSITIVE);
-    // The first bucket begins at 0: a tenth of its bound is as good as that.
+    // The first bucket begins at 0; a tenth of its bound stands for that.
     let low = if low > 0.0 { low } else { bound / 10.0 };
     let value = value.clamp(low, bound);
     Some(Ranged { value: value * 1e9, low: low * 1e9, high: bound * 1e9 })

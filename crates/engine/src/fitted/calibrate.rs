@@ -1,5 +1,6 @@
-//! How often ranges hold: services drawn from the priors, their counters as the model makes them,
-//! what the fit tells of them, and what the model shows under the other limits.
+//! Measures how often the ranges of a fit hold: draws services from the priors, fits to the
+//! counters that the model gives them, and compares the predictions with the model under other
+//! limits.
 
 use super::draws::Runs;
 use super::measured::Measured;
@@ -14,45 +15,45 @@ use cpumax_machine::kernel::Kernel;
 use cpumax_recording::Loop;
 use cpumax_workload::{Domain, Stream};
 
-/// For how long counters are watched, and how often they are read, ns.
+/// Length of the observation, and the time between readings, ns.
 const WATCHED_NS: u64 = 30_000_000_000;
 const READ_NS: u64 = 5_000_000_000;
-/// CPUs of the machine, which are told.
+/// CPUs of the machine; the fit knows them.
 const CPUS: usize = 4;
-/// Buckets of histograms of latencies are so many times as wide as the one before.
+/// Ratio of the widths of neighbouring buckets of latency.
 const BUCKET: f64 = 2.0;
 
-/// Knowledge of a service beside the counters of its group.
+/// Knowledge of the fit about a service beside the counters of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Knows {
     /// Nothing.
     Counters,
     /// Its requests, and a histogram of their latencies.
     Requests,
-    /// Its threads, and whether clients wait, as well.
+    /// Its threads, and whether its clients wait for answers, as well.
     Service,
 }
 
-/// One number that was told of many services.
+/// One predicted number over many services.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibrated {
     /// The number and the limit.
     pub name: &'static str,
-    /// Of how many services it was told.
+    /// Services for which it was predicted.
     pub told: usize,
-    /// Of these, where the truth is in the range.
+    /// Services whose true number is in the range.
     pub held: usize,
-    /// In which tenth of the draws the truth is.
+    /// Counts of the tenth of the draws in which the true number lies.
     pub ranks: [usize; 10],
     /// Median width of ranges: points of per cent, or the upper end over the lower one.
     pub width: f64,
 }
 
-/// Fits to services with these numbers, and says how often each told number holds the truth, and
-/// of how many services nothing is told.
+/// Fits to the services with these numbers. Returns how often each predicted number holds the
+/// truth, and for how many services there is no fit.
 ///
 /// # Errors
-/// It was stopped.
+/// The caller asked to stop.
 pub fn calibrate(
     fitting: &Fitting,
     knows: Knows,
@@ -103,7 +104,7 @@ impl Calibrated {
     }
 }
 
-/// A service, and its counters.
+/// A service whose truth is known, and its counters.
 struct Truth {
     service: Service,
     seed: u64,
@@ -114,7 +115,7 @@ struct Truth {
 }
 
 impl Truth {
-    /// `None`: it was active in too few periods.
+    /// `None` if it was active in too few periods.
     fn draw(fitting: &Fitting, knows: Knows, number: u64) -> Option<Truth> {
         let mut stream = Stream::new(fitting.seed ^ 0x7275_7468, Domain::Fit, number);
         let used = 0.1 * 20_f64.powf(stream.unit());
@@ -148,7 +149,7 @@ impl Truth {
         self.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
     }
 
-    /// Numbers that are told of it; `None`: nothing is.
+    /// Predictions for it beside the truth; `None` if there is no fit.
     fn told(
         &self,
         fitting: &Fitting,
@@ -208,7 +209,7 @@ impl Told<'_> {
                 .filter_map(|(draw, seen)| Some((draw.weight, number(seen.as_ref()?, &draw.seen))))
                 .collect();
             let truth = number(truth, now);
-            // Where many are alike, the truth is in the middle of those.
+            // Of equal draws, half count as below.
             let below = all.iter().map(|(weight, number)| match number.total_cmp(&truth) {
                 std::cmp::Ordering::Less => *weight,
                 std::cmp::Ordering::Equal => weight / 2.0,
@@ -223,7 +224,7 @@ impl Told<'_> {
     }
 }
 
-/// What a group would count that uses so many CPUs.
+/// Counters of a group that uses so many CPUs.
 fn at_first(limit: Limit, cpus: f64) -> Observed {
     let seen = Seen { seconds: 30.0, cpus, nr_periods: 300.0, ..Seen::default() };
     let cpus = Some(AllowedCpus { count: CPUS, told_by: "here".to_owned() });
@@ -260,7 +261,7 @@ fn moments(seen: &Seen) -> Vec<Moment> {
     all
 }
 
-/// As a histogram of buckets tells it.
+/// The service's metrics, with latencies in buckets of a histogram.
 fn served(seen: &Seen) -> Served {
     let bucket = |ns: f64| {
         let low = BUCKET.powf(ns.max(1.0).log(BUCKET).floor());

@@ -1,4 +1,4 @@
-//! Which services reproduce what was measured: drawn in stages, the cheap ones first.
+//! Draws services that reproduce the measured counters, in stages, the cheap ones first.
 
 use super::measured::Measured;
 use super::service::{Seen, Service, Setting};
@@ -11,22 +11,22 @@ use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 use std::iter;
 
-/// Requests, and the least time, of runs that choose, and of those that are told.
+/// Requests, and the least time (ns), of the short runs that select services, and of the long runs
+/// that count.
 const SHORT: (f64, f64) = (200.0, 0.8e9);
 const LONG: (f64, f64) = (1_600.0, 2.5e9);
-/// Requests and least time of runs under a smaller limit, where a queue may grow without end.
+/// Requests and least time (ns) of runs under a smaller limit, where a queue may grow without end.
 const LONGER: (f64, f64) = (3_000.0, 6e9);
-/// Of so many draws one is looked at more closely.
+/// One of so many draws gets a long run.
 const CLOSER: usize = 8;
-/// So many are told, at most.
 const TOLD: usize = 40;
-/// At least so many count; what was measured is taken to be less certain until they do.
+/// The least effective number of draws; the measurement is taken as less certain until it is
+/// reached.
 const COUNT_LEAST: f64 = 24.0;
-/// A service is of another kind where some counter of every draw is off by so many standard
-/// deviations.
+/// The service is of another kind if every draw misses some counter by more standard deviations.
 const OFF_MOST: f64 = 3.0;
 
-/// A service, its weight, and what its run under the present limit shows.
+/// A service, its weight, and its run under the present limit.
 #[derive(Debug, Clone)]
 pub(super) struct Draw {
     pub service: Service,
@@ -36,17 +36,16 @@ pub(super) struct Draw {
     limit_cpus: f64,
 }
 
-/// Those that are told, weights 1 in all.
+/// The draws that count; their weights sum to 1.
 #[derive(Debug)]
 pub(super) struct Draws {
     pub all: Vec<Draw>,
-    /// As if so many had weighed the same.
+    /// Effective number of draws: Kish's, by their weights.
     pub effective: f64,
-    /// The counter that none reproduces.
+    /// The counter that no draw reproduces.
     pub misfit: Option<&'static str>,
 }
 
-/// How runs are made.
 pub(super) struct Runs<'a> {
     pub kernel: Kernel,
     pub threads: usize,
@@ -55,7 +54,7 @@ pub(super) struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// The result of each item, in their order, on all threads.
+    /// Results of all items, in order, computed on `threads` threads.
     fn each<T: Sync, R: Send>(
         &self,
         items: &[T],
@@ -74,7 +73,7 @@ impl Runs<'_> {
         Setting { kernel, limit, seed, requests, least_ns, window_ns }
     }
 
-    /// Services that reproduce what was measured.
+    /// Draws `count` services, and keeps those that reproduce the measurement best.
     pub fn draws(&self, measured: &Measured, count: usize) -> Result<Draws, Error> {
         let drawn = |index: usize, (): &()| {
             let mut stream = Stream::new(self.seed, Domain::Fit, index as u64);
@@ -91,8 +90,8 @@ impl Runs<'_> {
         Ok(weighed(long, measured))
     }
 
-    /// The service with such a load that a run of it uses what was measured, and that run; its
-    /// weight is yet the square of its distance.
+    /// Corrects the load so that a run uses the measured CPU time, and runs it. The weight of the
+    /// draw is the square of its distance until [`weighed`] sets it.
     fn corrected(
         &self,
         measured: &Measured,
@@ -111,15 +110,14 @@ impl Runs<'_> {
         Some(Draw { service, weight, seen, seed, limit_cpus })
     }
 
-    /// What each of these shows under a limit, on a kernel.
+    /// Runs each draw under a limit, on a kernel; `None` where the model cannot run it.
     pub fn under(
         &self,
         draws: &[Draw],
         limit: Limit,
         kernel: Kernel,
     ) -> Result<Vec<Option<Seen>>, Error> {
-        let share = |limit: &Limit| Some(limit.quota_ns()? as f64 / limit.period_ns() as f64);
-        let is_smaller = |draw: &Draw| share(&limit).is_some_and(|cpus| cpus < draw.limit_cpus);
+        let is_smaller = |draw: &Draw| limit.cpus().is_some_and(|cpus| cpus < draw.limit_cpus);
         let run = |_: usize, draw: &Draw| {
             let (requests, least_ns) = if is_smaller(draw) { LONGER } else { LONG };
             let (seed, window_ns) = (draw.seed, None);
@@ -133,7 +131,7 @@ fn distance(misses: &[(&str, f64)]) -> f64 {
     misses.iter().map(|(_, off)| off * off).sum()
 }
 
-/// Weighs draws by their distances.
+/// Turns distances into weights and keeps the best draws.
 fn weighed(mut draws: Vec<Draw>, measured: &Measured) -> Draws {
     let worst = |draw: &Draw| {
         let misses = measured.misses(&draw.seen);
@@ -141,7 +139,7 @@ fn weighed(mut draws: Vec<Draw>, measured: &Measured) -> Draws {
     };
     let best = draws.iter().filter_map(worst).min_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
     let misfit = match best {
-        None => Some("what was counted"),
+        None => Some("the measurement"),
         Some((name, off)) => (off.abs() > OFF_MOST).then_some(name),
     };
     draws.sort_by(|a, b| a.weight.total_cmp(&b.weight));

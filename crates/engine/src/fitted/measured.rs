@@ -1,44 +1,43 @@
-//! What counters and whoever asks tell of a service, and how far a run is from it: in each number,
-//! in standard deviations of what chance and the grain of counters may make of it.
+//! The measurement that a service must reproduce, from counters and the user, and the distance of a
+//! run from it: of each number in standard deviations, by chance and by the resolution of counters.
 
 use super::service::Seen;
 use crate::counted::in_periods;
-use crate::counters::{Observed, Served, Stretch};
+use crate::counters::{Delta, Observed, Served};
 use cpumax_limit::Limit;
 use cpumax_recording::Loop;
 
-/// Whether a period is throttled depends on those before it, so that shares vary more than those
-/// of a coin: by this factor in variance.
+/// Throttled periods depend on those before them, so their share varies more than independent draws
+/// do: by this factor in variance.
 const DEPEND: f64 = 2.0;
-/// Relative error of usage, to which loads are corrected.
 const USAGE_OFF: f64 = 0.03;
-/// Share of periods, and natural logarithms of other numbers, that a model may be off by.
+/// Errors that the model may have: of shares of periods, and natural logarithms of other numbers.
 const SHARE_OFF: f64 = 0.015;
 const TIME_OFF: f64 = 0.15;
 const LATENCY_OFF: f64 = 0.10;
 const REQUESTS_OFF: f64 = 0.05;
 const SPREAD_OFF: f64 = 0.4;
-/// Fewer windows of usage tell nothing of how it varies.
+/// The variation of usage needs at least this many windows.
 const WINDOWS_LEAST: usize = 4;
-/// Usage of longer windows is held against windows as long as this, ns.
+/// Longest simulated window, ns; usage of longer windows is compared with windows of this length.
 const WINDOW_MAX_NS: u64 = 1_000_000_000;
 
-/// Knowledge of the service beside the counters of its group.
+/// Known properties of the service beside the counters of its group.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Known {
-    /// Whether its clients wait.
+    /// Whether its clients wait for answers.
     pub clients: Option<Loop>,
-    /// How many threads answer.
+    /// Number of threads that answer.
     pub threads: Option<u32>,
-    /// What its own metrics tell.
+    /// Its own metrics.
     pub served: Served,
 }
 
-/// Rates that were measured under the limit in force.
+/// Rates measured under the limit in force.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
     pub limit: Limit,
-    /// CPUs that it may run on, where they are told.
+    /// CPUs that it may run on, where known.
     pub allowed: Option<u16>,
     pub seconds: f64,
     pub cpus: f64,
@@ -47,16 +46,15 @@ pub(super) struct Measured {
     pub throttled_s: Option<f64>,
     pub requests_per_s: Option<f64>,
     pub known: Known,
-    /// Length of windows, ns, and how usage varies from one to the next.
+    /// Length of windows, ns, and how usage varies between them.
     pub windows: Option<(u64, Spread)>,
-    /// Usage is that of windows as long as those that are simulated.
+    /// The measured windows are as long as the simulated ones.
     is_alike: bool,
 }
 
-/// How usage varies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spread {
-    /// Variance in a second, in CPU seconds squared: of windows of a length times that length.
+    /// Variance over a second, in CPU seconds squared: that of windows times their length.
     pub variance: f64,
     /// Correlation of a window with the next.
     pub lag: f64,
@@ -79,20 +77,20 @@ impl Spread {
 }
 
 impl Measured {
-    /// `Err`: why nothing can be held against it.
+    /// The measurement; `Err` says why it is not enough.
     pub fn of(observed: &Observed, limit: Limit, known: &Known) -> Result<Measured, &'static str> {
         let whole = observed.whole();
         let seconds = whole.length_ns as f64 / 1e9;
-        let usage_ns = whole.usage_ns.ok_or("CPU time is not told")?;
-        let periods = whole.periods.ok_or("how many periods were throttled is not told")?;
+        let usage_ns = whole.usage_ns.ok_or("its CPU time is missing")?;
+        let periods = whole.periods.ok_or("its number of throttled periods is missing")?;
         if limit.quota_ns().is_none() {
-            return Err("it has no limit: what one would do is seen in a recording");
+            return Err("it has no limit, and only a recording shows the effect of one");
         }
         if usage_ns == 0 || periods.nr_periods < 20 {
             return Err("it was active in fewer than 20 periods");
         }
         let throttled_s = whole.throttled_ns.map(|ns| ns as f64 / 1e9 / seconds);
-        let (windows, is_alike) = windows(&observed.stretches(), limit.period_ns());
+        let (windows, is_alike) = windows(&observed.deltas(), limit.period_ns());
         Ok(Measured {
             limit,
             allowed: observed.cpus.as_ref().map(|cpus| cpus.count.min(1 << 15) as u16),
@@ -109,15 +107,14 @@ impl Measured {
     }
 
     pub fn limit_cpus(&self) -> f64 {
-        let quota_ns = self.limit.quota_ns().unwrap_or(u64::MAX);
-        quota_ns as f64 / self.limit.period_ns() as f64
+        self.limit.cpus().unwrap_or(f64::INFINITY)
     }
 
     pub fn throttled_percent(&self) -> f64 {
         100.0 * self.nr_throttled / self.nr_periods.max(1.0)
     }
 
-    /// Whether it may want more than it gets on average.
+    /// Whether it may want more CPU time than its limit gives.
     pub fn is_used_up(&self) -> bool {
         self.cpus > 0.95 * self.limit_cpus()
     }
@@ -127,7 +124,7 @@ impl Measured {
         self.windows.map(|(ns, _)| ns)
     }
 
-    /// How far a run is from it: names of counters, and standard deviations.
+    /// Distances of a run from it: names of counters, and standard deviations.
     pub fn misses(&self, seen: &Seen) -> Vec<(&'static str, f64)> {
         let mut all = vec![("CPU time", (seen.cpus / self.cpus - 1.0) / USAGE_OFF)];
         let per_s = 1e9 / self.limit.period_ns() as f64;
@@ -168,7 +165,7 @@ impl Measured {
         {
             let variance = 2.0 / (own.count - 1.0) + 2.0 / (spread.count - 1.0);
             let off = logs(spread.variance, own.variance, variance, SPREAD_OFF);
-            // Loads of real services change more slowly, too, than any that is drawn.
+            // Loads of real services also change more slowly than any drawn load.
             all.push(("how CPU time varies", if self.is_alike { off } else { off.max(0.0) }));
             if self.is_alike {
                 let variance = 1.0 / own.count + 1.0 / spread.count + 0.15 * 0.15;
@@ -185,10 +182,11 @@ fn logs(seen: f64, own: f64, variance: f64, off: f64) -> f64 {
     (seen.max(LEAST) / own.max(LEAST)).ln() / (variance + off * off).sqrt()
 }
 
-/// Windows of a period where readings are closer than that; else from reading to reading, held
-/// against windows of a second. Whether both are as long.
-fn windows(stretches: &[Stretch], period_ns: u64) -> (Option<(u64, Spread)>, bool) {
-    let used: Option<Vec<(f64, f64)>> = stretches.iter().map(Stretch::used).collect();
+/// Usage per window: by period where readings are closer than half of it, else by reading, compared
+/// with windows of at most a second. The second value tells whether the simulated windows are as
+/// long.
+fn windows(deltas: &[Delta], period_ns: u64) -> (Option<(u64, Spread)>, bool) {
+    let used: Option<Vec<(f64, f64)>> = deltas.iter().map(Delta::used).collect();
     let Some(used) = used.filter(|used| !used.is_empty()) else { return (None, false) };
     let length_ns = used.iter().map(|(_, ns)| ns).sum::<f64>() / used.len() as f64;
     let is_close = length_ns * 2.0 <= period_ns as f64;

@@ -1,4 +1,4 @@
-//! Services as they might be: threads, work and clients from wide priors, and one run of each on
+//! Candidate services with threads, work and clients drawn from wide priors, and one run of each on
 //! the model.
 
 use super::measured::Measured;
@@ -12,7 +12,6 @@ use cpumax_workload::build::{Length, Service as Spec};
 use cpumax_workload::{Distribution, Stream, Workload};
 use std::time::Duration;
 
-/// The group of the service.
 const GROUP: &str = "/service";
 /// Mean work of a request, ns.
 const WORK_NS: [f64; 2] = [50e3, 100e6];
@@ -21,12 +20,11 @@ const CLIENTS_MAX: f64 = 256.0;
 /// Spread of lognormal work, and of lognormal times between requests.
 const WORK_SIGMA_MAX: f64 = 1.5;
 const GAP_SIGMA_MAX: f64 = 2.0;
-/// CPUs of the machine where they are not told, and the most that are simulated.
+/// CPUs of the machine where they are unknown, and the most that are simulated.
 const CPUS: [u16; 4] = [2, 4, 8, 16];
 const CPUS_MAX: u16 = 32;
-/// A service that uses up its limit may ask for this much more.
+/// A service that uses up its limit may ask for up to this factor more.
 const ASKS_MORE: f64 = 2.0;
-/// Shortest time between requests, ns.
 const GAP_MIN_NS: f64 = 1e3;
 
 /// The distribution of times around their mean.
@@ -37,19 +35,19 @@ enum Shape {
     LogNormal { sigma: f64 },
 }
 
-/// A service and its clients.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Service {
     cpus: u16,
     threads: u32,
     work: Shape,
     pub work_ns: f64,
-    /// How many clients wait; `None`: requests come by themselves.
+    /// Number of closed clients; `None` for open ones.
     clients: Option<u32>,
     gap: Shape,
-    /// Time between requests, or for which a client thinks, ns.
+    /// Mean time between requests (open), or between an answer and the next request of a client
+    /// (closed), ns.
     gap_ns: f64,
-    /// The service asks for so many times what it gets.
+    /// Demand of the service, as a multiple of the CPU time that it gets.
     asks: f64,
 }
 
@@ -59,10 +57,11 @@ pub(super) struct Setting {
     pub kernel: Kernel,
     pub limit: Limit,
     pub seed: u64,
-    /// Requests to simulate, and the least time for that, ns.
+    /// Requests to simulate.
     pub requests: f64,
+    /// Least time to simulate, ns.
     pub least_ns: f64,
-    /// Length of the windows in which usage is told, ns.
+    /// Length of the windows for [`Seen::windows`], ns.
     pub window_ns: Option<u64>,
 }
 
@@ -83,7 +82,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Of a hundred periods, those throttled.
+    /// Throttled periods of a hundred.
     pub fn throttled_percent(&self) -> f64 {
         100.0 * self.nr_throttled / self.nr_periods.max(1.0)
     }
@@ -116,7 +115,7 @@ impl Shape {
 }
 
 impl Service {
-    /// One that may be what was measured: its load is about such that it uses as many CPUs.
+    /// Draws a service whose usage is about the measured one.
     pub fn draw(stream: &mut Stream, measured: &Measured) -> Service {
         let used = measured.cpus;
         let told = measured.allowed.map(|cpus| cpus.clamp(1, CPUS_MAX));
@@ -143,7 +142,7 @@ impl Service {
         service
     }
 
-    /// Sets the time between requests, for a rate of requests that take so long each.
+    /// Sets the time between requests, for a rate of requests that take `takes_ns` each.
     fn set_rate(&mut self, per_s: f64, takes_ns: f64) {
         let between_ns = 1e9 / (per_s * self.asks);
         self.gap_ns = match self.clients {
@@ -152,14 +151,14 @@ impl Service {
         };
     }
 
-    /// Whether a run is needed to find its load: how long requests take says how often those come
-    /// who wait for them. Where nobody waits it is the rate that was set, but for chance, which
-    /// counts in runs that are told.
+    /// Whether a run is needed to find its load. The rate of closed clients depends on how long
+    /// requests take. The rate of open clients is set; only chance changes it, which matters in
+    /// long runs.
     pub fn is_corrected(&self, is_told: bool) -> bool {
         self.clients.is_some() || is_told && self.asks <= 1.0
     }
 
-    /// Corrects the load, so that a run like the one that was seen uses what was measured.
+    /// Corrects the time between requests, so that a run like `seen` would use `cpus`.
     pub fn correct(&mut self, seen: &Seen, cpus: f64) {
         if seen.cpus <= 0.0 || seen.requests_per_s <= 0.0 {
             return;
@@ -168,7 +167,7 @@ impl Service {
         match self.clients {
             None => self.gap_ns = (self.gap_ns / off.clamp(0.2, 5.0)).max(GAP_MIN_NS),
             Some(clients) => {
-                // Little's law tells how long a request takes.
+                // Little's law gives the time that a request takes.
                 let cycle_ns = f64::from(clients) * 1e9 / seen.requests_per_s;
                 let takes_ns = (cycle_ns - self.gap_ns).max(self.work_ns);
                 self.set_rate(seen.requests_per_s * off, takes_ns);
@@ -190,7 +189,7 @@ impl Service {
         draft.cpus(self.cpus).group(GROUP, limit).service(service).build().ok()
     }
 
-    /// How it fares; `None` where the model cannot run it.
+    /// Runs it on the model; `None` where that fails.
     pub fn run(&self, of: &Setting) -> Option<Seen> {
         const LONGEST_NS: f64 = 60e9;
         let per_s = match self.clients {

@@ -7,7 +7,7 @@ fn fitting(draws: usize) -> Fitting {
     Fitting { draws, ..Fitting::on(parse_kernels("6.18").unwrap()[0]) }
 }
 
-/// Half a minute under half a CPU.
+/// Counters of half a minute under a limit of half a CPU.
 fn observed(cpus: f64, nr_periods: u32, nr_throttled: u32) -> Observed {
     let stat = CpuStat { nr_periods, nr_throttled, ..CpuStat::default() };
     let last = Moment {
@@ -71,11 +71,11 @@ fn what_no_service_of_one_kind_counts_is_told() {
     let unlimited = Observed { limit: Some(Limit::UNLIMITED), ..observed(0.3, 300, 0) };
     assert!(why(&unlimited).contains("no limit"));
     let not_told = Observed { limit: None, ..observed(0.3, 300, 0) };
-    assert!(why(&not_told).contains("its limit is not told"));
+    assert!(why(&not_told).contains("its limit is unknown"));
     let periods = Periods { nr_periods: 9, nr_throttled: 1, nr_bursts: 0 };
     let above = Above { name: "pod".to_owned(), limit: unlimited.limit.unwrap(), periods };
     let in_pod = Observed { above: Some(above), ..observed(0.3, 300, 0) };
-    assert!(why(&in_pod).contains("pod's own limit"));
+    assert!(why(&in_pod).contains("limit of its pod"));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn ranges_hold_the_truth_of_services_from_the_priors() {
     assert!(refused <= 1 && numbers.len() == 7, "{numbers:?}");
     let (held, told) =
         numbers.iter().fold((0, 0), |(held, told), n| (held + n.held, told + n.told));
-    // Eight services tell little: nine of ten, and what chance may take off.
+    // With eight services, chance may take some off nine of ten.
     assert!(held * 100 >= told * 80, "{held} of {told}: {numbers:?}");
     assert!(numbers.iter().all(|number| number.ranks.iter().sum::<usize>() == number.told));
 }

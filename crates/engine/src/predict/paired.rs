@@ -1,28 +1,28 @@
-//! Two predictions held against each other run by run.
+//! Two predictions compared run by run.
 //!
-//! How wide a range is says how far a number may be off, not how well two of them can be told
-//! apart: where in a period the load begins and what work costs on another day is the same for
-//! both. Of two runs that drew the same, only what was changed makes a difference.
+//! A range tells how far a number may be off, not how well two predictions can be told apart: both
+//! share the phase of the period and the cost of the work. Between two runs with equal draws, only
+//! the change itself makes a difference.
 
-use super::{Doubt, Prediction, Ranged, Sample};
+use super::{Draw, Prediction, Ranged, Sample};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Fewer pairs of runs tell nothing of how changes differ.
+/// Fewer pairs of runs give no range of the difference.
 const PAIRS_LEAST: usize = 3;
 
-/// One of the runs that a prediction is told of: what was drawn for it, and what came of it.
+/// One of the runs behind a prediction: what was drawn for it, and its numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Drawn {
-    /// Of the ways to understand the recording, which: 0 is the most likely one.
+    /// The reading of the recording, by its place; 0 is the most likely one.
     pub reading: u32,
-    /// Seed of its random choices.
+    /// Seed of the run's random choices.
     pub seed: u64,
     /// When the limit's period timer first fires, ns.
     pub phase_ns: u64,
-    /// What the work costs, in millionths of what is most likely.
+    /// Cost of the work, in millionths of the most likely one.
     pub work_ppm: u32,
-    /// Whether values are medians of runs like this.
+    /// Whether the prediction's values are medians of runs like this one.
     pub likely: bool,
     /// The numbers of this run.
     #[serde(flatten)]
@@ -30,9 +30,9 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    pub(crate) fn new(reading: usize, doubt: Doubt, sample: &Sample) -> Drawn {
-        let Doubt { seed, phase_ns, work_ppm, likely, .. } = doubt;
-        // JSON does not hold this number: a run that is read back equals the one that was written.
+    pub(crate) fn new(reading: usize, draw: Draw, sample: &Sample) -> Drawn {
+        let Draw { seed, phase_ns, work_ppm, likely, .. } = draw;
+        // JSON leaves `answered` out; 0 keeps a run equal to the one read back.
         let sample = Sample { answered: 0, ..*sample };
         Drawn { reading: reading as u32, seed, phase_ns, work_ppm, likely, sample }
     }
@@ -43,8 +43,9 @@ impl Drawn {
     }
 }
 
-/// How a number changed from one prediction to another, by the pairs of runs that drew the same:
-/// `between` says it of two runs. `None`: there are too few such pairs, or one has no such number.
+/// How a number changed from one prediction to another, by the pairs of runs with equal draws.
+/// `between` gives the change between two runs. `None`: there are too few pairs, or a run has no
+/// such number.
 ///
 /// ```
 /// use cpumax_engine::predict::{Drawn, Prediction, Ranged, Sample, Unit, change};
@@ -58,10 +59,7 @@ impl Drawn {
 ///     let (cpus, latency_of) = (Some(Ranged::known(cpus[1])), Unit::Requests);
 ///     Prediction { cpus, latency_of, runs, ..Prediction::default() }
 /// };
-/// // Each may be what the other is, but for one run of both it is a tenth more.
-/// let (before, after) = (of([0.5, 0.7, 0.9]), of([0.6, 0.8, 1.0]));
-/// let more = change(&before, &after, |before, after| Some(after.cpus - before.cpus)).unwrap();
-/// assert!(more.low > 0.09 && more.high < 0.11);
+/// // The ranges overlap, but in each pair of runs the second is a tenth more.
 /// ```
 pub fn change(
     before: &Prediction,

@@ -1,28 +1,28 @@
-//! One answer out of several samples.
+//! A prediction made of several samples.
 
 use super::{Latency, Over, Prediction, Sample, Unit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A number and how far it may be off.
+/// A number and its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Ranged<T> {
-    /// The most likely one.
+    /// The most likely value.
     pub value: T,
-    /// It may be as little as that.
+    /// The lowest value to expect.
     pub low: T,
-    /// Or as much.
+    /// The highest value to expect.
     pub high: T,
 }
 
 impl<T: Copy + PartialOrd> Ranged<T> {
-    /// A number that is known.
+    /// A number that is known exactly.
     pub fn known(value: T) -> Ranged<T> {
         Ranged { value, low: value, high: value }
     }
 
-    /// The median of the likely ones, between the least and the most of all, or, of many, between
-    /// the second least and the second most; `None` where one run has none.
+    /// The median of the likely samples, within the range of all. Of nine or more samples, the
+    /// lowest and the highest are left out of the range. `None` where a sample lacks the number.
     pub(super) fn of<S>(
         samples: &[(S, bool)],
         number: impl Fn(&S) -> Option<T>,
@@ -43,15 +43,20 @@ impl<T: Copy + PartialOrd> Ranged<T> {
         let left_out = usize::from(all.len() >= MANY);
         let low = *all.get(left_out)?;
         let high = *all.get(all.len() - 1 - left_out)?;
-        Some(Ranged {
-            value,
-            low: if value < low { value } else { low },
-            high: if value > high { value } else { high },
-        })
+        let mut ranged = Ranged::known(value);
+        ranged.widen(Ranged { value, low, high });
+        Some(ranged)
+    }
+
+    /// Extends the range to that of `other`; the value stays.
+    fn widen(&mut self, other: Ranged<T>) {
+        self.low = if other.low < self.low { other.low } else { self.low };
+        self.high = if other.high > self.high { other.high } else { self.high };
     }
 }
 
-/// What several runs of one question say together; each comes with whether it is a likely one.
+/// The prediction that several runs of one question make; each sample comes with whether it is a
+/// likely one.
 pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
     let latency =
         |at: usize| Ranged::of(samples, move |sample| sample.latency_ns.map(|points| points[at]));
@@ -77,93 +82,87 @@ pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
         why_not: None,
         runs: Vec::new(),
     };
-    let why_not = doubtful(&prediction);
+    let why_not = why_unreliable(&prediction);
     Prediction { predictable: why_not.is_none(), why_not, ..prediction }
 }
 
 impl Prediction {
-    /// Something else may be true as well, of which it cannot be said whether it is: ranges take it
-    /// in, and where the two are not the same, it is told what the doubt is.
-    pub(crate) fn or_else(&mut self, other: Prediction, doubt: &str) {
+    /// Widens every range by an alternative that may hold as well. Where the two differ, marks the
+    /// prediction unreliable for the reason `reason`.
+    pub(crate) fn widen_by(&mut self, other: Prediction, reason: &str) {
         let differ = self.differs(&other);
         self.runs.extend(other.runs);
-        join(&mut self.cpus, other.cpus);
-        join(&mut self.throttled_percent, other.throttled_percent);
-        join(&mut self.requests_per_second, other.requests_per_second);
-        join(&mut self.work_takes_ns, other.work_takes_ns);
+        widen(&mut self.cpus, other.cpus);
+        widen(&mut self.throttled_percent, other.throttled_percent);
+        widen(&mut self.requests_per_second, other.requests_per_second);
+        widen(&mut self.work_takes_ns, other.work_takes_ns);
         if let (Some(a), Some(b)) = (self.request_latency_ns.as_mut(), other.request_latency_ns) {
             let Latency { p50, p90, p95, p99, p999 } = a;
             let both = [(p50, b.p50), (p90, b.p90), (p95, b.p95), (p99, b.p99), (p999, b.p999)];
             for (a, b) in both {
-                *a = Ranged { value: a.value, low: a.low.min(b.low), high: a.high.max(b.high) };
+                a.widen(b);
             }
         }
         if let (Some(a), Some(b)) = (self.over.as_mut(), other.over) {
-            let (low, high) =
-                (a.percent.low.min(b.percent.low), a.percent.high.max(b.percent.high));
-            a.percent = Ranged { low, high, ..a.percent };
+            a.percent.widen(b.percent);
         }
         if differ {
-            self.is_doubtful(doubt);
+            self.mark_unreliable(reason);
         }
     }
 
-    /// Nothing can be relied on, for this reason.
-    pub(crate) fn is_doubtful(&mut self, doubt: &str) {
+    /// Marks the prediction unreliable and adds the reason.
+    pub(crate) fn mark_unreliable(&mut self, reason: &str) {
         self.predictable = false;
         let told = self.why_not.take().map(|why_not| format!("{why_not}; ")).unwrap_or_default();
-        self.why_not = Some(format!("{told}{doubt}"));
+        self.why_not = Some(format!("{told}{reason}"));
     }
 
-    /// Up to this share of the CPU time may have been others'.
-    pub(crate) fn may_be_of_others(&mut self, share: f64) {
+    /// Lowers the range of CPUs by the share of CPU time that other work may have used.
+    pub(crate) fn lower_cpus_by(&mut self, share: f64) {
         if let Some(cpus) = &mut self.cpus {
             cpus.low = cpus.low.min(cpus.value * (1.0 - share));
         }
     }
 
-    /// Whether a latency that is likely by one is beyond what the other takes to be possible.
+    /// Whether a likely latency of `other` lies outside the range of `self`.
     fn differs(&self, other: &Prediction) -> bool {
         let (Some(a), Some(b)) = (self.request_latency_ns, other.request_latency_ns) else {
             return false;
         };
         [(a.p50, b.p50), (a.p99, b.p99)].into_iter().any(|(a, b)| {
-            let outside = |value: u64, range: Ranged<u64>| {
-                (value as f64) < range.low as f64 * (1.0 - BEYOND)
-                    || value as f64 > range.high as f64 * (1.0 + BEYOND)
-            };
-            outside(b.value, a)
+            let value = b.value as f64;
+            value < a.low as f64 * (1.0 - BEYOND) || value > a.high as f64 * (1.0 + BEYOND)
         })
     }
 }
 
-/// The least and the most of so many runs are left out of a range.
+/// From this many samples on, a range leaves out the lowest and the highest.
 const MANY: usize = 9;
-/// By such a share two latencies may differ and be as good as the same.
+/// Latencies that differ by less than this share count as equal.
 const BEYOND: f64 = 0.2;
 
-fn join<T: Copy + PartialOrd>(a: &mut Option<Ranged<T>>, b: Option<Ranged<T>>) {
+fn widen<T: Copy + PartialOrd>(a: &mut Option<Ranged<T>>, b: Option<Ranged<T>>) {
     if let (Some(a), Some(b)) = (a.as_mut(), b) {
-        a.low = if b.low < a.low { b.low } else { a.low };
-        a.high = if b.high > a.high { b.high } else { a.high };
+        a.widen(b);
     }
 }
 
-/// Why a number of the prediction would mislead, if it would.
-fn doubtful(prediction: &Prediction) -> Option<String> {
+/// Why the prediction cannot be relied on, if so.
+fn why_unreliable(prediction: &Prediction) -> Option<String> {
     let throttled = prediction.throttled_percent.as_ref()?;
     if throttled.high - throttled.low <= MOST_POINTS {
         return None;
     }
     Some(format!(
-        "the limit is near what the load asks for: between {:.0} and {:.0} % of its periods are \
-         throttled, as its work costs a little less or more",
+        "the limit is near what the load asks for: {:.0} to {:.0} % of its periods are throttled, \
+         depending on what its work costs",
         throttled.low, throttled.high
     ))
 }
 
-/// Where the share of throttled periods differs by more points of a hundred than this, everything
-/// else does too.
+/// Where throttled periods differ by more percentage points than this, all other numbers differ,
+/// too.
 const MOST_POINTS: f64 = 50.0;
 
 #[cfg(test)]
@@ -224,7 +223,7 @@ mod tests {
         let told = predict(&borrowed(&samples), Unit::Bursts);
         assert!(!told.predictable);
         let why_not = told.why_not.unwrap();
-        assert!(why_not.contains("between 30 and 95 % of its periods"), "{why_not}");
+        assert!(why_not.contains("30 to 95 % of its periods"), "{why_not}");
     }
 
     #[test]
@@ -232,10 +231,10 @@ mod tests {
         let one = [(sample(0.5, 90.0, 1_000), true), (sample(0.5, 91.0, 1_100), false)];
         let of = |p50| predict(&[(&sample(0.4, 95.0, p50), true)], Unit::Bursts);
         let mut same = predict(&borrowed(&one), Unit::Bursts);
-        same.or_else(of(1_150), "skips");
+        same.widen_by(of(1_150), "skips");
         assert!(same.predictable, "{same:?}");
         let mut differs = predict(&borrowed(&one), Unit::Bursts);
-        differs.or_else(of(20), "skips");
+        differs.widen_by(of(20), "skips");
         assert_eq!(differs.why_not.as_deref(), Some("skips"));
         let p50 = differs.request_latency_ns.unwrap().p50;
         assert_eq!(p50, Ranged { value: 1_000, low: 20, high: 1_100 });

@@ -1,4 +1,4 @@
-//! What one run, or the recording itself, gives.
+//! The numbers of one run, or of the recording itself.
 
 use super::{Over, Unit};
 use cpumax_machine::Watched;
@@ -6,7 +6,7 @@ use cpumax_outcome::permille;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// When the load was there, ns since the start.
+/// When the load was active, ns since the start.
 pub use cpumax_recording::Window;
 
 /// The numbers of one run.
@@ -14,25 +14,25 @@ pub use cpumax_recording::Window;
 pub struct Sample {
     /// CPUs kept busy.
     pub cpus: f64,
-    /// Periods that ended throttled, of a hundred; `None`: it is not known.
+    /// Periods that ended throttled, of a hundred; `None` where that is not known.
     pub throttled_percent: Option<f64>,
-    /// Requests answered, or bursts that were done.
+    /// Requests answered, or bursts completed.
     #[serde(skip)]
     pub answered: usize,
     /// Requests answered a second; `None` where bursts are counted.
     pub requests_per_second: Option<f64>,
     /// p50, p90, p95, p99 and p99.9 of latencies, ns.
     pub latency_ns: Option<[u64; 5]>,
-    /// Latencies of a hundred that are longer than asked for.
+    /// Share of latencies above the threshold of `--over`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Over<f64>>,
-    /// Until the work was done, ns; `None`: it was not.
+    /// Time until the work was done, ns; `None` if it was not.
     pub takes_ns: Option<u64>,
 }
 
 impl Sample {
-    /// Of a run that was watched from the beginning of the load on. `over_ns`: how long latencies
-    /// are that are counted.
+    /// The sample of a run that was watched from the beginning of the load at `from_ns`. `over_ns`:
+    /// latencies above this are counted.
     pub(crate) fn of_run(
         watched: Watched,
         from_ns: u64,
@@ -55,7 +55,7 @@ impl Sample {
         }
     }
 
-    /// Of the recording: so much CPU time in the window, and the latencies in it.
+    /// The sample of the recording: CPU time and latencies within its window.
     pub(crate) fn of_recording(
         cpu_ns: u64,
         latencies_ns: Vec<u64>,
@@ -82,9 +82,8 @@ fn of_requests(unit: Unit, answered: u64, length_ns: u64) -> Option<f64> {
     (unit == Unit::Requests).then(|| answered as f64 * 1e9 / length_ns.max(1) as f64)
 }
 
-/// Latencies, ascending. What is still under way at the end took at least as long as it
-/// has waited: it counts where that is longer than 99 of a hundred that were answered, as the
-/// longest are the last to be.
+/// Latencies, ascending. A request still under way at the end has at least the latency of its wait
+/// so far. It counts where that exceeds p99 of the answered ones, as the longest requests end last.
 fn sorted(mut answered_ns: Vec<u64>, under_way_ns: &[u64]) -> Vec<u64> {
     answered_ns.sort_unstable();
     let longest_ns = *permille(&answered_ns, 990).unwrap_or(&0);
@@ -101,7 +100,7 @@ fn points(latencies_ns: &[u64]) -> Option<[u64; 5]> {
     Some([at(500)?, at(900)?, at(950)?, at(990)?, at(999)?])
 }
 
-/// How many of a hundred ascending latencies are longer than that.
+/// Share of the ascending latencies that is above `than_ns`.
 fn over(latencies_ns: &[u64], than_ns: Option<u64>) -> Option<Over<f64>> {
     let than_ns = than_ns?;
     let longer = latencies_ns.len() - latencies_ns.partition_point(|ns| *ns <= than_ns);

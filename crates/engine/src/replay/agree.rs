@@ -1,5 +1,5 @@
-//! Whether a replay shows what was recorded: where it does not, neither do the replays with other
-//! limits, and that has to be said first.
+//! Compares a replay with its recording. Where it differs, replays under other limits cannot be
+//! relied on either.
 
 use super::{Replay, Request, Run};
 use crate::Error;
@@ -12,21 +12,21 @@ use cpumax_recording::{Recording, Selection};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// A share by which CPUs may differ, and one by which times and rates may.
+/// Shares by which CPUs, and times or rates, may differ.
 const CPUS: f64 = 0.05;
 const TIMES: f64 = 0.2;
-/// Latencies that differ by less are as good as the same, ms.
+/// Latencies that differ by less count as equal, ms.
 const SAME_MS: f64 = 0.3;
 
-/// How a replay is held against what was recorded: as it was recorded, whatever else is asked, and
-/// under the limit that was in force then.
+/// The replay of what was recorded, under the limit of that time, whatever else the request asks
+/// for.
 #[derive(Debug)]
 pub(super) struct Check {
-    /// As it was recorded, where other traffic, work or another machine is asked for.
+    /// Set where the request asks for other traffic, work or another machine.
     as_recorded: Option<Box<Replay>>,
-    /// The limit that was in force.
+    /// The limit that was in force during the recording.
     own: Try,
-    /// Numbers that differ from the recording, by kernel.
+    /// Differences from the recording, by kernel; filled by the first comparison on each.
     differs: Mutex<BTreeMap<String, Vec<String>>>,
 }
 
@@ -51,17 +51,17 @@ impl Check {
 }
 
 impl Replay {
-    /// With the traffic, the work and the machine that were recorded.
+    /// The replay with the recorded traffic, work and machine.
     pub fn as_recorded(&self) -> &Replay {
         self.check.as_recorded.as_deref().unwrap_or(self)
     }
 
-    /// The limit that was in force while it was recorded, as far as the recording tells.
+    /// The limit during the recording, as far as the recording tells it.
     pub fn own_limit(&self) -> &Try {
         &self.check.own
     }
 
-    /// How the replay is held against the recording: "without a limit", or under which.
+    /// How the replay was compared: "without a limit", or under which one.
     pub fn checked_how(&self) -> String {
         match self.own_limit().limit.quota_ns() {
             None => "without a limit".to_owned(),
@@ -69,9 +69,9 @@ impl Replay {
         }
     }
 
-    /// Tells in which of these runs nothing can be relied on, as the replay is not what was
-    /// recorded.
-    pub(super) fn hold_against(
+    /// Marks the runs unreliable on kernels where the replay differs from the recording. Runs the
+    /// replay of the recording where `runs` does not hold it.
+    pub(super) fn mark_disagreements(
         &self,
         runs: &mut [Run],
         seed: u64,
@@ -96,7 +96,7 @@ impl Replay {
         } else if is_same && runs.iter().any(|run| is_there(&run)) {
             runs.iter().filter(is_there).cloned().collect()
         } else {
-            // Work that was recorded under a limit has that limit's cost already.
+            // Work recorded under a limit has that limit's cost already.
             replay.tried(&[own], &new, (seed, limited_scale(own)), running, watch)?
         };
         for run in tried {
@@ -107,18 +107,18 @@ impl Replay {
             run.differs = differs.get(&run.outcome.kernel).cloned().unwrap_or_default();
             if !run.differs.is_empty() {
                 let (how, lines) = (self.checked_how(), run.differs.join("; "));
-                let why = format!("{how} the replay is not what was recorded ({lines})");
-                run.prediction.is_doubtful(&why);
+                let why = format!("{how} the replay differs from the recording ({lines})");
+                run.prediction.mark_unreliable(&why);
             }
         }
         Ok(())
     }
 
-    /// Where a replay differs from what was recorded; in words, one line for each.
+    /// Differences between a replay and the recording, one line for each.
     fn disagreements(&self, replayed: &Prediction) -> Vec<String> {
         let mut lines = Vec::new();
         let recorded = self.recorded();
-        // Under a limit it matters when its periods began, which nobody knows: the range counts.
+        // Under a limit the phase of its periods matters and is unknown: the range counts.
         let is_limited = self.own_limit().limit.quota_ns().is_some();
         let mut compare = |what: &str, was: Option<f64>, is: Option<Ranged<f64>>, share, more| {
             let (Some(was), Some(is)) = (was, is) else { return };
@@ -128,7 +128,7 @@ impl Replay {
                 lines.push(format!("{what}: {was} recorded, {is} replayed"));
             }
         };
-        // What went into the recording is not in the replay.
+        // The cost of recording is not in the replay.
         compare("CPUs", Some(self.mean_cpus()), replayed.cpus, CPUS, 0.005);
         let was = recorded.requests_per_second.map(|ranged| ranged.value);
         compare("requests a second", was, replayed.requests_per_second, TIMES, 0.0);
@@ -142,7 +142,7 @@ impl Replay {
         {
             let ms = |ns: u64| ns as f64 / 1e6;
             let (was, low, high) = (ms(was.value), ms(is.low), ms(is.high));
-            // The slowest of a short recording are few, so the range counts.
+            // A short recording has few slow requests, so the range counts.
             if was < low * (1.0 - TIMES) - SAME_MS || was > high * (1.0 + TIMES) + SAME_MS {
                 let (was, is) = (number(was), number(ms(is.value)));
                 lines.push(format!("{name} of {unit}, ms: {was} recorded, {is} replayed"));
@@ -152,12 +152,12 @@ impl Replay {
     }
 }
 
-/// What the work costs in the replay under the limit that was in force.
+/// Factor on the cost of the work in the replay under the limit of the recording.
 fn limited_scale(own: &Try) -> Option<f64> {
     own.limit.quota_ns().map(|_| 1.0)
 }
 
-/// Three digits.
+/// Formats a number with three digits.
 fn number(value: f64) -> String {
     let decimals = [100.0, 10.0, 1.0].iter().filter(|&&limit| value < limit).count();
     format!("{value:.decimals$}")

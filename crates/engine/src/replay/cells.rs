@@ -1,10 +1,10 @@
-//! The runs behind each answer: a limit on a kernel is put to several, first to one that tells
-//! whether the limit stops the load often, then to those that stand for what nobody knows.
+//! The runs behind each prediction. The first run of a limit on a kernel tells whether the limit
+//! throttles the load often; the others then sample the unknowns.
 
 use super::{HOW_MANY, Reading, Replay, Run};
 use crate::Error;
 use crate::job::Job;
-use crate::predict::{Doubt, Doubts, Drawn, Prediction, Ranged, Sample, Seen, Unit, predict};
+use crate::predict::{Draw, Drawn, FirstRun, Prediction, Ranged, Sample, Unit, Unknowns, predict};
 use crate::watch::Watch;
 use crate::what_if::Try;
 use crate::world::{self, Model, Running};
@@ -14,32 +14,32 @@ use cpumax_outcome::Outcome;
 use cpumax_recording::GapKind;
 use std::sync::Arc;
 
-/// What a run takes for each task and each job, bytes, and what all runs at once may.
+/// Memory that a run takes for each task and each job, and that all runs at once may take, bytes.
 const TASK_BYTES: usize = 3000;
 const JOB_BYTES: usize = 400;
 const RUNS_MAX_BYTES: usize = 160 << 20;
 
-/// Where no more of a hundred periods are throttled it makes little difference how clients ask.
+/// Up to this share of throttled periods it makes little difference how clients ask.
 const SELDOM_PERCENT: f64 = 10.0;
 
-/// A limit on a kernel.
+/// A limit on a kernel, and the samples of its runs.
 struct Cell<'a> {
     limit: &'a Try,
     kernel: Kernel,
-    /// What of the limit the kernel does not have.
+    /// Parts of the limit that the kernel does not have.
     lacks: Vec<Missing>,
-    /// By reading of the recording.
-    samples: Vec<Vec<(Sample, Doubt)>>,
-    /// Of the first likely one, and which that is.
-    outcome: Option<(Outcome, Doubt)>,
+    /// Samples by reading of the recording.
+    samples: Vec<Vec<(Sample, Draw)>>,
+    /// Outcome and draw of the first likely run.
+    outcome: Option<(Outcome, Draw)>,
 }
 
 impl Replay {
-    /// Limits in order, the first being none; kernels of each in order, those left out that have
-    /// nothing of the limit.
+    /// Runs every limit, beginning with none, on every kernel, in this order. Kernels that support
+    /// nothing of a limit are left out of its runs.
     ///
     /// # Errors
-    /// No kernel has anything of a limit; of those of the runs, the first's.
+    /// No kernel supports anything of a limit; of several failed runs, the first one's error.
     pub fn runs(
         &self,
         kernels: &[Kernel],
@@ -52,7 +52,7 @@ impl Replay {
         self.under(&limits, kernels, seed, running, watch)
     }
 
-    /// The same under these limits, in their order.
+    /// Like [`Replay::runs`], under these limits only.
     ///
     /// # Errors
     /// As [`Replay::runs`].
@@ -65,11 +65,12 @@ impl Replay {
         watch: &dyn Watch,
     ) -> Result<Vec<Run>, Error> {
         let mut runs = self.tried(limits, kernels, (seed, self.scale), running, watch)?;
-        self.hold_against(&mut runs, seed, running, watch)?;
+        self.mark_disagreements(&mut runs, seed, running, watch)?;
         Ok(runs)
     }
 
-    /// The same, not held against the recording; the work costs so many times what was recorded.
+    /// Like [`Replay::under`], without the comparison with the recording. `scale`: factor on the
+    /// recorded cost of the work.
     pub(super) fn tried(
         &self,
         limits: &[&Try],
@@ -82,22 +83,22 @@ impl Replay {
         for &limit in limits {
             cells.extend(Cell::of(limit, kernels)?);
         }
-        let doubts = Doubts { seed, scale, work: self.work };
-        let first = |cell: &Cell<'_>| vec![(0, doubts.first(cell.limit.period_ns()))];
+        let unknowns = Unknowns { seed, scale, work: self.work };
+        let first = |cell: &Cell<'_>| vec![(0, unknowns.first(cell.limit.period_ns()))];
         self.ask(&mut cells, first, running, watch)?;
         for cell in &mut cells {
-            let is_likely = doubts.is_likely(cell.limit.period_ns(), self.seen(cell, 0));
-            cell.samples[0].iter_mut().for_each(|(_, doubt)| doubt.likely = is_likely);
+            let is_likely = unknowns.is_likely(cell.limit.period_ns(), self.seen(cell, 0));
+            cell.samples[0].iter_mut().for_each(|(_, draw)| draw.likely = is_likely);
             cell.outcome = cell.outcome.take().filter(|_| is_likely);
         }
         let others = |cell: &Cell<'_>| {
             let (period_ns, throttled_percent) = (cell.limit.period_ns(), cell.throttled_percent());
-            // Nobody is late where nothing is throttled.
+            // No thread is late where nothing is throttled, so other readings make no difference.
             let readings = if throttled_percent > 0.0 { self.readings.len() } else { 1 };
-            let mut asked: Vec<(usize, Doubt)> = Vec::new();
+            let mut asked: Vec<(usize, Draw)> = Vec::new();
             for reading in 0..readings {
-                let others = doubts.others(period_ns, self.seen(cell, reading));
-                asked.extend(others.into_iter().map(|doubt| (reading, doubt)));
+                let others = unknowns.others(period_ns, self.seen(cell, reading));
+                asked.extend(others.into_iter().map(|draw| (reading, draw)));
             }
             asked
         };
@@ -105,47 +106,48 @@ impl Replay {
         Ok(self.answers(cells))
     }
 
-    /// What the first run of a cell shows for a reading.
-    fn seen(&self, cell: &Cell<'_>, reading: usize) -> Seen {
+    /// Evaluates the first run of a cell, with the costs of a reading.
+    fn seen(&self, cell: &Cell<'_>, reading: usize) -> FirstRun {
         let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);
-        let dearness = self.readings[reading].costs.dearness(answered);
-        Seen { throttled_percent: cell.throttled_percent(), dearness }
+        let relative_cost = self.readings[reading].costs.relative_cost(answered);
+        FirstRun { throttled_percent: cell.throttled_percent(), relative_cost }
     }
 
-    /// Puts each cell to the runs that are chosen for it, each of a reading of the recording.
+    /// Runs the draws that `choose` picks for each cell, each with its reading, and stores the
+    /// samples.
     fn ask(
         &self,
         cells: &mut [Cell<'_>],
-        choose: impl Fn(&Cell<'_>) -> Vec<(usize, Doubt)>,
+        choose: impl Fn(&Cell<'_>) -> Vec<(usize, Draw)>,
         running: &Running,
         watch: &dyn Watch,
     ) -> Result<(), Error> {
-        let asked: Vec<(usize, usize, Doubt)> = cells
+        let asked: Vec<(usize, usize, Draw)> = cells
             .iter()
             .enumerate()
             .flat_map(|(at, cell)| {
-                choose(cell).into_iter().map(move |(reading, doubt)| (at, reading, doubt))
+                choose(cell).into_iter().map(move |(reading, draw)| (at, reading, draw))
             })
             .collect();
-        let job = |&(at, reading, doubt): &(usize, usize, Doubt)| {
-            self.job(&self.readings[reading], cells[at].limit, cells[at].kernel, doubt)
+        let job = |&(at, reading, draw): &(usize, usize, Draw)| {
+            self.job(&self.readings[reading], cells[at].limit, cells[at].kernel, draw)
         };
         let jobs: Vec<Job> = asked.iter().map(job).collect::<Result<_, Error>>()?;
         let running = running.at_most(self.runs_at_once());
         world::each(&Model { running }, &jobs, watch, |place, report| {
-            let (at, reading, doubt) = asked[place];
+            let (at, reading, draw) = asked[place];
             let Some(watched) = report.watched else { return };
             let from_ns = self.window_of_run().from_ns;
             let sample = Sample::of_run(watched, from_ns, self.unit, self.over_ns);
             let cell = &mut cells[at];
             cell.samples.resize(cell.samples.len().max(reading + 1), Vec::new());
-            cell.samples[reading].push((sample, doubt));
-            cell.outcome.get_or_insert((report.outcome, doubt));
+            cell.samples[reading].push((sample, draw));
+            cell.outcome.get_or_insert((report.outcome, draw));
         })
     }
 
-    /// How many runs may go on at once: each takes memory for itself, which a host with many CPUs
-    /// may not have for a large recording.
+    /// How many runs may go on at once, by their memory. A host with many CPUs may not have enough
+    /// of it for a large recording.
     fn runs_at_once(&self) -> usize {
         let bytes = |reading: &Reading| {
             let Reading { workload, .. } = reading;
@@ -155,16 +157,16 @@ impl Replay {
         RUNS_MAX_BYTES / most.max(1)
     }
 
-    /// The run in which what nobody knows is like this.
+    /// The job of one draw.
     fn job(
         &self,
         reading: &Reading,
         limit: &Try,
         kernel: Kernel,
-        doubt: Doubt,
+        draw: Draw,
     ) -> Result<Job, Error> {
         let mut what_if = self.what_if(limit)?;
-        what_if.phase_ns = limit.period_ns().map(|_| doubt.phase_ns);
+        what_if.phase_ns = limit.period_ns().map(|_| draw.phase_ns);
         if reading.lasts {
             what_if.duration_ns = self.window_of_run().until_ns.max(1);
         }
@@ -173,20 +175,20 @@ impl Replay {
             what_if: Some(what_if),
             variant: None,
             kernel: kernel.into(),
-            seed: doubt.seed,
+            seed: draw.seed,
             noise: None,
             watch: Some(cpumax_machine::Watch {
                 group: self.group,
                 from_ns: self.window_of_run().from_ns,
                 until_done: !reading.lasts,
-                cost_ppm: doubt.cost_ppm,
+                cost_ppm: draw.cost_ppm,
             }),
         })
     }
 
-    /// The job that a run tells its outcome of.
+    /// The job whose outcome `run` holds, to run it again.
     pub(crate) fn job_again(&self, run: &Run, kernel: Kernel) -> Result<Job, Error> {
-        self.job(&self.readings[0], &run.limit, kernel, run.doubt)
+        self.job(&self.readings[0], &run.limit, kernel, run.draw)
     }
 
     fn answers(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
@@ -194,20 +196,20 @@ impl Replay {
         let window = self.window_of_run();
         let mut runs: Vec<Run> = Vec::new();
         for mut cell in cells {
-            let Some((outcome, doubt)) = cell.outcome.take() else { continue };
+            let Some((outcome, draw)) = cell.outcome.take() else { continue };
             let mut prediction = cell.prediction(0, self.unit);
             for (at, reading) in self.readings.iter().enumerate().take(cell.samples.len()).skip(1) {
-                prediction.or_else(cell.prediction(at, self.unit), reading.doubt);
+                prediction.widen_by(cell.prediction(at, self.unit), reading.alternative);
             }
-            self.doubt(&mut prediction);
+            self.mark_gaps(&mut prediction);
             let often = |throttled: Ranged<f64>| throttled.high > SELDOM_PERCENT;
             if prediction.throttled_percent.is_some_and(often)
                 && let Some(gap) = self.gaps.iter().find(|gap| gap.kind == GapKind::Clients)
             {
-                prediction.is_doubtful(gap.told.trim_end_matches('.'));
+                prediction.mark_unreliable(gap.told.trim_end_matches('.'));
             }
             if self.service.as_ref().is_some_and(|service| service.or_more) {
-                prediction.is_doubtful(HOW_MANY);
+                prediction.mark_unreliable(HOW_MANY);
             }
             let takes_ns = prediction.work_takes_ns.map(|takes| takes.value);
             let mut unlimited = runs.iter().filter(|run| run.limit == none);
@@ -227,7 +229,7 @@ impl Replay {
                 outcome,
                 lasts: self.readings[0].lasts,
                 differs: Vec::new(),
-                doubt,
+                draw,
             });
         }
         runs
@@ -235,7 +237,7 @@ impl Replay {
 }
 
 impl<'a> Cell<'a> {
-    /// A limit on each of these kernels that have anything of it.
+    /// Cells of a limit on those kernels that support anything of it.
     fn of(limit: &'a Try, kernels: &[Kernel]) -> Result<Vec<Cell<'a>>, Error> {
         let mut cells = Vec::new();
         let mut nothing = None;
@@ -254,11 +256,11 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// What the runs of a reading say.
+    /// The prediction by the runs of one reading.
     fn prediction(&self, reading: usize, unit: Unit) -> Prediction {
         let samples = &self.samples[reading];
-        let likely: Vec<_> = samples.iter().map(|(sample, doubt)| (sample, doubt.likely)).collect();
-        let run = |(sample, doubt): &(Sample, Doubt)| Drawn::new(reading, *doubt, sample);
+        let likely: Vec<_> = samples.iter().map(|(sample, draw)| (sample, draw.likely)).collect();
+        let run = |(sample, draw): &(Sample, Draw)| Drawn::new(reading, *draw, sample);
         let mut runs: Vec<Drawn> = samples.iter().map(run).collect();
         runs.sort_by_key(|run| run.seed);
         Prediction { runs, ..predict(&likely, unit) }

@@ -1,22 +1,22 @@
-//! What requests cost in the order in which they came.
+//! Costs of requests in the order in which they came.
 //!
-//! Under a limit that the load is too much for, a run gets to the first of the recorded requests
-//! only. Machines are faster and slower within seconds, so these may have cost more or less than
-//! all of them did, and all of them tell best what a request costs.
+//! Under a limit too small for the load, a run answers only the first of the recorded requests. The
+//! machine's speed varies within seconds, so these may have cost more or less than the average
+//! request. The average over all is the better estimate of a request's cost.
 
 use cpumax_recording::Service;
 
-/// What the first requests of a recording cost, in all, for each number of them.
+/// Sums of the first costs, for each number of requests.
 #[derive(Debug, Default)]
 pub(super) struct Costs {
-    /// From one request on, ns.
+    /// CPU time of the first request, of the first two, and so on, ns.
     sums_ns: Vec<u64>,
 }
 
-/// Requests that cost so many times as much as others, or that part of it, are others: no machine
-/// is as much slower or faster for a while.
+/// A larger factor between the costs is a different load: no machine is that much slower or faster
+/// for a while.
 const MOST: f64 = 1.25;
-/// What differs by a smaller share is as good as the same.
+/// Smaller differences count as none.
 const SAME: f64 = 0.02;
 
 impl Costs {
@@ -32,8 +32,8 @@ impl Costs {
         Costs { sums_ns: costs_ns.iter().scan(0, sum).collect() }
     }
 
-    /// What one of so many first requests cost, by what one of all did; 1 if it is about the same.
-    pub fn dearness(&self, first: usize) -> f64 {
+    /// Mean cost of the first requests, divided by the mean cost of all; 1 if it is about equal.
+    pub fn relative_cost(&self, first: usize) -> f64 {
         let mean = |first: usize| {
             let sum_ns = first.checked_sub(1).and_then(|at| self.sums_ns.get(at))?;
             Some(*sum_ns as f64 / first as f64).filter(|ns| *ns > 0.0)
@@ -48,32 +48,32 @@ impl Costs {
 mod tests {
     use super::*;
 
-    /// The first so many of requests that cost so much are so many times as dear as all.
+    /// Checks the relative cost of the first of these requests.
     #[track_caller]
-    fn are_as_dear(first: usize, costs_ns: &[u64], times: f64) {
-        let dearness = Costs::in_order(costs_ns).dearness(first);
-        assert!((dearness - times).abs() < 1e-9, "{dearness}, not {times}");
+    fn check(first: usize, costs_ns: &[u64], times: f64) {
+        let relative_cost = Costs::in_order(costs_ns).relative_cost(first);
+        assert!((relative_cost - times).abs() < 1e-9, "{relative_cost}, not {times}");
     }
 
     #[test]
-    fn the_first_requests_may_be_dearer_than_all() {
-        are_as_dear(2, &[11, 11, 10, 10, 9, 9], 1.1);
-        are_as_dear(4, &[11, 11, 10, 10, 9, 9], 1.05);
-        are_as_dear(6, &[11, 11, 10, 10, 9, 9], 1.0);
-        are_as_dear(2, &[101, 101, 99, 99], 1.0);
+    fn the_first_requests_may_cost_more_than_all() {
+        check(2, &[11, 11, 10, 10, 9, 9], 1.1);
+        check(4, &[11, 11, 10, 10, 9, 9], 1.05);
+        check(6, &[11, 11, 10, 10, 9, 9], 1.0);
+        check(2, &[101, 101, 99, 99], 1.0);
     }
 
     #[test]
-    fn where_nothing_is_known_all_cost_the_same() {
-        are_as_dear(0, &[], 1.0);
-        are_as_dear(0, &[4, 4], 1.0);
-        are_as_dear(3, &[4, 4], 1.0);
-        are_as_dear(1, &[0, 0], 1.0);
+    fn without_known_costs_the_relative_cost_is_one() {
+        check(0, &[], 1.0);
+        check(0, &[4, 4], 1.0);
+        check(3, &[4, 4], 1.0);
+        check(1, &[0, 0], 1.0);
     }
 
     #[test]
     fn another_load_is_not_taken_for_a_slow_machine() {
-        are_as_dear(2, &[1, 1, 9, 9], 0.8);
-        are_as_dear(2, &[9, 9, 1, 1], 1.25);
+        check(2, &[1, 1, 9, 9], 0.8);
+        check(2, &[9, 9, 1, 1], 1.25);
     }
 }

@@ -1,4 +1,4 @@
-//! Answers as docs/reference/json.md describes them.
+//! Recordings and replays as docs/reference/json.md describes them.
 
 use super::{Replay, Run};
 use crate::Beside;
@@ -15,18 +15,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ReplayDocument<'a> {
-    /// What was recorded.
+    /// The recording.
     Recording(Document<&'a Recorded>),
-    /// What a limit would do to it.
+    /// A limit on a kernel, and what it does to the recorded load.
     Run(Document<&'a Run>),
 }
 
-/// What was recorded, told like a run.
+/// The recorded numbers in the form of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Recorded {
     /// Path of the limited group.
     pub group: String,
-    /// The limit it was recorded under; `max`: none is known.
+    /// The limit it was recorded under; `max` where none is known.
     #[serde(flatten)]
     pub limit: Limit,
     /// Name of the recording.
@@ -36,35 +36,36 @@ pub struct Recorded {
     pub world: String,
     /// The kernel that was recorded, as it calls itself.
     pub kernel: Option<String>,
-    /// What that is taken for where no kernel is chosen, and why where it is not just its version.
+    /// The modelled kernel that stands for it where no kernel is chosen, and why where it is not
+    /// just its version.
     pub taken_for: TakenFor,
     /// Length of the recording.
     pub simulated_ns: u64,
-    /// When the load of the limited group was there.
+    /// When the load of the limited group was active.
     pub window: Window,
-    /// What was recorded.
+    /// The recorded numbers.
     pub prediction: Prediction,
-    /// What was repaired, and how often.
+    /// Repairs made while reading, and how often.
     pub repairs: Defects,
     /// Limits and weights that groups had in the recording and keep, whatever is tried.
     pub in_force: Vec<Beside>,
-    /// Threads of the limited group that may not use all CPUs; null: there are none.
+    /// Threads of the limited group that may not use all CPUs; null if there are none.
     pub kept: Option<Kept>,
-    /// What recording an event cost, which was taken off CPU times.
+    /// Cost of recording an event, which was taken off CPU times.
     pub event_cost: EventCost,
-    /// How many waits of its threads are known.
+    /// Number of waits of its threads, and of those whose waker is known.
     pub waits: Waits,
-    /// The requests that the limited group answers, and what of that was guessed.
+    /// The requests that the limited group answers, and which parts of them were guessed.
     pub service: Option<Served>,
-    /// What is not in the recording.
+    /// Kinds of events that are not in the recording.
     pub gaps: Vec<Gap>,
-    /// Clients ask the limited group, and the recording does not tell for what.
+    /// Clients ask the limited group, but the recording does not show their requests.
     pub is_unheard: bool,
-    /// Where the replay without a limit is not what was recorded, in words.
+    /// Differences between the recording and the replay without a limit, in words.
     pub disagreements: Vec<String>,
-    /// Limits that were not tried, as a kernel has nothing of them.
+    /// Limits that were not tried because a kernel supports nothing of them.
     pub not_tried: Vec<NotTried>,
-    /// The words of the command that made it, without where its output went.
+    /// The words of the command that made this document, without the destination of its output.
     pub made_by: Vec<String>,
 }
 
@@ -73,7 +74,7 @@ pub struct Recorded {
 pub struct TakenFor {
     /// Its version.
     pub kernel: String,
-    /// Why it stands for the recorded one; null: it is of that version.
+    /// Why it stands for the recorded one; null where the versions agree.
     pub why: Option<String>,
 }
 
@@ -89,9 +90,9 @@ pub struct Kept {
 /// A limit that was not tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotTried {
-    /// Which, as tables call it.
+    /// The limit, as tables show it.
     pub limit: String,
-    /// On which kernel.
+    /// The kernel.
     pub kernel: String,
     /// Why not.
     pub why: String,
@@ -105,7 +106,7 @@ impl Answer for Run {
     const KIND: &'static str = "replay";
 }
 
-/// As they are written as JSON.
+/// The recording and its runs as they are written as JSON.
 pub fn documents<'a>(
     recorded: &'a Recorded,
     runs: &'a [Run],
@@ -115,8 +116,8 @@ pub fn documents<'a>(
 }
 
 impl Replay {
-    /// The recording, as it is told beside the runs on these kernels, of which the first is
-    /// without a limit.
+    /// The recording, as it is written beside its runs on these kernels; the first run is without a
+    /// limit.
     pub fn document(&self, kernels: &[Kernel], runs: &[Run]) -> Recorded {
         let taken = self.taken();
         let not_tried = self.not_tried(kernels).into_iter();
@@ -156,7 +157,7 @@ impl Replay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::predict::{Doubts, Drawn, Over, Sample, Unit, WorkRange, predict};
+    use crate::predict::{Drawn, Over, Sample, Unit, Unknowns, WorkRange, predict};
     use crate::what_if::Try;
     use cpumax_outcome::Outcome;
     use std::collections::{BTreeMap, BTreeSet};
@@ -184,7 +185,7 @@ mod tests {
             takes_ns: Some(1),
             ..Sample::default()
         };
-        let doubt = Doubts { seed: 1, scale: None, work: WorkRange::default() }.first(None);
+        let draw = Unknowns { seed: 1, scale: None, work: WorkRange::default() }.first(None);
         let run = Run {
             limit: Try::none(),
             lacks: Vec::new(),
@@ -194,13 +195,13 @@ mod tests {
             slowdown: None,
             lasts: false,
             prediction: Prediction {
-                runs: vec![Drawn::new(0, doubt, &sample)],
+                runs: vec![Drawn::new(0, draw, &sample)],
                 ..predict(&[(&sample, true)], Unit::Requests)
             },
             outcome,
             differs: Vec::new(),
             trace: None,
-            doubt,
+            draw,
         };
         let with_more = serde_json::to_value(&run).unwrap();
         let mut added = BTreeSet::new();

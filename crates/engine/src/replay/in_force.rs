@@ -1,17 +1,18 @@
-//! Limits and weights that a recording says its groups had: they stay in force in a replay, all but
-//! the limit of the group that limits are tried on.
+//! Limits and weights that groups had in the recording. They stay in force in a replay, except for
+//! the limit of the group on which limits are tried.
 
 use crate::job::Share;
 use cpumax_limit::Limit;
 use cpumax_recording::about::GroupFiles;
 use cpumax_workload::{GroupIx, Workload};
 
-/// Of a group that nobody gave another.
+/// The default `cpu.weight`.
 const USUAL_WEIGHT: u32 = 100;
-/// The same of v1.
+/// The default `cpu.shares` (cgroup v1).
 const USUAL_SHARES: u32 = 1024;
 
-/// What groups of the workload have beside what is tried on `group`, as far as that is no default.
+/// Limits and weights that groups of the workload had, where they are no defaults; without the
+/// limit of `group`.
 pub(super) fn in_force(
     told: &[GroupFiles],
     workload: &Workload,

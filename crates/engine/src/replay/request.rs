@@ -1,4 +1,4 @@
-//! What is asked of a recording, and the ways in which it may be understood.
+//! The request made of a recording, and the ways to read the recording.
 
 use super::costs::Costs;
 use crate::predict::{Window, WorkRange};
@@ -8,28 +8,29 @@ use cpumax_recording::{Clients, Clock, Loop, Recording, Selection, Selector, Ser
 use cpumax_workload::{CpuSet, GroupIx, Tasks, Workload, as_name};
 use std::sync::Arc;
 
-const OPEN_OR_CLOSED: &str = "whether clients wait for an answer before they ask again makes a \
-difference, and the recording does not tell: record system calls, or tell --clients open, \
---clients closed or how many closed ones there are, such as --clients 16";
+const OPEN_OR_CLOSED: &str = "the recording does not show whether clients wait for an answer \
+before they ask again, and the results differ: record system calls, or give --clients open, \
+--clients closed or the number of closed clients, such as --clients 16";
 
-const SKIPS_OR_QUEUES: &str = "some of its threads follow a clock, and whether they do later what \
-they are late for or leave it out makes a difference: tell --skip-late PATTERN if they leave it \
-out";
+const SKIPS_OR_QUEUES: &str = "the recording does not show whether threads with a periodic timer \
+skip what they are late for or do it later, and the results differ: give --skip-late PATTERN for \
+threads that skip it";
 
-/// Where chosen threads are put, and where if the group above that is limited, too. Below the group
-/// above them where that was limited in the recording.
+/// Group of threads that were chosen one by one, and its path where the group above it is limited,
+/// too. It is below the group above these threads where that was limited in the recording.
 pub(super) const CHOSEN: &str = "/limited";
 const CHOSEN_IN_POD: &str = "/pod/limited";
 
-/// What is asked of a recording. [`Request::default`] asks for a ladder of limits of its busiest
-/// group.
+/// The questions put to a recording. [`Request::default`] asks for a ladder of limits of its
+/// busiest group.
 ///
 /// [Example](crate).
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// The threads to limit; none is the group that used most CPU time, or that of the limits.
+    /// The threads to limit. Empty: the group that the limits name, else the one that used most CPU
+    /// time.
     pub group: Vec<Selector>,
-    /// Limits to try; none is a ladder around what was used.
+    /// Limits to try; empty: a ladder around the CPUs used.
     pub limits: Vec<Try>,
     /// How clients ask, or how many closed ones there are; `None`: as the recording shows.
     pub clients: Option<Clients>,
@@ -39,35 +40,34 @@ pub struct Request {
     pub hz: Option<u32>,
     /// CPUs of the machine; `None`: as the recording tells.
     pub cpus: Option<u16>,
-    /// Threads that act on a clock, whatever happened before.
+    /// Threads that act at fixed times, whatever happened before.
     pub open_loop: Vec<Selector>,
-    /// Threads that pause for a length of time.
+    /// Threads that pause for a given time after their work.
     pub closed_loop: Vec<Selector>,
-    /// Threads that leave out what they are late for, where they follow a clock.
+    /// Threads with a periodic timer that skip expirations that they are late for.
     pub skip_late: Vec<Selector>,
-    /// When the load began and ended, ns since the recording did, where that is known better than
-    /// the activity of its threads tells.
+    /// When the load began, ns since the start of the recording, where the user knows that better
+    /// than the activity of its threads tells it.
     pub from_ns: Option<u64>,
-    /// See `from_ns`.
+    /// When the load ended, ns since the start of the recording; as `from_ns`.
     pub until_ns: Option<u64>,
-    /// The limited threads' work costs so many times the CPU time that was recorded; `None`: as
-    /// much, as far as that can be known.
+    /// Factor on the CPU time of the limited threads' work; `None`: as much as was recorded.
     pub scale_work: Option<f64>,
-    /// So many times the traffic; `None`: as much as was recorded.
+    /// Factor on the traffic; `None`: as much as was recorded.
     pub scale_load: Option<f64>,
-    /// How much more or less it may cost on another day.
+    /// How much more or less the work may cost on another day.
     pub work: WorkRange,
-    /// Periods of which is to be told what the threads ask for in them, ns.
+    /// Periods for which [`Replay::demand`] is computed, ns.
     pub periods_ns: Vec<u64>,
-    /// How many latencies are longer than this is to be told, ns.
+    /// Threshold above which latencies are counted, ns.
     pub over_ns: Option<u64>,
-    /// The words of the command that asks, so that it can be asked again.
+    /// The words of the command, for documents to repeat.
     pub made_by: Vec<String>,
 }
 
 impl Request {
-    /// When the load was there in a recording of that length, if the activity of its threads tells
-    /// it like this.
+    /// The window of a recording of length `span_ns`, where `seen` is the one that the activity of
+    /// its threads shows.
     pub(super) fn window(&self, seen: Window, span_ns: u64) -> Result<Window, Error> {
         let from_ns = self.from_ns.unwrap_or(seen.from_ns);
         let until_ns = self.until_ns.map_or(seen.until_ns, |ns| ns.min(span_ns));
@@ -78,10 +78,10 @@ impl Request {
         Ok(Window { from_ns, until_ns: until_ns.max(from_ns) })
     }
 
-    /// The group that the limits name, if any does.
+    /// The group that the limits name, if they name one.
     ///
     /// # Errors
-    /// They contradict each other or the threads chosen.
+    /// The limits name several groups, or threads were chosen as well.
     pub fn limited_group(&self) -> Result<Option<String>, Error> {
         let group = what_if::common_group(&self.limits)?;
         match group {
@@ -90,8 +90,8 @@ impl Request {
         }
     }
 
-    /// A group that was recorded is limited where it is; other threads are put into one. Where
-    /// nothing is chosen, it is the group that used most.
+    /// The threads to limit. A recorded group is limited where it is; chosen threads move into a
+    /// group of their own. Without a choice it is the group that used most CPU time.
     pub(super) fn selection(&self, summary: &Summary) -> Result<Selection, Error> {
         let path = self.limited_group()?;
         let open = self.open_loop.iter().map(|selector| (selector.clone(), Clock::Absolute));
@@ -123,7 +123,7 @@ impl Request {
         })
     }
 
-    /// What this makes of the selected threads, and the group that is limited.
+    /// The limited group in the workload, and its requests where the recording shows them.
     ///
     /// # Errors
     /// The patterns choose no thread.
@@ -142,7 +142,7 @@ impl Request {
         }
     }
 
-    /// All ways to understand the recording, the most likely one first.
+    /// All readings that the recording allows, the most likely one first.
     pub(super) fn readings(
         &self,
         name: &str,
@@ -161,7 +161,7 @@ impl Request {
         if let Some(service) = service.filter(|service| !service.sure) {
             let other = if service.clients == Loop::Open { Loop::Closed } else { Loop::Open };
             let selection = Selection { clients: Some(other.into()), ..selection.clone() };
-            readings.push(Reading { doubt: OPEN_OR_CLOSED, ..loaded(&selection)? });
+            readings.push(Reading { alternative: OPEN_OR_CLOSED, ..loaded(&selection)? });
         }
         if selection.skip_late.is_empty() && recording.has_periodic(selection) {
             readings.push(loaded(&Selection { skip_periodic: true, ..selection.clone() })?);
@@ -170,28 +170,26 @@ impl Request {
     }
 }
 
-/// One way to understand the recording.
 #[derive(Debug)]
 pub(super) struct Reading {
-    /// Its tasks are labelled by kind.
+    /// The workload; its tasks are labelled by kind.
     pub workload: Arc<Workload>,
     /// The load lasts for a given time, whatever the limit does to it.
     pub lasts: bool,
-    /// What its requests cost.
+    /// Costs of its requests.
     pub costs: Costs,
-    /// What is not known, and how to tell it, where this differs from the first one.
-    pub doubt: &'static str,
+    /// Why it may hold instead of the first reading, and how the user can decide it.
+    pub alternative: &'static str,
 }
 
 impl Reading {
-    /// With so many times the traffic.
     fn under(self, factor: f64) -> Result<Reading, Error> {
         let workload = Arc::unwrap_or_clone(self.workload).scale_load(Tasks::All, factor)?;
         Ok(Reading { workload: Arc::new(workload), ..self })
     }
 }
 
-/// The recording, understood like this, and its group that is limited.
+/// Reads the recording with this selection; also returns the limited group and its requests.
 fn reading(
     name: &str,
     recording: &Recording,
@@ -202,9 +200,9 @@ fn reading(
     let workload = workload.with_name(&as_name(name, usize::MAX), &shows)?;
     let group = recorded::find_group(&workload, &selection.group)?;
     let workload = Arc::new(recorded::label_by_kind(workload, group)?);
-    // Who serves waits for more, and who leaves out what it is late for has nothing left to do when
-    // its clock stops.
+    // A server waits for more requests. A thread that skips late expirations has no work left when
+    // its timer stops. Both last for the recorded time.
     let lasts = service.is_some() || selection.skip_periodic || !selection.skip_late.is_empty();
     let costs = Costs::of(service.as_ref());
-    Ok((Reading { workload, lasts, costs, doubt: SKIPS_OR_QUEUES }, group, service))
+    Ok((Reading { workload, lasts, costs, alternative: SKIPS_OR_QUEUES }, group, service))
 }

@@ -1,5 +1,5 @@
-//! What is kept of a run: of each limited thread what it did in the stretches, and for the whole
-//! run who waited for whom.
+//! Follows a run and keeps the states of each limited thread within the stretches, and who waited
+//! for whom over the whole run.
 
 use super::{CHANGES, Does, Plan, RunTrace, Span, Stretch, THREADS, Thread, WAITS, Wait};
 use cpumax_outcome::trace::{Change, Names, State, States, TraceEvent, TraceSink, What};
@@ -7,31 +7,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Pieces of what threads did that are kept of a stretch before the busiest threads are chosen;
-/// the stretch ends where there are more.
+/// Intervals of thread states that are kept of a stretch before the busiest threads are chosen;
+/// with more, the stretch ends early.
 const PIECES: usize = 400_000;
-/// So many steps of a stretch's runtime are told apart.
+/// Resolution of a stretch's runtime, in steps.
 const STEPS: u64 = 1_500;
-/// Stops of threads that are kept; later ones are not told of waits.
+/// Most stops of threads that are kept; later ones do not count in waits.
 const STOPS: usize = 1_000_000;
-/// Pairs of who waits for whom; others are not counted.
+/// Most pairs of waiter and holder; others are not counted.
 const PAIRS: usize = 100_000;
 
-/// A stretch under way.
 #[derive(Debug)]
 struct Kept {
     span: Span,
-    /// Thread, from, until, ns since the start of the stretch; in the order in which they ended.
+    /// Thread, from, until (ns since the start of the stretch), state; in the order in which they
+    /// ended.
     pieces: Vec<(u32, u64, u64, Does)>,
     periods_ns: Vec<u64>,
-    /// When, and ns.
+    /// When (ns since the start of the stretch), and the runtime left, ns.
     runtime: Vec<(u64, u64)>,
 }
 
-/// Who waits, for which lock, and for whom.
+/// The waiter, the lock, and the holder.
 type Pair = (u32, Option<u32>, u32);
 
-/// How long.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     times: u64,
@@ -40,32 +39,30 @@ struct Sum {
     longest_ns: u64,
 }
 
-/// A time for which the limit had stopped a thread; and how long that was before, in all.
+/// An interval in which the limit had stopped a thread, and the time stopped before it.
 #[derive(Debug, Clone)]
 struct Stop {
-    /// ns.
     span: Range<u64>,
     before_ns: u64,
 }
 
-/// Follows one run.
 #[derive(Debug)]
 pub(super) struct Follow {
     plan: Arc<Plan>,
     states: States,
-    /// Group and CPU.
+    /// Throttled groups, by group and CPU.
     throttled: BTreeSet<(u32, u16)>,
-    /// What each limited thread does, and since when.
+    /// State of each limited thread, and since when, ns.
     does: BTreeMap<u32, (Does, u64)>,
-    /// By thread.
+    /// Stops by thread, ascending.
     stops: BTreeMap<u32, Vec<Stop>>,
     stops_kept: usize,
-    /// Who has a lock, as far as it was seen.
+    /// Holder of each lock, as far as it was seen.
     holders: BTreeMap<u32, u32>,
-    /// By thread that waits for a lock: who had it when it began to, and when that was.
+    /// For each thread that waits for a lock: the holder when it began to wait, and that time, ns.
     held_by: BTreeMap<u32, (u32, u64)>,
     waits: BTreeMap<Pair, Sum>,
-    /// Threads that are not limited and have woken one that is: clients, which wait for answers.
+    /// Unlimited threads that have woken a limited one: clients, which wait for answers.
     asked: BTreeSet<u32>,
     stretches: Vec<Kept>,
     now_ns: u64,
@@ -95,14 +92,14 @@ impl Follow {
         }
     }
 
-    /// What a thread that is like this does, as its readers see it.
+    /// The state to show for a thread of this scheduler state.
     fn seen(&self, task: u32, state: State) -> Does {
         match state {
             State::Away => Does::Sleeps,
             State::Running { .. } => Does::Runs,
             State::Parked => Does::Stopped,
             State::LockWait { .. } => Does::WaitsForLock,
-            // To 6.17 who is stopped stays on its queue, and the queue is taken away.
+            // Up to 6.17 a stopped thread stays on its queue, and the queue is dequeued.
             State::Ready { cpu } if !self.plan.parks => {
                 let stops = |group: &u32| self.throttled.contains(&(*group, cpu));
                 if self.plan.stops(task).iter().any(stops) { Does::Stopped } else { Does::Ready }
@@ -124,7 +121,7 @@ impl Follow {
         self.ended(task, was, since_ns);
     }
 
-    /// A thread has done this until now.
+    /// Records that a thread was in this state until now.
     fn ended(&mut self, task: u32, was: Does, since_ns: u64) {
         let now_ns = self.now_ns;
         if was == Does::Sleeps || now_ns == since_ns {
@@ -149,7 +146,7 @@ impl Follow {
         }
     }
 
-    /// For how long the limit had stopped a thread between then and now.
+    /// Time for which the limit had stopped a thread since `since_ns`, ns.
     fn stopped_since(&self, task: u32, since_ns: u64) -> u64 {
         let before = |at_ns: u64| {
             let stops = self.stops.get(&task).map_or(&[][..], Vec::as_slice);
@@ -166,7 +163,7 @@ impl Follow {
         before(self.now_ns) - before(since_ns) + under_way
     }
 
-    /// A thread has waited for another one since then.
+    /// Counts a wait of a thread for another one since then.
     fn waited(&mut self, pair: Pair, since_ns: u64) {
         let since_ns = since_ns.max(self.plan.from_ns).min(self.now_ns);
         let (waiter, _, holder) = pair;
@@ -185,14 +182,14 @@ impl Follow {
         sum.longest_ns = sum.longest_ns.max(lasted_ns);
     }
 
-    fn waits(&mut self, what: What) {
+    fn count_wait(&mut self, what: What) {
         match what {
             What::WokenBy { task, by } => {
                 let is_limited = |task: u32| !self.plan.stops(task).is_empty();
                 if is_limited(task) && !is_limited(by) {
                     self.asked.insert(by);
                 }
-                // Others do not wait, but have nothing to do.
+                // Other threads have nothing to do, and do not wait.
                 if !is_limited(task) && !self.asked.contains(&task) {
                     return;
                 }
@@ -215,8 +212,8 @@ impl Follow {
         }
     }
 
-    /// What a throttled or released group does to those that are ready on that CPU.
-    fn limit_acts(&mut self, group: u32, cpu: u16) {
+    /// Updates the threads that are ready on a CPU where a group was throttled or released.
+    fn update_ready(&mut self, group: u32, cpu: u16) {
         let ready = self.states.all().filter(|(task, state, _)| {
             *state == (State::Ready { cpu }) && self.plan.stops(*task).contains(&group)
         });
@@ -248,7 +245,7 @@ impl Follow {
         }
     }
 
-    /// What is told of it.
+    /// Ends the recording, and returns the trace.
     pub(super) fn told(mut self) -> RunTrace {
         for (task, (does, since_ns)) in std::mem::take(&mut self.does) {
             self.ended(task, does, since_ns);
@@ -256,8 +253,8 @@ impl Follow {
         let plan = Arc::clone(&self.plan);
         let mut waits: Vec<Wait> = std::mem::take(&mut self.waits)
             .into_iter()
-            // Who sleeps until another one has done something waits for the limit only while that
-            // one is stopped.
+            // A sleeper that another thread wakes waits for the limit only while that thread is
+            // stopped.
             .filter(|((_, lock, _), sum)| lock.is_some() || sum.stopped_ns > 0)
             .map(|((waiter, lock, holder), sum)| Wait {
                 waiter: plan.name(waiter),
@@ -281,7 +278,7 @@ impl Follow {
 impl TraceSink for Follow {
     fn event(&mut self, event: TraceEvent) {
         self.now_ns = event.time_ns;
-        self.waits(event.what);
+        self.count_wait(event.what);
         let changes: Vec<Change> = self.states.event(&event).collect();
         for Change { task, is, .. } in changes {
             let does = self.seen(task, is);
@@ -290,17 +287,17 @@ impl TraceSink for Follow {
         match event.what {
             What::Throttle { group } => {
                 self.throttled.insert((group, event.cpu));
-                self.limit_acts(group, event.cpu);
+                self.update_ready(group, event.cpu);
             }
             What::Unthrottle { group } => {
                 self.throttled.remove(&(group, event.cpu));
-                self.limit_acts(group, event.cpu);
+                self.update_ready(group, event.cpu);
             }
             what => self.limit(what),
         }
     }
 
-    /// They are known from the first run.
+    /// Names are known from the first run.
     fn names(&mut self, _names: Names) {}
 }
 
@@ -315,7 +312,7 @@ impl Kept {
         self.periods_ns.len() < CHANGES
     }
 
-    /// The first and the last of those that are too close to be told apart.
+    /// Adds a point of runtime; keeps the first and the last of points within one step.
     fn runtime(&mut self, now_ns: u64, left_ns: u64) {
         let from_ns = self.span.from_ns;
         if now_ns < from_ns {
@@ -339,7 +336,7 @@ impl Kept {
         for (task, start, end, does) in self.pieces {
             let (busy_ns, changes) = by_task.entry(task).or_default();
             *busy_ns += end - start;
-            // What it did before ended with sleep, unless that went on until now.
+            // The state before ended with sleep, unless it went on until now.
             if changes.last().is_some_and(|[at, _]| *at == start) {
                 changes.pop();
             }
@@ -353,7 +350,7 @@ impl Kept {
             .into_iter()
             .map(|(task, (busy_ns, changes))| (task, busy_ns, changes))
             .collect();
-        // Who completed the request is shown first, whatever it did.
+        // The thread that completed the request comes first, however busy it was.
         let rank = |task: u32, busy_ns: u64| (task != answered.task, std::cmp::Reverse(busy_ns));
         all.sort_by_key(|(task, busy_ns, _)| (rank(*task, *busy_ns), *task));
         let (did, mut changes) = (all.len(), 0);

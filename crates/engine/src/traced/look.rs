@@ -1,23 +1,19 @@
-//! What is looked for in a run first: when requests were completed, and how long they took. And
-//! which runs of a replay are looked at.
+//! Collects the requests of a run, and chooses the runs of a replay that are traced.
 
 use crate::advise::USUAL;
 use crate::replay::Run;
 use cpumax_outcome::trace::{Names, TraceEvent, TraceSink, What};
 
-/// Requests after so many are not looked at.
 const MOST: usize = 1_000_000;
 
-/// A request that was completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answered {
     pub at_ns: u64,
     pub took_ns: u64,
-    /// Number of the thread.
+    /// Number of the thread that completed it.
     pub task: u32,
 }
 
-/// All requests of a run.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub answered: Vec<Answered>,
@@ -40,8 +36,9 @@ impl TraceSink for Look {
     }
 }
 
-/// On the last kernel, of the limits that throttle at all the smallest under which hardly anybody
-/// notices and the next smaller one; where everybody notices, the largest and the smallest.
+/// The runs to trace, on the last kernel. Of the limits that throttle at all: the smallest whose
+/// effect is hardly noticed and the next smaller one; where each is noticed, the largest and the
+/// smallest.
 pub(super) fn telling(runs: &mut [Run]) -> Vec<&mut Run> {
     let Some(kernel) = runs.last().map(|run| run.outcome.kernel.clone()) else {
         return Vec::new();

@@ -51,7 +51,7 @@ fn look_at(text: &str, kernel: &str) -> RunTrace {
     follow.told()
 }
 
-/// For how long a thread does this, ns.
+/// Time of a thread in this state, ns.
 fn time(stretch: &Stretch, name: &str, does: Does) -> u64 {
     let thread = stretch.threads.iter().find(|thread| thread.name == name).unwrap();
     let pieces = thread.pieces(stretch.until_ns - stretch.from_ns);
@@ -72,7 +72,7 @@ fn the_longest_request_is_seen_with_what_stopped_its_thread() {
         let names: Vec<&str> = worst.threads.iter().map(|thread| thread.name.as_str()).collect();
         assert!(names.contains(&"dispatcher") && names.contains(&"worker/0"), "{names:?}");
         let all = |does| -> u64 { names.iter().map(|name| time(worst, name, does)).sum() };
-        // A tenth of the stretch, and it is stopped when that is used up.
+        // It runs for a tenth of the stretch, and is stopped when its runtime is used up.
         let ran = all(Does::Runs);
         assert!((length_ns / 15..length_ns / 6).contains(&ran), "{kernel}: {ran} of {length_ns}");
         assert!(all(Does::Stopped) > length_ns / 3, "{kernel}: {:?}", worst.threads);
@@ -138,7 +138,7 @@ fn a_replay_is_looked_at_where_its_answer_lies() {
         assert_eq!(run.outcome.kernel, "6.18");
         assert!(run.prediction.throttled_percent.unwrap().value > 0.0);
         let trace = run.trace.as_ref().unwrap();
-        // It is the run that the outcome tells of.
+        // The traced run is the one of the outcome.
         let longest_ns = run.outcome.groups[&run.group].latency_ns.max;
         assert_eq!(trace.stretches[0].took_ns, longest_ns);
     }

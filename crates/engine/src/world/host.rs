@@ -1,4 +1,4 @@
-//! This machine as a world: real processes in groups of their own, one job after the other.
+//! This machine as a world: real processes in cgroups of their own, one job after the other.
 
 use super::machines::{From, of_lab, report, traces};
 use super::{Each, World};
@@ -10,7 +10,7 @@ use cpumax_machine::named::{Functions, Taken, taken};
 use cpumax_recording::about::functions;
 use std::fs;
 
-/// This machine.
+/// This machine, its kernel, and the guest program on it.
 ///
 /// ```no_run
 /// use cpumax_engine::{Study, ThisHost, scenario, world};
@@ -27,34 +27,34 @@ pub struct ThisHost {
 }
 
 impl ThisHost {
-    /// This machine.
+    /// Opens this machine.
     ///
     /// # Errors
-    /// It has no groups to run in, or no program to run there.
+    /// No cgroup can be used here, or the guest program is missing.
     pub fn open() -> Result<ThisHost, Error> {
         Ok(ThisHost { host: Host::open()?, kernel: OwnKernel::here()? })
     }
 
-    /// What the model takes the kernel for that runs here.
+    /// The modelled kernel that stands for the one that runs here.
     ///
     /// # Errors
-    /// It does not tell its release.
+    /// Its release cannot be read.
     pub fn kernel() -> Result<NamedKernel, Error> {
         Ok(NamedKernel::from(OwnKernel::here()?.taken().kernel))
     }
 }
 
-/// A kernel that runs somewhere.
+/// A running kernel, identified by its release and functions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnKernel {
-    /// As it calls itself.
+    /// Its release (`uname -r`).
     pub release: String,
-    /// Functions that tell generations apart; empty: they are not known.
+    /// Functions that tell generations apart; empty where unknown.
     pub functions: Functions,
 }
 
 impl OwnKernel {
-    /// That of this machine.
+    /// The kernel of this machine.
     pub(crate) fn here() -> Result<OwnKernel, Error> {
         let path = "/proc/sys/kernel/osrelease";
         let text = fs::read_to_string(path);
@@ -62,7 +62,7 @@ impl OwnKernel {
         Ok(OwnKernel { release: text.trim().to_owned(), functions: functions::here() })
     }
 
-    /// What the model takes it for.
+    /// The modelled kernel that stands for it.
     pub fn taken(&self) -> Taken {
         taken(Some(&self.release), &self.functions)
     }

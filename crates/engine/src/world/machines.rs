@@ -29,18 +29,18 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// With what has been fetched. `exact` is whether time passes by instructions, on one CPU; by
-    /// default it does for workloads of one CPU. As many machines run side by side as there are
-    /// CPUs for, unless `side_by_side` tells how many.
+    /// Opens the kernels that have been fetched. `exact`: whether time passes by instructions, on
+    /// one CPU; by default it does for workloads of one CPU. By default as many machines run side
+    /// by side as there are CPUs for; `side_by_side` sets the number.
     ///
     /// # Errors
-    /// There is no emulator, or no program for the guest.
+    /// The emulator or the guest program is missing.
     pub fn open(exact: Option<bool>, side_by_side: Option<usize>) -> Result<Machines, Error> {
         Ok(Machines { lab: Lab::open()?, exact, side_by_side, releases: false })
     }
 
-    /// Whether these time what releases, call by call. Each group walked and each task put back
-    /// then takes longer, which a note tells.
+    /// Sets whether these machines time each call of a release. Each group walked and each task put
+    /// back then takes longer, which a note says.
     #[must_use]
     pub fn timing_releases(self, releases: bool) -> Machines {
         Machines { releases, ..self }
@@ -49,7 +49,7 @@ impl Machines {
     /// How time passes for a workload.
     ///
     /// # Errors
-    /// It is to pass by instructions, and the workload has several CPUs.
+    /// Time is to pass by instructions, and the workload has several CPUs.
     fn mode(&self, workload: &Workload) -> Result<Mode, Error> {
         mode(self.exact, workload)
     }
@@ -70,7 +70,7 @@ fn mode(exact: Option<bool>, workload: &Workload) -> Result<Mode, Error> {
     }
 }
 
-/// A job of the lab's own kind.
+/// The job in the lab's form.
 pub(super) fn of_lab(job: &Job, mode: Mode, trace: bool) -> Result<cpumax_lab::Job, Error> {
     let workload = job.workload()?;
     let new = cpumax_lab::Job::new(
@@ -83,7 +83,7 @@ pub(super) fn of_lab(job: &Job, mode: Mode, trace: bool) -> Result<cpumax_lab::J
     Ok(cpumax_lab::Job { trace, kernel_arguments: kernel_arguments(&workload), ..new })
 }
 
-/// What the guest tells, as any world does.
+/// The guest's report in the form of all worlds. Hands a recorded trace to `trace`.
 pub(super) fn report(
     job: &Job,
     told: cpumax_protocol::Report,
@@ -107,7 +107,7 @@ impl World for Machines {
     }
 
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
-        // Told before the first machine boots.
+        // A missing kernel is reported before the first machine boots.
         let release = |job: &Job| Ok(self.lab.kernel(&job.kernel.name)?.origin.release);
         let releases = jobs.iter().map(release).collect::<Result<Vec<String>, Error>>()?;
         let mut traces = traces(jobs, watch)?;
@@ -116,8 +116,8 @@ impl World for Machines {
         let cpus = asked.iter().map(|job| self.lab.host_cpus(job.mode)).max().unwrap_or(1);
         let side_by_side = side_by_side(self.side_by_side, cpus);
         watch.planned(jobs);
-        // The longer a chunk, the less is waited for its last; the shorter, the sooner its first is
-        // told.
+        // Long chunks wait less for their last machine; short ones hand over their first result
+        // sooner.
         let chunk_len = if side_by_side == 1 { 1 } else { 4 * side_by_side };
         for first in (0..jobs.len()).step_by(chunk_len) {
             let chunk = &asked[first..jobs.len().min(first + chunk_len)];
@@ -137,7 +137,7 @@ impl World for Machines {
     }
 }
 
-/// Where the events of each job go: whether they can is told before anything is run.
+/// Opens the trace of each job, so that errors come before any run.
 pub(super) fn traces(
     jobs: &[Job],
     watch: &dyn Watch,
@@ -145,7 +145,7 @@ pub(super) fn traces(
     (0..jobs.len()).map(|job| watch.trace(job).map_err(Error::Trace)).collect()
 }
 
-/// Watches some of the jobs, from this one on.
+/// Forwards a chunk of jobs to `watch`, whose first job has the number `first`.
 pub(super) struct From<'a> {
     pub(super) watch: &'a dyn Watch,
     pub(super) first: usize,
@@ -161,8 +161,8 @@ impl cpumax_lab::Watch for From<'_> {
     }
 }
 
-/// What a kernel, or the guest, must be told when it boots: of CPUs that are to be without a tick;
-/// that forks and moves are to meet.
+/// Boot parameters of a workload: CPUs without a tick for the kernel, and forks that meet moves for
+/// the guest.
 pub fn kernel_arguments(workload: &Workload) -> String {
     let mut arguments = Vec::new();
     if let Some(set) = workload.machine.nohz_full {
@@ -175,7 +175,8 @@ pub fn kernel_arguments(workload: &Workload) -> String {
     arguments.join(" ")
 }
 
-/// As many machines that keep so many CPUs busy as asked for, or as there are CPUs for.
+/// Number of machines of so many busy CPUs to run side by side: `asked`, or as many as there are
+/// CPUs for.
 pub fn side_by_side(asked: Option<usize>, cpus: u16) -> usize {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     asked.unwrap_or(here / usize::from(cpus.max(1))).max(1)

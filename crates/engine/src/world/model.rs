@@ -13,12 +13,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Condvar, Mutex, Once, PoisonError, mpsc};
 use std::thread;
 
-/// Results that wait for an earlier one, for each thread.
+/// For each thread, so many results may wait for an earlier one.
 const AHEAD: usize = 8;
-/// Of so many steps of a run is told, at the most.
+/// Most progress reports of a run.
 const STEPS: u64 = 1024;
 
-/// How to run. Results do not depend on `threads` and `every_tick`.
+/// Options of runs. Results do not depend on `threads` and `every_tick`.
 ///
 /// [Example](Model).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// On no more than so many threads, but on one.
+    /// Limits the number of threads; at least one remains.
     pub(crate) fn at_most(self, threads: usize) -> Running {
         Running { threads: Some(self.threads().min(threads.max(1))), ..self }
     }
@@ -46,7 +46,7 @@ impl Running {
     }
 }
 
-/// The model of every kernel. A run that breaks an invariant, where they are checked, is an error.
+/// The model of every kernel. A broken invariant, where they are checked, is an error.
 ///
 /// ```
 /// use cpumax_engine::{Model, Running, Study, scenario, world};
@@ -59,7 +59,7 @@ impl Running {
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Model {
-    /// How it is run.
+    /// Options of its runs.
     pub running: Running,
 }
 
@@ -100,7 +100,7 @@ impl World for Model {
     }
 }
 
-/// Hands results over in the order of the jobs.
+/// Hands results to `each` in the order of the jobs.
 fn hand_over(
     results: &mpsc::Receiver<(usize, Result<Report, Error>)>,
     turns: &Turns,
@@ -135,7 +135,7 @@ impl Model {
             noise: job.noise.or(self.running.noise),
             ..Options::new(job.kernel.kernel, job.seed)
         };
-        // Short runs do not ask.
+        // Short runs may end without asking the caller again.
         if watch.stopped() {
             return Err(Error::Interrupted);
         }
@@ -170,7 +170,7 @@ impl Model {
     }
 }
 
-/// Which jobs are taken, and how far results have been handed over.
+/// Distributes jobs to threads, and limits how far results run ahead of the caller.
 struct Turns {
     jobs: usize,
     ahead: usize,
@@ -190,7 +190,7 @@ impl Turns {
         Turns { jobs, ahead, state: Mutex::default(), moved: Condvar::new() }
     }
 
-    /// The next job for a thread; waits while results pile up.
+    /// Takes the next job for a thread; blocks while too many results wait.
     fn next(&self) -> Option<usize> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_ahead = |state: &mut State| {
@@ -220,20 +220,20 @@ impl Turns {
     }
 }
 
-/// Why a run of the model yields nothing.
+/// Why a run of the model has no outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Stopped {
-    /// As the model tells it.
+    /// An error of the model.
     #[error(transparent)]
     Error(MachineError),
-    /// The model contradicts itself: which assertion, and where.
+    /// The model contradicts itself: the failed assertion and its place.
     #[error("{0}")]
     Fault(String),
 }
 
 impl Stopped {
-    /// What the model says of it.
+    /// Classifies an error of the model: a broken invariant is a fault.
     pub fn of(error: MachineError) -> Stopped {
         match error {
             MachineError::Invariant { .. } => Stopped::Fault(error.to_string()),
@@ -251,14 +251,15 @@ impl Stopped {
 }
 
 thread_local! {
-    /// What the panic on this thread says; `None` while a panic is none of our business.
+    /// Text of the panic on this thread; `None` outside of [`guarded`].
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Turns a panic of the model, whose assertions are always on, into a text with its place.
+/// Runs a closure and turns a panic of the model, whose assertions are always on, into a text with
+/// its place. Installs a panic hook once.
 ///
 /// # Errors
-/// It panicked.
+/// The closure panicked.
 pub fn guarded<T>(run: impl FnOnce() -> T) -> Result<T, Stopped> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_enough_ends_it() {
+    fn a_caller_that_breaks_ends_the_runs() {
         struct Counted(AtomicUsize);
         impl Watch for Counted {
             fn trace(&self, _job: usize) -> crate::watch::Traced {

@@ -1,10 +1,10 @@
-//! Limits as files and options of other systems have them: docker's `--cpus=0.5`, `NanoCpus` and
-//! `--cpu-quota`, systemd's `CPUQuota=50%`, `limits.cpu: 500m` of Kubernetes, `cpus: 0.5` of
-//! Compose. Each is put in the words of this grammar, and means what it means there.
+//! Limits in the notation of files and options of other systems: docker's `--cpus=0.5`, `NanoCpus`
+//! and `--cpu-quota`, systemd's `CPUQuota=50%`, `limits.cpu: 500m` of Kubernetes, `cpus: 0.5` of
+//! Compose. Each is translated to the grammar of [`Setting`] with its own meaning.
 
 use super::{Setting, SettingError};
 
-/// The names, in small letters and without `-` and `_`.
+/// Known names, in lower case and without `-` and `_`.
 const NAMES: [&str; 9] = [
     "cpus",
     "nanocpus",
@@ -17,7 +17,7 @@ const NAMES: [&str; 9] = [
     "resources.limits.cpu",
 ];
 
-/// Name and value, where the name is one of those.
+/// Name and value, if the name is known.
 fn known(given: &str) -> Option<(String, &str)> {
     let is_option = given.starts_with("--");
     let ends = |c: char| matches!(c, '=' | ':') || is_option && c.is_whitespace();
@@ -28,13 +28,13 @@ fn known(given: &str) -> Option<(String, &str)> {
     NAMES.contains(&name.as_str()).then(|| (name, value.trim_matches(is_quote)))
 }
 
-/// Whether it begins with such a name, so that its colon ends no path.
+/// Whether it begins with a known name, so that its colon ends no path.
 pub(super) fn is_known(given: &str) -> bool {
     known(given).is_some()
 }
 
-/// The same in the words of this grammar; `None`: it is none of these.
-pub(super) fn in_our_words(given: &str) -> Result<Option<String>, SettingError> {
+/// Translates it to the grammar of [`Setting`]; `None` if the name is unknown.
+pub(super) fn translated(given: &str) -> Result<Option<String>, SettingError> {
     const NANO: u64 = 1_000_000_000;
     let Some((name, value)) = known(given) else { return Ok(None) };
     let is_number = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b'.');
@@ -44,7 +44,7 @@ pub(super) fn in_our_words(given: &str) -> Result<Option<String>, SettingError> 
             Ok(nano) => format!("{}.{:09}cpus", nano / NANO, nano % NANO),
             Err(_) => return Err(SettingError::NotALimit { text: given.to_owned() }),
         },
-        // systemd: without a value there is no limit.
+        // systemd: an empty value means no limit.
         "cpuquota" if value.is_empty() => "max".to_owned(),
         // docker's is in us.
         "cpuquota" if is_number || value.starts_with('-') => format!("cpu.cfs_quota_us={value}"),

@@ -1,54 +1,51 @@
-//! What each task is doing, followed through the events of a run.
+//! Follows the state of each task through the events of a run.
 
 use super::{TraceEvent, What};
 use std::collections::BTreeMap;
 
-/// What a task is doing, as far as events tell.
+/// The state of a task, as far as events tell it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum State {
-    /// Asleep, not yet born or gone.
+    /// Asleep, not yet forked, or exited.
     Away,
-    /// On this CPU.
+    /// Running on this CPU.
     Running {
-        /// Which.
         cpu: u16,
     },
-    /// On a queue; it was last seen on this CPU.
+    /// Queued; it was last seen on this CPU.
     Ready {
-        /// Which.
         cpu: u16,
     },
-    /// Taken off the queue on its way to user mode, as its group is throttled.
+    /// Dequeued on its way to user mode, as its group is throttled.
     Parked,
-    /// It waits for a lock.
+    /// Waiting for a lock.
     LockWait {
-        /// Which.
         lock: u32,
     },
 }
 
-/// A task does something else from now on.
+/// A change of a task's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     /// The task.
     pub task: u32,
-    /// What it did before, and since when, ns; `None`: it is seen for the first time.
+    /// The state before, and since when, ns; `None` at its first event.
     pub was: Option<(State, u64)>,
-    /// What it does.
+    /// The state from now on.
     pub is: State,
 }
 
-/// What all tasks are doing.
+/// The states of all tasks.
 #[derive(Debug, Clone, Default)]
 pub struct States {
-    /// By CPU.
     running: BTreeMap<u16, u32>,
-    /// By task, and since when.
+    /// State by task, and since when, ns.
     states: BTreeMap<u32, (State, u64)>,
 }
 
 impl States {
-    /// What an event changes: a switch may change two tasks.
+    /// Updates the states by an event and returns the changes; a switch may change two tasks.
     pub fn event(&mut self, event: &TraceEvent) -> impl Iterator<Item = Change> + use<> {
         let TraceEvent { time_ns, cpu, what } = *event;
         let one = |change: Change| [Some(change), None];
@@ -57,7 +54,7 @@ impl States {
             What::Wake { task } | What::Unpark { task } => {
                 one(self.set(task, State::Ready { cpu }, time_ns))
             }
-            // Who waits for a lock may sleep meanwhile.
+            // A task that waits for a lock may sleep meanwhile.
             What::Sleep { task } if matches!(self.of(task), Some((State::LockWait { .. }, _))) => {
                 [None, None]
             }
@@ -80,12 +77,12 @@ impl States {
         changes.into_iter().flatten()
     }
 
-    /// What a task does, and since when, ns.
+    /// The state of a task, and since when, ns.
     pub fn of(&self, task: u32) -> Option<(State, u64)> {
         self.states.get(&task).copied()
     }
 
-    /// All tasks that were seen, with what they do, and since when, ns.
+    /// All tasks that were seen, with state and since when, ns.
     pub fn all(&self) -> impl Iterator<Item = (u32, State, u64)> + '_ {
         self.states.iter().map(|(&task, &(state, since_ns))| (task, state, since_ns))
     }
@@ -104,7 +101,7 @@ impl States {
         changes
     }
 
-    /// A task that spins for a lock keeps its CPU, one that sleeps for it becomes ready.
+    /// A task that spins for a lock keeps its CPU; one that sleeps for it becomes ready.
     fn lock_taken(&mut self, task: u32, cpu: u16, time_ns: u64) -> Option<Change> {
         if !matches!(self.of(task), Some((State::LockWait { .. }, _))) {
             return None;

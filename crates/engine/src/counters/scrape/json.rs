@@ -1,7 +1,8 @@
-//! JSON in place of scrapes: what Prometheus answers to `query` and `query_range`, and docker's
+//! JSON in place of scrapes: answers of Prometheus to `query` and `query_range`, and of docker to
 //! `/containers/ID/stats`. One file may hold several times.
 //!
-//! <https://prometheus.io/docs/prometheus/latest/querying/api/> and docker's Engine API 1.47.
+//! Formats: <https://prometheus.io/docs/prometheus/latest/querying/api/> and docker's Engine API
+//! 1.47.
 
 use super::super::labels::Labels;
 use super::{FILE_MAX_BYTES, Metrics, Scrape, Series, is_known};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::UNIX_EPOCH;
 
-/// More times than are asked for at once.
+/// Most times of a query.
 const TIMES_MAX: usize = 100_000;
 
 /// Whether a file that begins like this is JSON: an object whose first name is followed by a
@@ -45,7 +46,7 @@ struct Data {
     result: Vec<Found>,
 }
 
-/// A series: its value at one time, or at several; s since 1970, and a number as text.
+/// A series with its value at one time, or at several: s since 1970, and a number as text.
 #[derive(Deserialize)]
 struct Found {
     metric: BTreeMap<String, String>,
@@ -94,7 +95,7 @@ struct Throttling {
     throttled_time: u64,
 }
 
-/// Scrapes of each time that a file has.
+/// Reads the scrapes of each time in a file.
 pub(super) fn read(
     mut file: impl Read,
     path: &str,
@@ -105,11 +106,11 @@ pub(super) fn read(
     let failed = |source| Error::File { path: path.to_owned(), source };
     file.read_to_string(&mut text).map_err(failed)?;
     if text.len() as u64 >= FILE_MAX_BYTES {
-        return Err(wrong("it is larger than any scrape"));
+        return Err(wrong("a scrape has at most 256 MiB"));
     }
     let mut scrapes: Vec<Scrape> = Vec::new();
     for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
-        let value = value.map_err(|error| wrong(&format!("it is no JSON: {error}")))?;
+        let value = value.map_err(|error| wrong(&format!("it is not JSON: {error}")))?;
         let more = if value.get("data").is_some_and(|data| data.get("resultType").is_some()) {
             queried(value, metrics).map_err(|what| {
                 wrong(&format!("it is JSON of a query to Prometheus, but {what}"))
@@ -119,12 +120,12 @@ pub(super) fn read(
                 .map_err(|what| wrong(&format!("it is JSON of docker's stats, but {what}")))?
         } else {
             return Err(wrong(
-                "it is JSON, but neither of a query to Prometheus nor of docker's stats, and no \
-                 scrape: give what the target itself serves, such as `kubectl get --raw \
+                "it is JSON, but neither of a query to Prometheus nor of docker's stats: give a \
+                 scrape of the target itself, such as of `kubectl get --raw \
                  /api/v1/nodes/NODE/proxy/metrics/cadvisor`",
             ));
         };
-        // The time before the last one is that of the answer before.
+        // Each answer of docker repeats the time of the one before.
         let last_ms = scrapes.last().and_then(at_ms);
         let is_new = |scrape: &Scrape| last_ms.is_none() || at_ms(scrape) != last_ms;
         scrapes.extend(more.into_iter().filter(is_new));
@@ -133,7 +134,7 @@ pub(super) fn read(
         path.clone_into(&mut scrape.path);
     }
     if scrapes.is_empty() {
-        return Err(wrong("it is JSON of a query to Prometheus that found nothing"));
+        return Err(wrong("it is JSON of a query to Prometheus that found no series"));
     }
     Ok(scrapes)
 }
@@ -146,7 +147,7 @@ fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
     let answered: Answered = serde_json::from_value(value).map_err(|error| error.to_string())?;
     let data = answered.data;
     if !["matrix", "vector"].contains(&data.result_type.as_str()) {
-        return Err(format!("of a {}: matrix or vector is expected", data.result_type));
+        return Err(format!("of type {}: give one of type matrix or vector", data.result_type));
     }
     let mut all: BTreeMap<u64, Scrape> = BTreeMap::new();
     for Found { mut metric, value, values } in data.result {
@@ -160,13 +161,13 @@ fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
         }
         let labels = Labels::of_pairs(metric);
         for (at_s, number) in value.into_iter().chain(values) {
-            let (at_ms, wrong) = (at_s * 1e3, || format!("'{number}' of {name} is no number"));
+            let (at_ms, wrong) = (at_s * 1e3, || format!("'{number}' of {name} is not a number"));
             let number: f64 = number.parse().map_err(|_| wrong())?;
             let scrape = all.entry(at_ms as u64).or_default();
             scrape.add(&name, labels.clone(), (number, Some(at_ms)), metrics)?;
         }
         if all.len() > TIMES_MAX {
-            return Err(format!("of more than {TIMES_MAX} times"));
+            return Err(format!("has more than {TIMES_MAX} times"));
         }
     }
     Ok(all.into_values().collect())
@@ -193,7 +194,7 @@ fn stats(value: Value) -> Result<Vec<Scrape>, String> {
         Some(Scrape { containers, cpus, ..Scrape::default() })
     };
     let last = at(&stats.last, &stats.read);
-    let last = last.ok_or("it has no total_usage, or `read` is no time")?;
+    let last = last.ok_or("it has no total_usage, or `read` is not a time")?;
     let first = at(&stats.first, &stats.preread);
     Ok(first.into_iter().chain([last]).collect())
 }

@@ -1,17 +1,17 @@
-//! What the service tells of itself in the same files: a counter of its requests, and a histogram
-//! of how long they take.
+//! The service's own metrics in the same files: a counter of its requests, and a histogram of their
+//! latencies.
 
 use super::super::labels::Labels;
 use super::super::served::{Served, percentile};
 use crate::error::Error;
 use std::collections::BTreeMap;
 
-/// More bounds than any histogram has.
+/// Most bounds of a histogram.
 const BUCKETS_MAX: usize = 1_000;
-/// Fewer requests have no p99.
+/// A p99 needs at least this many requests.
 const REQUESTS_LEAST: f64 = 100.0;
 
-/// The metrics of a service, each with labels that its series have.
+/// Names of the metrics of a service, each with labels that select its series.
 ///
 /// ```
 /// use cpumax_engine::counters::Metrics;
@@ -63,10 +63,10 @@ impl Selector {
 }
 
 impl Metrics {
-    /// As they are given on the command line.
+    /// Parses the metrics as given on the command line.
     ///
     /// # Errors
-    /// One is no metric.
+    /// One of them is not a metric.
     pub fn parse(requests: Option<&str>, latency: Option<&str>) -> Result<Metrics, Error> {
         let requests = requests.map(|text| Selector::parse(text, "--requests")).transpose()?;
         let latency = latency.map(|text| {
@@ -85,11 +85,11 @@ impl Metrics {
     }
 }
 
-/// Sums over all series that were asked for, at one time.
+/// Sums over all selected series, at one time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Own {
     requests: Option<f64>,
-    /// By bits of the upper bound, which ascend with it, s.
+    /// Counts by the bits of the upper bound (s), which ascend with it.
     buckets: BTreeMap<u64, f64>,
 }
 
@@ -107,17 +107,17 @@ impl Own {
         if metrics.latency.as_ref().is_some_and(|wanted| wanted.selects(name, labels)) {
             let le = labels.of("le");
             let bound = le.parse::<f64>().ok().filter(|bound| *bound >= 0.0).map(f64::abs);
-            let bound = bound.ok_or_else(|| format!("'{le}' is no upper bound `le`"))?;
+            let bound = bound.ok_or_else(|| format!("the upper bound `le` cannot be '{le}'"))?;
             *self.buckets.entry(bound.to_bits()).or_default() += value;
         }
         if self.buckets.len() > BUCKETS_MAX {
-            return Err(format!("more than {BUCKETS_MAX} buckets"));
+            return Err(format!("a histogram has at most {BUCKETS_MAX} buckets"));
         }
         Ok(())
     }
 }
 
-/// What went by between the first and the last of these.
+/// Requests and latencies between the first and the last scrape.
 pub(super) fn served(
     all: &[(&str, &Own)],
     metrics: &Metrics,
@@ -128,11 +128,11 @@ pub(super) fn served(
     };
     let seconds = length_ns.max(1) as f64 / 1e9;
     let missing = |selector: &Selector| {
-        let what = "no series has that name and these labels in each scrape";
+        let what = "no series in every scrape has this name and these labels";
         Error::Question(format!("{}: {what}", selector.text))
     };
     let fell = |selector: &Selector| {
-        let what = "it went back: the service was started anew; give scrapes of one life";
+        let what = "it went back as the service was restarted: give scrapes without a restart";
         Error::Question(format!("{first_path}: {}: {what}", selector.text))
     };
     let mut served = Served::default();

@@ -1,7 +1,7 @@
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The lines of a container at a time, some of them left out or other ones.
+/// The lines of a container at one time, some of them left out or changed.
 #[derive(Clone)]
 struct Lines {
     labels: String,
@@ -44,7 +44,7 @@ impl Lines {
     }
 }
 
-/// What scrapes with these texts tell of the container with these labels.
+/// Reads scrapes with these texts: the container with these labels.
 fn told(texts: &[String], labels: &[&str]) -> Result<Observed, String> {
     told_with(texts, labels, &Metrics::default()).map(|(observed, _)| observed)
 }
@@ -112,13 +112,13 @@ fn cpus_are_summed_up_where_there_is_no_total() {
     let [before, after_all] = two(|lines| lines);
     let texts = [by_cpu(before, 60.0, 40.0), by_cpu(after_all, 75.0, 55.0)];
     assert_eq!(told(&texts, &[]).unwrap().whole().usage_ns, Some(30_000_000_000));
-    // With a CPU more it is not known what it used on that before.
+    // With an additional CPU, its usage before is unknown.
     let texts = [texts[0].clone().replace("\"total\"", "\"cpu07\""), by_cpu(after, 75.0, 55.0)];
     assert_eq!(told(&texts, &[]).unwrap().whole().usage_ns, None);
 }
 
 #[test]
-fn what_is_not_served_is_not_told() {
+fn missing_metrics_are_not_taken_to_be_0() {
     let observed = told(&two(|lines| lines.without(&[THROTTLED_SECONDS])), &[]).unwrap();
     assert_eq!(observed.whole().throttled_ns, None);
     assert_eq!(observed.whole().periods.unwrap().nr_throttled, 360);
@@ -126,7 +126,7 @@ fn what_is_not_served_is_not_told() {
     assert_eq!(observed.whole().usage_ns, None);
     let observed = told(&two(|lines| lines.without(&[PERIODS])), &[]).unwrap();
     assert_eq!(observed.whole().periods, None);
-    // As kube-prometheus-stack drops it.
+    // kube-prometheus-stack drops these.
     let observed = told(&two(|lines| lines.without(&[QUOTA, PERIOD])), &[]).unwrap();
     assert_eq!(observed.limit, None);
 }
@@ -153,18 +153,18 @@ fn a_limit_that_was_changed_between_scrapes_is_no_answer() {
 #[test]
 fn what_cannot_be_is_refused() {
     for (after, what) in [
-        ([99_130, 1600, 860], "1650.50 CPUs under a limit of 0.50"),
-        ([142, 1600, 860], "0.70 CPUs under a limit of 0.50"),
+        ([99_130, 1600, 860], "1650.50 CPUs used under a limit of 0.50 CPUs"),
+        ([142, 1600, 860], "0.70 CPUs used under a limit of 0.50 CPUs"),
         ([130, 1600, 2860], "2360 of 600 periods"),
         ([130, 3400, 860], "2400 periods of 100 ms in 60.0 s"),
     ] {
         let texts = [Lines::of(APP, 0, [100, 1000, 500]), Lines::of(APP, 60, after)];
         let error = told(&texts.map(|lines| lines.text()), &[]).unwrap_err();
-        assert!(error.contains("not possible") && error.contains(what), "{error}");
+        assert!(error.contains("impossible") && error.contains(what), "{error}");
     }
 }
 
-/// A pod as a kubelet serves it: itself, its sandbox, and containers with one more each.
+/// A pod as a kubelet serves it: the pod, its sandbox, and each container with its id.
 fn pod(name: &str, at: u64, counts: [u64; 3], containers: &[(&str, &str)]) -> String {
     let common = format!(r#"namespace="shop",pod="{name}""#);
     let own = format!(r#"container="",id="/kubepods/pod-{name}",image="",name="",{common}"#);
@@ -216,12 +216,12 @@ fn of_several_each_hint_chooses_one() {
 }
 
 #[test]
-fn a_container_that_was_started_again_is_the_same_and_what_was_between_is_not_known() {
+fn the_time_between_two_runs_of_a_container_is_left_out() {
     let at = |at, counts, id| pod("web-1", at, counts, &[("app", id)]);
     let old = at(0, [100, 1000, 500], "a");
     let new = [at(60, [10, 200, 100], "b"), at(120, [40, 800, 460], "b")];
     let error = told(&[old.clone(), new[0].clone()], &["pod=web-1"]).unwrap_err();
-    assert!(error.contains("made anew"), "{error}");
+    assert!(error.contains("restarted"), "{error}");
     let observed = told(&[old, new[0].clone(), new[1].clone()], &["pod=web-1"]).unwrap();
     let whole = observed.whole();
     assert_eq!((whole.length_ns, whole.usage_ns), (60_000_000_000, Some(30_000_000_000)));
@@ -234,13 +234,13 @@ fn a_file_that_is_no_scrape_is_named() {
     let rate =
         r#"{"data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "2"]}]}}"#;
     for (text, what) in [
-        (query, "of a scalar: matrix or vector is expected"),
+        (query, "of type scalar: give one of type matrix or vector"),
         (rate, "without rate()"),
-        (r#"{"data": {"resultType": "matrix", "result": []}}"#, "found nothing"),
+        (r#"{"data": {"resultType": "matrix", "result": []}}"#, "found no series"),
         (r#"{"read": "2023", "cpu_stats": {}}"#, "docker's stats, but it has no total_usage"),
         ("\n [{}]", "JSON"),
         ("{}", "JSON"),
-        (r#"{"data": "#, "it is no JSON"),
+        (r#"{"data": "#, "it is not JSON"),
     ] {
         let error = told(&[text.to_owned(), text.to_owned()], &["pod=web-1"]).unwrap_err();
         assert!(error.contains(what) && error.contains("0.txt: "), "{error}");

@@ -1,57 +1,58 @@
-//! What nobody knows of a run to come, and the runs that stand for it.
+//! Unknowns of a future run (phase of the period, seed, cost of the work), and the runs that sample
+//! them.
 
 use cpumax_machine::COST_AS_IT_SAYS;
 
-/// One run's share of what nobody knows.
+/// The unknown values drawn for one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Doubt {
+pub(crate) struct Draw {
     /// Seed of every random choice.
     pub seed: u64,
     /// When the limit's period timer first fires, ns.
     pub phase_ns: u64,
-    /// What the group's work costs, in millionths of what was recorded.
+    /// Cost of the group's work, in millionths of what was recorded.
     pub cost_ppm: u32,
-    /// The cost of that work in millionths of the most likely one: 1000000, or an end of its range.
+    /// The work's cost in millionths of the most likely one: 1000000, or an end of its range.
     pub work_ppm: u32,
-    /// Whether it stands for what is most likely: the value is the median of these.
+    /// Whether this draw is the most likely one: a prediction's value is the median of such runs.
     pub likely: bool,
 }
 
-/// What the first run under a limit shows.
+/// Results of the first run under a limit; they decide how the other runs are drawn.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Seen {
-    /// Of a hundred periods, those that were throttled.
+pub(crate) struct FirstRun {
+    /// Periods that were throttled, of a hundred.
     pub throttled_percent: f64,
-    /// What a request cost that it got to, by what one costs on average: a limit under which only
-    /// the first of the recorded requests are answered is not told by these what all cost.
-    pub dearness: f64,
+    /// Mean cost of the requests that the run answered, divided by the mean cost of all recorded
+    /// requests. Under a tight limit a run answers only the first of them.
+    pub relative_cost: f64,
 }
 
-/// How much more or less the same work may cost on another day, as factors.
+/// How much more or less the work may cost on another day, as factors.
 ///
 /// [Example](super).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkRange {
-    /// At least.
+    /// Lowest factor.
     pub low: f64,
-    /// At most.
+    /// Highest factor.
     pub high: f64,
 }
 
-/// What is doubted.
+/// The unknowns of one question, from which its runs are drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Doubts {
+pub(crate) struct Unknowns {
     /// The first run's seed; those of the others follow from it.
     pub seed: u64,
-    /// What the work costs, as a factor; `None`: as much as was recorded, as far as that can be
-    /// known.
+    /// Cost of the work as a factor of what was recorded, where the user gave one.
     pub scale: Option<f64>,
-    /// The same on another day, as factors of that.
+    /// Range of the cost on another day, as factors of the most likely cost.
     pub work: WorkRange,
 }
 
 impl Default for WorkRange {
-    /// As it was seen to differ between a recording and runs of the same load; see docs/guide/replay.md.
+    /// The difference measured between a recording and later runs of the same load; see
+    /// docs/guide/replay.md.
     fn default() -> WorkRange {
         WorkRange { low: 0.9, high: 1.2 }
     }
@@ -60,33 +61,33 @@ impl Default for WorkRange {
 /// Runs at the most likely cost, and at each end of the range.
 const LIKELY: usize = 5;
 const AT_THE_ENDS: usize = 3;
-/// Work costs so much more where the limit stops it again and again, as caches are cold then.
-/// docs/guide/replay.md tells of which loads that was seen.
+/// Work costs this share more where the limit stops it again and again: its caches are cold then.
+/// docs/guide/replay.md lists the loads that showed it.
 const RISE: f64 = 0.06;
-/// That is where so many of a hundred periods are throttled.
+/// [`RISE`] applies from this share of throttled periods on.
 const OFTEN_PERCENT: f64 = 50.0;
-/// The golden section: however many of its multiples are taken, they lie evenly between 0 and 1.
+/// The golden section: any number of its multiples lies evenly between 0 and 1.
 const GOLDEN_PPM: u64 = 618_034;
 
-impl Doubts {
-    /// The run that tells whether the limit stops the load often. `period_ns` is `None` where there
-    /// is no limit.
-    pub fn first(&self, period_ns: Option<u64>) -> Doubt {
+impl Unknowns {
+    /// The first run, which tells whether the limit throttles the load often. `period_ns` is `None`
+    /// without a limit.
+    pub fn first(&self, period_ns: Option<u64>) -> Draw {
         let rise = if period_ns.is_some() { self.rise() } else { 1.0 };
         self.run(0, period_ns, (rise, 1.0), true)
     }
 
-    /// Whether the first run is a likely one.
-    pub fn is_likely(&self, period_ns: Option<u64>, seen: Seen) -> bool {
+    /// Whether the first run turned out to be a most likely one.
+    pub fn is_likely(&self, period_ns: Option<u64>, seen: FirstRun) -> bool {
         let often = self.scale.is_some() || seen.throttled_percent >= OFTEN_PERCENT;
-        period_ns.is_none() || often && (seen.dearness - 1.0).abs() < f64::EPSILON
+        period_ns.is_none() || often && (seen.relative_cost - 1.0).abs() < f64::EPSILON
     }
 
-    /// The runs that come after it. Without a limit phases make no difference, so there are fewer.
-    pub fn others(&self, period_ns: Option<u64>, seen: Seen) -> Vec<Doubt> {
+    /// The runs after the first. Without a limit phases make no difference, so there are fewer.
+    pub fn others(&self, period_ns: Option<u64>, seen: FirstRun) -> Vec<Draw> {
         let limited = period_ns.is_some();
         let often = limited && seen.throttled_percent >= OFTEN_PERCENT;
-        let rise = if often { self.rise() } else { 1.0 } / seen.dearness;
+        let rise = if often { self.rise() } else { 1.0 } / seen.relative_cost;
         let (likely, at_the_ends) = if limited { (LIKELY, AT_THE_ENDS) } else { (1, 1) };
         let likely = likely - usize::from(self.is_likely(period_ns, seen));
         let at_end = |end: f64| std::iter::repeat_n((end, false), at_the_ends);
@@ -103,15 +104,15 @@ impl Doubts {
         if self.scale.is_some() { 1.0 } else { 1.0 + RISE }
     }
 
-    /// The work costs `rise` times as much as was recorded, and `work` times that.
+    /// Draws run number `at`: its work costs `rise` times what was recorded, and `work` times that.
     fn run(
         &self,
         at: usize,
         period_ns: Option<u64>,
         (rise, work): (f64, f64),
         likely: bool,
-    ) -> Doubt {
-        Doubt {
+    ) -> Draw {
+        Draw {
             seed: self.seed.wrapping_add(at as u64),
             phase_ns: phase_ns(self.seed, at as u64, period_ns.unwrap_or(1)),
             cost_ppm: ppm(self.scale.unwrap_or(1.0) * (work * rise)),
@@ -121,8 +122,8 @@ impl Doubts {
     }
 }
 
-/// Where in the period its timer fires in this run: evenly spread over the runs, from a start that
-/// the seed gives.
+/// Phase of the period timer in this run, ns: evenly spread over the runs, from a start that the
+/// seed gives.
 fn phase_ns(seed: u64, at: u64, period_ns: u64) -> u64 {
     let turns_ppm = (seed % 1_000_000 + at) * GOLDEN_PPM % 1_000_000;
     (u128::from(period_ns) * u128::from(turns_ppm) / 1_000_000) as u64
@@ -136,19 +137,19 @@ fn ppm(factor: f64) -> u32 {
 mod tests {
     use super::*;
 
-    const DOUBTS: Doubts = Doubts { seed: 1, scale: None, work: WorkRange { low: 0.9, high: 1.2 } };
+    const UNKNOWNS: Unknowns =
+        Unknowns { seed: 1, scale: None, work: WorkRange { low: 0.9, high: 1.2 } };
 
-    /// Of all runs of a limit: first and others.
-    fn all(doubts: &Doubts, throttled_percent: f64) -> Vec<Doubt> {
+    fn all(unknowns: &Unknowns, throttled_percent: f64) -> Vec<Draw> {
         let period_ns = Some(100_000_000);
-        let first = doubts.first(period_ns);
-        let seen = Seen { throttled_percent, dearness: 1.0 };
-        let is_likely = doubts.is_likely(period_ns, seen);
-        let others = doubts.others(period_ns, seen);
-        std::iter::once(Doubt { likely: is_likely, ..first }).chain(others).collect()
+        let first = unknowns.first(period_ns);
+        let seen = FirstRun { throttled_percent, relative_cost: 1.0 };
+        let is_likely = unknowns.is_likely(period_ns, seen);
+        let others = unknowns.others(period_ns, seen);
+        std::iter::once(Draw { likely: is_likely, ..first }).chain(others).collect()
     }
 
-    fn costs(runs: &[Doubt], likely: bool) -> Vec<u32> {
+    fn costs(runs: &[Draw], likely: bool) -> Vec<u32> {
         let mut costs: Vec<u32> =
             runs.iter().filter(|run| run.likely == likely).map(|run| run.cost_ppm).collect();
         costs.dedup();
@@ -157,10 +158,10 @@ mod tests {
 
     #[test]
     fn work_that_is_stopped_again_and_again_costs_more() {
-        let often = all(&DOUBTS, 99.0);
+        let often = all(&UNKNOWNS, 99.0);
         assert_eq!(costs(&often, true), [1_060_000]);
         assert_eq!(costs(&often, false), [954_000, 1_272_000]);
-        let seldom = all(&DOUBTS, 3.0);
+        let seldom = all(&UNKNOWNS, 3.0);
         assert_eq!(costs(&seldom, true), [1_000_000]);
         assert_eq!(costs(&seldom, false), [1_060_000, 900_000, 1_200_000]);
         for runs in [often, seldom] {
@@ -169,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn who_says_what_work_costs_is_believed() {
-        let told = Doubts { scale: Some(1.3), ..DOUBTS };
+    fn a_given_cost_of_work_is_not_raised() {
+        let told = Unknowns { scale: Some(1.3), ..UNKNOWNS };
         for throttled_percent in [0.0, 100.0] {
             let runs = all(&told, throttled_percent);
             assert_eq!(costs(&runs, true), [1_300_000]);
@@ -180,9 +181,9 @@ mod tests {
 
     #[test]
     fn where_the_first_requests_cost_more_all_cost_less() {
-        let seen = Seen { throttled_percent: 99.0, dearness: 1.06 };
-        assert!(!DOUBTS.is_likely(Some(100_000_000), seen));
-        let others = DOUBTS.others(Some(100_000_000), seen);
+        let seen = FirstRun { throttled_percent: 99.0, relative_cost: 1.06 };
+        assert!(!UNKNOWNS.is_likely(Some(100_000_000), seen));
+        let others = UNKNOWNS.others(Some(100_000_000), seen);
         assert_eq!(costs(&others, true), [1_000_000]);
         assert_eq!(costs(&others, false), [900_000, 1_200_000]);
     }
@@ -198,10 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_limit_only_the_work_is_doubted() {
-        assert_eq!(DOUBTS.first(None).cost_ppm, 1_000_000);
-        let seen = Seen { throttled_percent: 0.0, dearness: 1.0 };
-        assert!(DOUBTS.is_likely(None, seen));
-        assert_eq!(costs(&DOUBTS.others(None, seen), false), [900_000, 1_200_000]);
+    fn without_a_limit_only_the_cost_of_work_varies() {
+        assert_eq!(UNKNOWNS.first(None).cost_ppm, 1_000_000);
+        let seen = FirstRun { throttled_percent: 0.0, relative_cost: 1.0 };
+        assert!(UNKNOWNS.is_likely(None, seen));
+        assert_eq!(costs(&UNKNOWNS.others(None, seen), false), [900_000, 1_200_000]);
     }
 }
