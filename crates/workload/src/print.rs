@@ -1,8 +1,8 @@
 //! Prints a workload as a scenario file, so that a failing case can be kept, read and edited.
 //!
-//! Reading what was printed gives the same workload, except for what no file can say: distributions
-//! and sets of CPUs are numbered anew in the order of their use, unused and repeated ones vanish,
-//! and a constant distribution becomes a fixed length.
+//! Parsing the text gives the same workload, except that distributions and sets of CPUs are
+//! numbered in the order of their use, unused and repeated ones vanish, and a constant distribution
+//! becomes a fixed length.
 
 use crate::bounds::MAX_FILE_BYTES;
 use crate::checked::Workload;
@@ -15,10 +15,9 @@ use crate::read::ranges::as_itself;
 use crate::units::{print_cpus, print_duration};
 use std::fmt::{Display, Write};
 
-/// The text of a scenario file that says the same as `workload`, for a file of this name.
+/// Prints `workload` as a scenario file. `file` is its name in the error.
 ///
-/// # Errors
-/// It is larger than a scenario file may be ([`crate::bounds::MAX_FILE_BYTES`]).
+/// # Errors The text is larger than a scenario file may be ([`crate::bounds::MAX_FILE_BYTES`]).
 pub fn to_file(workload: &Workload, file: &str) -> Result<String, Error> {
     let text = print(workload);
     if text.len() as u64 <= MAX_FILE_BYTES {
@@ -32,8 +31,8 @@ pub fn to_file(workload: &Workload, file: &str) -> Result<String, Error> {
     Err(Error::File { file: file.to_owned(), reason })
 }
 
-/// The text of a scenario file that says the same as `workload`. [`to_file`] is the same for who
-/// writes a file that can be read again.
+/// Prints `workload` as a scenario file of any size. [`to_file`] refuses one that is too large to
+/// be read again.
 pub fn print(workload: &Workload) -> String {
     let mut printer = Printer { workload, text: String::new() };
     printer.top();
@@ -48,7 +47,7 @@ pub fn print(workload: &Workload) -> String {
     printer.text
 }
 
-/// Levels of nesting that are shown by indentation.
+/// Deepest nesting that is indented.
 const MAX_INDENT: usize = 40;
 
 struct Printer<'a> {
@@ -58,7 +57,6 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn line(&mut self, line: impl Display) {
-        // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 
@@ -86,7 +84,7 @@ impl Printer<'_> {
         self.time("duration", self.workload.duration_ns);
     }
 
-    /// Only what is not as it is by default.
+    /// Prints the fields that differ from their defaults.
     fn machine(&mut self) {
         let MachineSpec {
             cpus,
@@ -234,7 +232,7 @@ impl Printer<'_> {
                 depth = depth.saturating_sub(1);
             }
             let instruction = self.instruction(op);
-            // What the checks would refuse may be nested without bound.
+            // Programs that the checks refuse may be nested without bound.
             let width = 2 * depth.min(MAX_INDENT);
             self.line(format_args!("{:width$}{instruction}", ""));
             if matches!(op, Op::EnterKernel | Op::LoopStart { .. }) {
@@ -412,7 +410,7 @@ impl Printer<'_> {
             self.text("over", over);
         }
         match (expectation.min, expectation.max) {
-            // Bit by bit: 0.0 and -0.0 are equal but not printed alike.
+            // By bits, because 0.0 and -0.0 are equal but printed differently.
             (Some(min), Some(max)) if min.to_bits() == max.to_bits() => {
                 self.field("is", format_args!("{min:?}"));
             }
@@ -482,7 +480,7 @@ impl<'a> Printer<'a> {
         self.workload.locks.get(ix as usize).map_or("", |lock| &lock.name)
     }
 
-    /// `None` for kinds of lock that have one mode only.
+    /// `None` for kinds of lock that have only one mode.
     fn mode_word(&self, lock: LockIx, mode: LockMode) -> Option<&'static str> {
         let kind = self.workload.locks.get(lock as usize).map(|lock| lock.kind);
         match (kind, mode) {
@@ -493,7 +491,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// A text as TOML writes it.
+/// A TOML string with this text.
 pub(crate) fn quote(text: &str) -> String {
     toml::Value::from(text).to_string()
 }

@@ -32,7 +32,7 @@ pub(super) const MODES: [(&str, LockMode); 2] =
     [("read", LockMode::Read), ("write", LockMode::Write)];
 pub(super) const SIGNALS: [(&str, Signal); 3] =
     [("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
-/// Whether it is v1.
+/// Whether the hierarchy is v1.
 pub(super) const HIERARCHIES: [(&str, bool); 2] = [("v2", false), ("v1", true)];
 pub(super) const WAITS: [(&str, ()); 1] = [("children", ())];
 
@@ -212,8 +212,8 @@ pub(super) static EXPECT: Table = Table {
     ],
 };
 
-/// Each verb of an instruction with what may stand beside it. `do` is there only for the message
-/// that it stands in a loop.
+/// Each verb with the fields of its instruction. `do` is listed only for the message that it
+/// belongs to a loop.
 pub(crate) static VERBS: [(&str, &Table); 26] = [
     ("user", &USER),
     ("kernel", &KERNEL),

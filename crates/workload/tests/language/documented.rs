@@ -1,5 +1,5 @@
-//! The reference of the language (docs/reference/scenarios.md) is true: its examples are accepted, its
-//! example of a message is what one gets, and it names every field and instruction there is.
+//! The reference of the language (docs/reference/scenarios.md) is true: its examples are accepted,
+//! its example of a message is real, and it names every field and instruction.
 
 use cpumax_workload::{parse, print, random};
 
