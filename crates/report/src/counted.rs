@@ -1,4 +1,4 @@
-//! What can be said of limits from counters alone.
+//! Prints the limits that counters alone can judge.
 
 use crate::escape::line;
 use crate::fitted::fitted;
@@ -10,7 +10,7 @@ use crate::units::duration;
 use cpumax_engine::counted::{Counted, Judged};
 use std::fmt::Write;
 
-/// All of it; `throttled` is what was asked.
+/// The whole answer. `throttled` is the goal, per cent of periods.
 pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
     let mut out = String::new();
     let used = ranged_cpus(told.cpus);

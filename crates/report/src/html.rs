@@ -1,9 +1,9 @@
-//! Studies as one HTML file that shows all without a network: the answer first, then plots, the
-//! table, what was recorded and what is doubtful, and the commands that make it again.
+//! Studies as one self-contained HTML page: the answer first, then plots, the table, what was
+//! recorded, doubts, and the commands that reproduce it.
 //!
-//! Series are chosen and plots are widened by style alone, so that it can be printed, attached to a
-//! ticket and read aloud; the only program in it opens a stretch elsewhere when a button is
-//! pressed. All of it is made from what was saved as JSON.
+//! Selection and zoom use CSS only, so the page can be printed, attached to a ticket and read
+//! aloud. The only script opens an excerpt in the Perfetto UI when a button is pressed. The page is
+//! made from the saved JSON.
 
 mod beside;
 mod plot;
@@ -23,17 +23,17 @@ use plot::{Axis, Mark, Plot, Point, Series, key};
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("html/style.css");
-/// Colours that are told apart.
+/// Number of distinct colours.
 const COLOURS: usize = 6;
-/// Distributions of more limits are not told apart in one plot.
+/// Most distributions in one plot.
 const DISTRIBUTIONS: usize = 6;
 
-/// A study with the name of its file.
+/// A study and its name.
 #[derive(Debug, Clone)]
 pub struct Named {
-    /// What it is called.
+    /// Name, usually that of its file.
     pub name: String,
-    /// What was saved.
+    /// The saved study.
     pub study: Saved,
 }
 
@@ -73,7 +73,7 @@ pub fn html(studies: &[Named], version: &str) -> String {
     out
 }
 
-/// The answer of each study alone, for who wrote the page.
+/// Only the answers of the studies, for a terminal.
 pub fn answers(studies: &[Named], page: Page) -> String {
     let line = |named: &Named| {
         let answer = format!("{}: {}", named.name, words::answer(&named.study));
@@ -83,7 +83,7 @@ pub fn answers(studies: &[Named], page: Page) -> String {
     beside.into_iter().chain(studies.iter().map(line)).collect()
 }
 
-/// What belongs together in plots: a kernel, and of several kinds of limits one.
+/// A series of the plots: runs on one kernel with one kind of limit.
 struct Group<'a> {
     name: String,
     runs: Vec<&'a Predicted>,
@@ -93,7 +93,7 @@ struct Section<'a> {
     prefix: char,
     named: &'a Named,
     groups: Vec<Group<'a>>,
-    /// Runs whose latencies are shown, on one kernel.
+    /// Runs whose latency distributions are shown, on one kernel.
     distributions: Vec<&'a Predicted>,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Section<'a> {
         Section { prefix, named, groups, distributions }
     }
 
-    /// Hides what is not chosen.
+    /// Writes CSS rules that hide unselected series.
     fn rules(&self, out: &mut String) {
         let prefix = self.prefix;
         for (kind, count) in [('k', self.groups.len()), ('l', self.distributions.len())] {
@@ -150,7 +150,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Runs that were looked at closely.
+    /// Runs with recorded excerpts.
     fn traces(&self) -> impl Iterator<Item = (stretch::Of<'_>, &RunTrace)> {
         let traced =
             self.named.study.runs.iter().filter_map(|run| Some((run, run.trace.as_ref()?)));
@@ -288,7 +288,7 @@ impl<'a> Section<'a> {
         );
     }
 
-    /// A plot that may be wider than the page.
+    /// A plot in a container that may be wider than the page.
     fn widened(&self, plot: &Plot<'_>) -> String {
         let (prefix, title) = (self.prefix, xml(&plot.title));
         let svg = plot.svg();
@@ -403,7 +403,7 @@ fn in_ms(number: predict::Ranged<u64>) -> Ranged {
     Ranged { value: ms(number.value), low: ms(number.low), high: ms(number.high) }
 }
 
-/// The limits that are recommended and in force.
+/// Marks of the recommended and the current limit.
 fn marks(study: &Saved) -> Vec<Mark> {
     let mut marks: Vec<Mark> = Vec::new();
     for (role, name) in [(Role::Recommended, "advised"), (Role::Current, "current")] {
@@ -415,7 +415,7 @@ fn marks(study: &Saved) -> Vec<Mark> {
     marks
 }
 
-/// Of a histogram the share, per cent, that takes longer than each end of a bucket, ms.
+/// Points of a histogram: for each end of a bucket, ms, the share, per cent, of latencies above it.
 fn longer(buckets: &[[u64; 3]]) -> Vec<Point> {
     let all = buckets.iter().fold(0_u64, |sum, [_, _, count]| sum.saturating_add(*count));
     let mut left = all;

@@ -1,8 +1,8 @@
 //! Answers as tables, documents, histograms, traces and files, for people and their tools.
 //!
-//! Everything here turns what was found into text and decides nothing, and asks no terminal
-//! anything. Callers say how wide a [`Page`] is; they print what they get, or hand over a file for
-//! it ([`ResultFile`], [`JsonArray`]).
+//! This crate only turns results into text: it decides nothing and queries no terminal. Callers
+//! give the width ([`Page`]), print the text, or pass a file for it ([`ResultFile`],
+//! [`JsonArray`]).
 
 mod advised;
 mod apply;

@@ -1,4 +1,4 @@
-//! What is in a recording, before anything is asked of it.
+//! Prints the contents of a recording.
 
 use crate::escape;
 use crate::itself::itself;
@@ -11,7 +11,7 @@ use cpumax_outcome::percentile;
 use cpumax_recording::{EventCost, Gap, Loop, Recording, Request, Service, Summary};
 use std::fmt::Write;
 
-/// What kind of recording it is, in some lines; `name` is what it is called.
+/// Form and size of a recording, in some lines; `name` is its name.
 pub fn described(name: &str, summary: &Summary, page: Page) -> String {
     let mut text = format!(
         "{}: {} on {} CPUs, {} events, {} threads",
@@ -42,7 +42,7 @@ pub fn described(name: &str, summary: &Summary, page: Page) -> String {
     text.lines().map(|line| page.wrapped(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// What is not in it, a paragraph for each kind: what nothing can be relied on for stands out.
+/// Gaps of a recording, a paragraph each; those that make all numbers doubtful are highlighted.
 pub(crate) fn missing(gaps: &[Gap], page: Page) -> String {
     let paragraph = |gap: &Gap| {
         let text = page.wrapped(&escape::line(&gap.told));
@@ -51,13 +51,13 @@ pub(crate) fn missing(gaps: &[Gap], page: Page) -> String {
     gaps.iter().map(paragraph).collect()
 }
 
-/// Behind numbers that are not to be relied on.
+/// The mark of unreliable numbers.
 pub(crate) fn mark(doubtful: bool) -> &'static str {
     if doubtful { "?" } else { "" }
 }
 
-/// What is in it: CPUs in use, groups, threads and requests, `top` of each at most, and what was
-/// wrong with it.
+/// Contents of a recording: CPUs in use, groups, threads and requests, at most `top` of each, and
+/// its defects.
 pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> String {
     let summary = recording.summary();
     let mut out = described(name, &summary, page) + "\n";
@@ -99,7 +99,7 @@ pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> S
 const NO_PROCESSES: &str = "Processes of threads are not told: pid:N chooses a thread and those \
 that it started, names and groups choose others.";
 
-/// What requests the threads of this name served, and how those who asked ask.
+/// Requests that threads of this name served, and how their clients ask.
 fn served(name: &str, service: &Service) -> String {
     let mut took_ns: Vec<u64> = service.requests.iter().map(Request::took_ns).collect();
     took_ns.sort_unstable();

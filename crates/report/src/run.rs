@@ -1,4 +1,4 @@
-//! What came of scenarios: tables of their runs, and whether each shows what it must.
+//! Prints runs of scenarios: tables, and whether each expectation holds.
 
 use crate::escape;
 use crate::histogram::histogram;
@@ -13,8 +13,8 @@ use cpumax_workload::{Action, GroupIx, GroupSpec, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// All of them: each by itself, how many expectations hold where there are several, and which
-/// kernels exactly ran.
+/// All scenarios: tables of each, the number of expectations that hold if there are several, and
+/// the exact kernels.
 pub fn suite(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
     let mut out = String::new();
     for one in ended.iter().filter(|one| !one.reports.is_empty()) {
@@ -37,7 +37,7 @@ pub fn suite(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
     out
 }
 
-/// Only what does not hold.
+/// Only the expectations that fail.
 pub fn failures(ended: &[Ended<'_>], page: Page) -> String {
     let mut out = String::new();
     for one in ended {
@@ -72,7 +72,7 @@ fn scenario(ended: &Ended<'_>, page: Page, with_histogram: bool) -> String {
     out + &verdicts(ended, page)
 }
 
-/// What it is called, with what was varied, and what it shows.
+/// Name, varied settings, and purpose of a scenario.
 fn heading(ended: &Ended<'_>, page: Page) -> String {
     let workload = ended.plan.workload();
     let (name, with) = (escape::line(&workload.name), with_settings(ended));
@@ -81,7 +81,7 @@ fn heading(ended: &Ended<'_>, page: Page) -> String {
     format!("{}{rest}\n\n", styled(BOLD, &name))
 }
 
-/// What was varied, as this one has it.
+/// The varied settings.
 fn with_settings(ended: &Ended<'_>) -> String {
     let mut with = String::new();
     for (name, value) in ended.plan.settings() {
@@ -90,13 +90,13 @@ fn with_settings(ended: &Ended<'_>) -> String {
     with
 }
 
-/// What calls the releases of each of its runs took and did.
+/// Histograms of calls that release tasks, for each run.
 pub(crate) fn histograms(ended: &Ended<'_>) -> String {
     let with = with_settings(ended);
     ended.reports.iter().map(|report| releases(&report.outcome, &with)).collect()
 }
 
-/// What calls that release took and did in a run with these settings.
+/// Histograms of calls that release tasks in one run.
 fn releases(run: &Outcome, with: &str) -> String {
     let Outcome { kernel, generation, release, .. } = run;
     let functions = [
@@ -113,7 +113,7 @@ fn releases(run: &Outcome, with: &str) -> String {
     out
 }
 
-/// What was not measured, and where a run is not quite what the scenario says.
+/// Numbers that were not measured, and deviations of the run from the scenario.
 fn doubts(ended: &Ended<'_>, page: Page) -> String {
     let mut out = String::new();
     let not_measured = ended.not_measured();
@@ -127,7 +127,7 @@ fn doubts(ended: &Ended<'_>, page: Page) -> String {
     out + "\n"
 }
 
-/// What the scenario expects, and whether it came of it.
+/// The expectations, and whether they hold.
 fn verdicts(ended: &Ended<'_>, page: Page) -> String {
     let applying = ended.verdicts.iter().filter(|verdict| verdict.applies());
     let mut out: String = applying.map(|one| verdict(one, page)).collect();
@@ -162,7 +162,7 @@ fn summary(ended: &[Ended<'_>]) -> String {
     out
 }
 
-/// The groups that have a limit, or are given one on the way, and what share of a CPU it is.
+/// Groups that have a limit at some time; `None` for a quota that changes during the run.
 fn quotas(workload: &Workload) -> BTreeMap<String, Option<Quota>> {
     let rewritten = |index: usize| {
         workload.interventions.iter().any(|intervention| {

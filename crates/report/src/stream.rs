@@ -1,16 +1,14 @@
-//! Where text goes: a reader that goes away is no error, and nothing gets through that a terminal
-//! would take for more than text and colours.
+//! Output streams: ignore a closed pipe, and escape terminal controls.
 
 use crate::escape;
 use std::io::{self, ErrorKind, Write};
 
-/// Standard output, for what goes out as it is.
+/// Standard output, unescaped; a closed pipe is no error.
 pub fn raw_stdout() -> impl Write {
     Heard(io::stdout().lock())
 }
 
-/// What a reader that goes away misses is no error: what comes of a command does not depend on who
-/// reads.
+/// Ignores a closed pipe: the result of a command does not depend on its reader.
 #[derive(Debug)]
 pub struct Heard<W>(pub W);
 
@@ -30,8 +28,8 @@ impl<W: Write> Write for Heard<W> {
     }
 }
 
-/// Lets nothing through that a terminal would take for more than text and colours: what comes from
-/// a file is escaped where it is put into a sentence, and here whatever was not.
+/// Escapes everything but text and colours for a terminal. Text from files is escaped where it
+/// enters a sentence; this catches the rest.
 #[derive(Debug)]
 pub struct Clean<W>(pub W);
 

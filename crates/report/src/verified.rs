@@ -1,4 +1,4 @@
-//! Whether what was predicted came true: in a sentence, number by number, and what else is known.
+//! Prints a verification: whether the prediction held, number by number, and further evidence.
 
 use crate::escape::line;
 use crate::page::Page;
@@ -9,7 +9,7 @@ use crate::units::duration;
 use cpumax_engine::verify::{Number, Verified, What};
 use std::fmt::Write;
 
-/// All of it.
+/// The whole result.
 pub fn verified(verified: &Verified, page: Page) -> String {
     let Verified { group, limit, recording, predicted_for, .. } = verified;
     let burst_us = limit.burst_ns() / 1_000;
