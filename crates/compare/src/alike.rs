@@ -1,14 +1,14 @@
-//! Groups and kinds of tasks that differ in nothing but their names.
+//! Groups and kinds of tasks that differ only in their names.
 //!
-//! Which of sixteen equal siblings gets nothing is decided by microseconds; that one does not is a
-//! matter of the rules. So what one of them does in a run the others might have done as well: a run
-//! stands for all in which they change places.
+//! Which of sixteen equal siblings gets no runtime is decided by microseconds; that one gets none
+//! is decided by the rules. A run therefore stands for all runs in which equal siblings exchange
+//! their results.
 
 use cpumax_outcome::Outcome;
 use cpumax_workload::{Action, GroupSpec, Op, Span, Target, TaskSpec, Workload};
 use std::collections::BTreeMap;
 
-/// Names of what is alike; only sets of two and more.
+/// Names of groups and tasks that differ only in their names, in sets of at least two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Alike {
     groups: Vec<Vec<String>>,
@@ -16,14 +16,14 @@ pub struct Alike {
 }
 
 impl Alike {
-    /// What is alike in a workload.
+    /// Finds them in a workload.
     pub fn of(workload: &Workload) -> Alike {
         let bound = Bound::of(workload);
         let mut kinds_in = vec![Vec::new(); workload.groups.len()];
         for (kind, spec) in workload.tasks.iter().enumerate() {
             kinds_in[spec.group as usize].push(kind);
         }
-        // What is alike reads alike.
+        // Equal parts have equal debug text.
         let mut bottoms: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (ix, group) in workload.groups.iter().enumerate().skip(1) {
             let kinds = &kinds_in[ix];
@@ -59,14 +59,14 @@ impl Alike {
         alike
     }
 
-    /// In how many ways they change places by [`Alike::turned`], staying where they are included:
-    /// of many, some.
+    /// Number of exchanges that [`Alike::turned`] can make, the identity included; at most 32.
     pub fn turns(&self) -> usize {
         const MOST: usize = 32;
         self.groups.iter().chain(&self.tasks).map(Vec::len).max().unwrap_or(1).min(MOST)
     }
 
-    /// The outcome of a run in which everybody was in the place of who comes that much after him.
+    /// The outcome of a run in which each sibling has the results of the one `by` places further
+    /// on.
     pub fn turned(&self, outcome: &Outcome, by: usize) -> Outcome {
         let mut outcome = outcome.clone();
         if by > 0 {
@@ -90,9 +90,9 @@ fn nameless(workload: &Workload, kind: usize) -> TaskSpec {
     TaskSpec { name: String::new(), label: None, group: 0, ..workload.tasks[kind].clone() }
 }
 
-/// What is like nothing else: by index, groups that have others below them, that something is done
-/// to or somebody is moved to, and kinds that something names or that do what is drawn, which
-/// differs from kind to kind.
+/// By index, groups and kinds that equal no other: groups with children, with interventions, or
+/// that tasks move to; kinds that are named elsewhere, or that draw lengths, because each kind has
+/// its own random stream.
 struct Bound {
     groups: Vec<bool>,
     kinds: Vec<bool>,

@@ -1,13 +1,13 @@
-//! The workloads of a comparison: scenarios by name, all that are built in, random cases by number.
+//! Selects the workloads of a comparison: scenarios by name, all built-in ones, random cases by
+//! number.
 
 use cpumax_engine::given::Seeds;
 use cpumax_engine::{Error, builtin, scenario};
 use cpumax_workload::{Workload, random};
 
-/// All of them, random cases last; `parallel` ones have several CPUs.
+/// The selected workloads, random cases last; with `parallel`, random cases have several CPUs.
 ///
-/// # Errors
-/// A scenario cannot be read.
+/// # Errors A scenario cannot be read.
 pub fn workloads(
     scenarios: &[String],
     all: bool,

@@ -6,10 +6,15 @@ use std::fmt::Display;
 
 pub use anstyle::Style;
 
+/// Headings.
 pub const BOLD: Style = Style::new().bold();
+/// Notes.
 pub const DIM: Style = Style::new().dimmed();
+/// Results within bounds.
 pub const GOOD: Style = AnsiColor::Green.on_default();
+/// Results slightly beyond bounds.
 pub const NEAR: Style = AnsiColor::Yellow.on_default();
+/// Failures.
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// Text in a style, escaped.

@@ -1,9 +1,9 @@
-//! The proof of the what-if: real servers are recorded without a limit, run for real under limits,
-//! and predicted from their recordings by `cpumax replay`; how far that was off is told.
+//! Checks predictions on real servers: records them without a limit, runs them under limits,
+//! predicts these runs from the recordings by `cpumax replay`, and reports the errors.
 //!
-//! Needs root, perf, zstd and a cgroup v1 or v2 cpu controller. The limited group holds the
-//! server with all its processes; the client is outside, and latency is what the client sees. A
-//! service whose programs the machine lacks is named and left out.
+//! Needs root, perf, zstd and a cgroup v1 or v2 cpu controller. The limited group holds all
+//! processes of the server; the client runs outside, and latency is the client's. Services whose
+//! programs the machine lacks are reported and left out.
 
 mod advice;
 mod client;
@@ -92,7 +92,7 @@ impl Proof {
     pub fn run(&self) -> Result<()> {
         let stop = Stop::on_signals()?;
         let done = self.take_steps(&stop);
-        // What ctrl-C also ended fails in words of its own.
+        // Otherwise the error would be that of a program that ctrl-C also ended.
         stop.check()?;
         done
     }
@@ -107,7 +107,7 @@ impl Proof {
         if has(Step::Record) || has(Step::Measure) || has(Step::Advise) {
             let services = self.services()?;
             let rounds = if has(Step::Measure) { self.repeat } else { 1 };
-            // Round by round, so that runs of one limit are minutes apart.
+            // Round by round, so that runs under one limit are minutes apart.
             for round in 1..=rounds {
                 for service in &services {
                     let record = has(Step::Record) && round == 1;
@@ -129,7 +129,7 @@ impl Proof {
         Ok(())
     }
 
-    /// Those that were asked for, without those that the machine cannot run.
+    /// The requested services, without those that the machine cannot run.
     fn services(&self) -> Result<Vec<&'static Service>> {
         if !self.only.is_empty() {
             let services = self.only.iter().map(|name| Service::find(name));
@@ -156,7 +156,7 @@ impl Proof {
         Ok(services)
     }
 
-    /// One round of one service.
+    /// Records, measures and checks advice for one service in one round.
     fn serve(
         &self,
         folder: &Folder,

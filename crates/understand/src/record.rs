@@ -1,9 +1,9 @@
-//! Writes a run of the model as the recording that `perf script` would print of it.
+//! Writes a run of the model as the recording that `perf script` would print.
 //!
-//! Switches, wakeups, forks and interrupt context are there at each depth. With system calls, a
-//! thread polls, reads, writes, accepts, closes, sleeps and waits for locks by calls with the
-//! descriptors that it would have. Calls have no length: what they take is user time beside them.
-//! Left out: softirqs of the network beyond wakeups, times in microseconds, lost events.
+//! Each depth has switches, wakeups, forks and interrupts. With system calls, threads also poll,
+//! read, write, accept, close, sleep and wait for locks, with plausible descriptors. Calls have no
+//! duration: their time counts as user time. Softirqs of the network beyond wakeups, times in
+//! microseconds, and lost events are left out.
 
 use crate::plan::{Plan, Server};
 use clap::ValueEnum;
@@ -29,7 +29,7 @@ pub enum Depth {
     Calls,
 }
 
-/// The recording begins so long after its machine did, ns.
+/// Uptime of the machine at the start of the recording, ns.
 const BOOTED_NS: u64 = 1_000_000_000_000;
 const IDLE: &str = "swapper";
 
@@ -40,7 +40,7 @@ enum Left {
     Exits,
 }
 
-/// The last act of a thread that tells what it waits for then.
+/// The last act of a thread, which decides what it waits for next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Last {
     Nothing,
@@ -48,18 +48,18 @@ enum Last {
     Received,
 }
 
-/// A thread, as the recording goes on.
+/// State of a thread during the recording.
 struct State {
     left: Option<Left>,
-    /// The call that it is in.
+    /// The system call that it is in.
     call: Option<Call>,
-    /// Descriptors with data that it was given while it slept.
+    /// Descriptors whose data arrived while it slept.
     given: Vec<u64>,
-    /// A poll told the thread what is ready, and the thread has not read that yet.
+    /// Whether a poll returned ready descriptors that the thread has not read yet.
     knows_ready: bool,
-    /// A timer has woken it.
+    /// Whether a timer woke it.
     is_timed: bool,
-    /// The thread waits for a lock.
+    /// Whether it waits for a lock.
     waits_for_lock: bool,
     is_sending: bool,
     is_born: bool,
@@ -71,11 +71,11 @@ struct Recorder<'a> {
     depth: Depth,
     threads: Vec<Thread>,
     states: Vec<State>,
-    /// Names of channels, and what jobs are sent through, by their places in the workload.
+    /// Names of channels and jobs, by their index in the workload.
     channels: Vec<&'a str>,
     jobs: Vec<&'a str>,
     running: BTreeMap<u16, u32>,
-    /// The thread that wakes the next one.
+    /// The thread that makes the next wakeup.
     waker: Option<u32>,
     parent: Option<u32>,
     out: String,
@@ -149,7 +149,7 @@ impl Recorder<'_> {
         self.running.iter().find(|(_, running)| **running == task).map(|(cpu, _)| *cpu)
     }
 
-    /// A line: in whose context, where, when, what.
+    /// Appends a line: thread, CPU, time and event.
     fn line(&mut self, ns: u64, cpu: u16, task: Option<u32>, what: &str) {
         let (s, ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
         let _ = match task.map(|task| &self.threads[task as usize]) {
@@ -220,7 +220,7 @@ impl Recorder<'_> {
             format!("sched:sched_waking: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
         match waker.and_then(|by| Some((by, self.cpu_of(by)?))) {
             Some((by, at)) => {
-                // A thread that unlocks wakes the next one by a call.
+                // A thread that unlocks wakes the next one by a futex call.
                 let unlocks = self.depth == Depth::Calls && !self.states[by as usize].is_sending;
                 if unlocks {
                     self.enter(ns, at, by, Call::wake_futex(calls::LOCK));
@@ -238,7 +238,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Nobody woke it: time has passed, or a device has something for it.
+    /// Writes a wakeup from an interrupt: a timer, or a device.
     fn interrupt(&mut self, ns: u64, cpu: u16, task: u32, what: &str) {
         let on = self.running.get(&cpu).copied();
         let from_disk = self.waits_for_disk(task);

@@ -1,18 +1,18 @@
 //! Writes a drawn service as a scenario.
 //!
-//! Names tell what a message is: `req-3` goes to the server on connection 3, `ans-3` back, `db-3`
-//! to its back end; `record` gives them descriptors. A message takes three microseconds, as events
-//! that all come at one time are no recording of anything real.
+//! Names identify messages: `req-3` goes to the server on connection 3, `ans-3` back, `db-3` to its
+//! back end; `record` maps them to descriptors. A message takes three microseconds, because events
+//! at equal times look like no real recording.
 
 use crate::plan::{Plan, Server, ns};
 use std::fmt::Write;
 
 mod clients;
 
-/// The group that serves.
+/// The group of the service.
 pub const GROUP: &str = "/svc";
 
-/// Text of a scenario, by its parts.
+/// Text of a scenario, and its channels so far.
 #[derive(Default)]
 struct Text {
     channels: Vec<String>,
@@ -37,7 +37,7 @@ impl Text {
         let _ = writeln!(self.text, "[[job]]\nname = \"{name}\"\nprogram = [{steps}]");
     }
 
-    /// So many tasks of this name that go round forever.
+    /// Adds tasks with an endless program.
     fn rounds(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
         self.task((name, count), group, &format!("{{ forever = [{steps}] }}"));
     }
@@ -79,7 +79,7 @@ fn post(job: &str, to: &str) -> String {
 }
 
 impl Plan {
-    /// The scenario, with a limit (quota and period, us) where there is one.
+    /// The text of the scenario, with a limit (quota and period, us) if given.
     pub fn scenario(&self, limit: Option<(u64, u64)>) -> String {
         let mut text = Text::default();
         let (ms, cpus, hz) = (self.duration_ns / 1_000_000, self.cpus, self.hz);
@@ -104,7 +104,7 @@ impl Plan {
         text.text
     }
 
-    /// The channel through which requests of a connection come.
+    /// The channel for requests of a connection.
     fn inbox(&self, at: u64) -> String {
         match self.server {
             server if server.is_per_connection() => format!("s{at}"),
@@ -117,12 +117,12 @@ impl Plan {
         self.work_ns * thousandths / 1000
     }
 
-    /// Some work that lasts so many thousandths of the main part.
+    /// Work of so many thousandths of the main part.
     fn short(&self, thousandths: u64) -> String {
         user(ns(self.of_work(thousandths)))
     }
 
-    /// The jobs of a connection.
+    /// Adds the jobs of a connection.
     fn serving(&self, text: &mut Text, at: u64) {
         let work = user(self.shape.length(self.work_ns));
         let overhead = kernel(8);
@@ -162,7 +162,7 @@ impl Plan {
         text.job(&request, &steps);
     }
 
-    /// A loop that gives work to a pool.
+    /// Adds the jobs of an event loop that passes work to a pool.
     fn handing_over(&self, text: &mut Text, at: u64, answer: &[String]) {
         let work = user(self.shape.length(self.work_ns));
         let (request, overhead) = (format!("req-{at}"), kernel(8));
@@ -189,7 +189,7 @@ impl Plan {
         }
     }
 
-    /// Those that ask others.
+    /// Adds the jobs of servers with back ends.
     fn tiers(&self, text: &mut Text, at: u64, answer: &[String]) {
         let work = user(self.shape.length(self.work_ns));
         let part_ns = self.of_work(self.part);
@@ -237,7 +237,7 @@ impl Plan {
         text.job(&answered, &[]);
     }
 
-    /// The tasks that serve.
+    /// Adds the tasks that serve.
     fn servers(&self, text: &mut Text) {
         let workers = self.workers;
         match self.server {
@@ -275,7 +275,7 @@ impl Plan {
         self.others(text);
     }
 
-    /// Back ends and helpers.
+    /// Adds back ends and helper threads.
     fn others(&self, text: &mut Text) {
         match self.server {
             Server::Tier | Server::Tiers | Server::AsyncTier => {

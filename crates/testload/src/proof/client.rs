@@ -1,4 +1,4 @@
-//! The clients: how each is asked to run for some seconds, and what it says that it saw.
+//! Clients: how each runs for some seconds, and how its results are read.
 
 use super::server::Place;
 use crate::ask::Answered;
@@ -9,34 +9,35 @@ use serde::Deserialize;
 use std::fs;
 use std::process::Command;
 
-/// Who asks, and how.
+/// A client program and its options.
 #[derive(Debug, Clone, Copy)]
 pub enum Client {
-    /// `testload ask`, with arguments of its own.
+    /// `testload ask` with these arguments.
     Ask(&'static [&'static str]),
-    /// wrk: connections, and between which times each waits before it asks, ms.
+    /// wrk: connections, and range of the pause before each request, ms.
     Wrk { connections: u32, think_ms: Option<(u32, u32)> },
-    /// pgbench: sums over a random range of accounts; at a rate, or after a pause.
+    /// pgbench: sums over a random range of accounts, at a rate, or after a pause.
     Pgbench { clients: u32, rate: Option<u32>, think_ms: u32 },
-    /// redis-benchmark: it counts requests, not seconds; so many a second without a limit.
+    /// redis-benchmark, which counts requests, not seconds; `rate` is the requests a second without
+    /// a limit.
     RedisBenchmark { connections: u32, rate: u32 },
 }
 
-/// What a client saw.
+/// Results of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     /// From the first request to the last, s.
     pub wall_s: f64,
     pub completions: u64,
     pub p50_ms: f64,
-    /// redis-benchmark does not tell it.
+    /// redis-benchmark does not report it.
     pub p90_ms: Option<f64>,
     pub p99_ms: f64,
     pub errors: u64,
 }
 
 impl Client {
-    /// The programs it takes.
+    /// The program that it needs.
     pub fn program(&self) -> Option<&'static str> {
         match self {
             Client::Ask(_) => None,
@@ -46,8 +47,8 @@ impl Client {
         }
     }
 
-    /// Asks for so many seconds. `share` is the part of its demand that the limit lets through: it
-    /// is for the client that counts requests, so that it takes about as long.
+    /// Runs the client for about so many seconds. `share` is the part of its demand that the limit
+    /// allows, for the client that counts requests.
     pub fn run(&self, place: &Place, seconds: u32, share: f64, stop: &Stop) -> Result<Seen> {
         let port = place.port.to_string();
         match *self {
@@ -82,7 +83,7 @@ impl Client {
     }
 }
 
-/// All that it prints.
+/// Runs a command and returns its output.
 fn run(command: Command, name: &str, stop: &Stop) -> Result<String> {
     Process::start(name, command)?.output(stop)
 }
@@ -155,15 +156,15 @@ fn pgbench(
     seen_in_log(&text, f64::from(think_ms))
 }
 
-/// From lines of `client number latency script seconds microseconds`, and more at a rate. The
-/// script's pause is in the latency, which with a rate counts from when it was due.
+/// Reads lines of `client number latency script seconds microseconds`. The latency includes the
+/// script's pause, and at a rate counts from the due time.
 fn seen_in_log(text: &str, think_ms: f64) -> Result<Seen> {
     let (mut first_s, mut last_s) = (f64::INFINITY, 0.0_f64);
     let mut latencies_ms = Vec::new();
     for line in text.lines() {
         let fields: Vec<f64> = line.split(' ').map_while(|field| field.parse().ok()).collect();
         let [_, _, latency_us, _, seconds, microseconds, ..] = fields[..] else {
-            // What was skipped or failed says so in place of the latency.
+            // A skipped or failed transaction has a word in place of the latency.
             continue;
         };
         let end_s = seconds + microseconds / 1e6;
@@ -183,7 +184,8 @@ fn seen_in_log(text: &str, think_ms: f64) -> Result<Seen> {
     })
 }
 
-/// The last line: test, requests a second, and latencies of which p50, p95, p99, max are last.
+/// Reads the last line: test, requests a second, and latencies, of which p50, p95, p99 and max are
+/// the last.
 fn seen_by_redis_benchmark(output: &str, count: u64) -> Result<Seen> {
     let numbers: Vec<f64> = output
         .lines()

@@ -1,4 +1,4 @@
-//! What `cpumax replay` says of the recordings under the limits that were measured.
+//! Predicts by `cpumax replay` the runs under limits that were measured.
 
 use super::files::{Folder, Prediction};
 use super::run::Run;
@@ -15,8 +15,8 @@ use std::process::Command;
 pub enum Way {
     /// As it was recorded.
     Raw,
-    /// With its work scaled by what a unit of it cost in the measured runs: how far the machine and
-    /// the limit changed that cost is no question to a model of the scheduler.
+    /// With its work scaled by the measured cost of a unit of work: a model of the scheduler does
+    /// not predict changes of that cost.
     Normalised,
 }
 
@@ -31,10 +31,10 @@ impl Way {
     }
 }
 
-/// The command that is asked, and what it takes.
+/// The command to ask, and its options.
 pub struct Asked<'a> {
     pub cpumax: &'a Path,
-    /// Rules of the machine at hand.
+    /// Kernel whose rules the machine follows.
     pub kernel: &'a str,
     help: String,
 }
@@ -80,7 +80,8 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Asks for all recordings of the workloads, each way, under each limit they were measured under.
+/// Predicts all recordings of the workloads, raw and normalised, under each measured limit, and
+/// stores the predictions.
 pub fn predict(folder: &Folder, asked: &Asked, only: &[String], stop: &Stop) -> Result<()> {
     let runs = folder.runs()?;
     let mut predictions = folder.predictions()?;
@@ -122,7 +123,7 @@ pub fn predict(folder: &Folder, asked: &Asked, only: &[String], stop: &Stop) -> 
     done
 }
 
-/// By how much a unit of work cost more in the measured runs than in the recorded one.
+/// Cost of a unit of work in the measured runs, relative to the recorded one.
 fn scale(runs: &[Run], recorded: &Run, workload: &str, setting: &str) -> f64 {
     let costs = runs
         .iter()

@@ -1,5 +1,5 @@
-//! One run of one service: a new group with a limit, the server in it, its client outside, perf
-//! beside them if asked for.
+//! Runs one service once: creates a group with a limit, moves the server into it, runs its client
+//! outside, and perf if requested.
 
 use super::client::Seen;
 use super::server::{Place, Running};
@@ -24,20 +24,20 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long perf may take to begin. It has no word for it that old versions know.
+/// Time for perf to start; old versions cannot report it.
 const PERF_START: Duration = Duration::from_millis(900);
-/// How long it goes on after the load.
+/// Time that perf continues after the load.
 const PERF_END: Duration = Duration::from_millis(300);
-/// A machine is quiet when others use at most this share of its CPUs.
+/// Largest share of all CPUs that others may use in a valid run.
 const QUIET: f64 = 0.05;
-/// How often a run is done again when it is not.
+/// Most repetitions of an invalid run.
 const AGAIN: u32 = 2;
 
 const FULL_EVENTS: &str = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new,\
                            sched:sched_waking,sched:sched_process_fork,sched:sched_process_exit,\
                            sched:sched_stat_runtime";
 
-/// What one run showed, as results.json has it.
+/// Results of one run, as in results.json.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
     pub workload: String,
@@ -46,14 +46,14 @@ pub struct Run {
     pub quota_us: i64,
     pub period_us: u64,
     pub burst_us: u64,
-    /// What recorded it: `none`, `plain` or `full`.
+    /// Recorder: `none`, `plain`, `full` or `record`.
     pub perf: String,
     pub rep: u32,
     #[serde(default)]
     pub at: String,
-    /// From the first request to the last.
+    /// From the first request to the last, s.
     pub wall_s: f64,
-    /// CPU time of the group.
+    /// CPU time of the group, s.
     pub usage_s: f64,
     pub cpus_used: f64,
     pub nr_periods: u64,
@@ -68,7 +68,7 @@ pub struct Run {
     pub machine_busy_s: f64,
     #[serde(default)]
     pub steal_s: f64,
-    /// CPU time of all that is neither the server nor its client.
+    /// CPU time of everything but the server and its client, s.
     #[serde(default)]
     pub others_s: f64,
     pub metrics: BTreeMap<String, Value>,
@@ -79,7 +79,7 @@ impl Run {
         self.metrics.get(name)?.as_f64()
     }
 
-    /// For the one who waits.
+    /// A line for the user who waits.
     pub fn describe(&self) -> String {
         let metric = |name: &str| self.metric(name).unwrap_or(0.0);
         let rate = self.metric("req_per_s").or(self.metric("tps")).unwrap_or(0.0);
@@ -97,13 +97,13 @@ impl Run {
     }
 }
 
-/// What a recording has beside the scheduler's events.
+/// Recorder and events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Perf {
     Plain,
-    /// System calls with their arguments.
+    /// perf with system calls and their arguments.
     Full,
-    /// The same, by `cpumax record`.
+    /// `cpumax record` with system calls.
     Record,
 }
 
@@ -124,7 +124,7 @@ impl Perf {
         let all = ["-m", "8M", "-B", "-N", "-o", output];
         match self {
             Perf::Plain => [&["sched", "record"][..], &all].concat(),
-            // Without --exclude-perf it records how it writes what it records.
+            // Without --exclude-perf, perf records its own writes.
             Perf::Full => {
                 let (enter, exit) = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit");
                 let last = ["-e", enter, "--exclude-perf", "-e", exit, "--exclude-perf", "-a"];
@@ -135,7 +135,7 @@ impl Perf {
     }
 }
 
-/// A server that is up, or the load of this program that is started for each run.
+/// A running server, or a load of this program, which is started for each run.
 pub struct Session<'a> {
     service: &'static Service,
     place: Place,
@@ -143,7 +143,7 @@ pub struct Session<'a> {
     seconds: u32,
     cpumax: &'a Path,
     stop: &'a Stop,
-    /// CPUs that the service keeps busy without a limit, once that was seen.
+    /// CPUs that the service uses without a limit, once measured.
     demand: f64,
 }
 
@@ -170,7 +170,7 @@ impl<'a> Session<'a> {
         self.service.name
     }
 
-    /// How a user names the limited group.
+    /// Name of the limited group for `cpumax replay`.
     pub fn group(&self) -> String {
         match &self.running {
             None => PATH.to_owned(),
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs without a recording; again where others used the machine meanwhile.
+    /// Runs without a recording; repeats the run if other processes used the machine.
     pub fn measure(&mut self, limit: &Limit, rep: u32) -> Result<Run> {
         let mut run = self.run(limit, rep, None)?.0;
         for _ in 0..AGAIN {
@@ -195,7 +195,7 @@ impl<'a> Session<'a> {
         Ok(run)
     }
 
-    /// Runs without a limit, and records to the folder.
+    /// Runs without a limit, and records into the directory.
     pub fn record(&mut self, perf: Perf, folder: &Path) -> Result<Recording> {
         let file = format!("{}.{}.data", self.service.name, perf.name());
         let path = folder.join(&file);
@@ -274,7 +274,7 @@ impl<'a> Session<'a> {
         Ok((run, tasks_before, tasks(running)))
     }
 
-    /// A load of this program does a fixed amount of work, some seconds of it.
+    /// Runs a load of this program, which does a fixed amount of work.
     fn run_own(&self, name: &str, head: &Head, recording: Option<(Perf, &Path)>) -> Result<Run> {
         let load = Load::find(name)?;
         let recording = recording.map(|(perf, folder)| {
@@ -296,7 +296,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What is known of a run before it begins.
+/// What is known of a run in advance.
 struct Head<'a> {
     service: &'static Service,
     limit: &'a Limit,
@@ -308,7 +308,7 @@ struct Head<'a> {
 struct Moment {
     group: Counters,
     machine: MachineUse,
-    /// CPU time of all children that have ended: the client is one after its run.
+    /// CPU time of all children that have ended, among them the client after its run.
     children_us: u64,
 }
 
@@ -412,7 +412,7 @@ fn rounded(value: f64, places: i32) -> f64 {
     (value * unit).round() / unit
 }
 
-/// Hours, minutes and seconds of UTC.
+/// Time of day in UTC.
 fn time_of_day() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let s = now.as_secs() % 86_400;

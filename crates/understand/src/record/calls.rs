@@ -1,11 +1,11 @@
-//! System calls: in which one a thread waits, and with which it reads and writes.
+//! Writes system calls: those in which a thread waits, and those with which it reads and writes.
 
 use super::threads::{ACCEPTED, EVENTFD, Role};
 use super::{Depth, Last, Recorder};
 use crate::plan::{Client, Server};
 use cpumax_outcome::trace::Message;
 
-/// Numbers of x86-64.
+/// System call numbers of x86-64.
 const READ: u32 = 0;
 const WRITE: u32 = 1;
 const CLOSE: u32 = 3;
@@ -16,7 +16,7 @@ const CLOCK_NANOSLEEP: u32 = 230;
 const EPOLL_WAIT: u32 = 232;
 const ACCEPT4: u32 = 288;
 
-/// Addresses of futexes.
+/// Addresses of futexes, and descriptors.
 pub const LOCK: u64 = 0x7100;
 const POOL: u64 = 0x7000;
 
@@ -25,17 +25,15 @@ const EPOLL: u64 = 4;
 const DISK: u64 = 9;
 const MESSAGE_BYTES: u64 = 64;
 const EVENTFD_BYTES: u64 = 8;
-/// `TIMER_ABSTIME`.
 const ABSOLUTE: u64 = 1;
-/// As long as an `epoll_wait` with a time-out is printed without one.
+/// Stands for a missing timeout, and has the length of a timeout in the text.
 const NO_TIMEOUT: u64 = 0xffff_ffff;
 
-/// A system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
     number: u32,
     args: [u64; 4],
-    /// Where its time-out stands in the text, and since when it waits, ns.
+    /// Position of its timeout in the text, and start of the wait, ns.
     timeout: Option<(usize, u64)>,
 }
 
@@ -72,7 +70,7 @@ impl Call {
         Call::new(ACCEPT4, [LISTENER, 0, 0, 0])
     }
 
-    /// Whether the call ends when its data are taken, not when its thread is woken.
+    /// Whether the call returns when data are read, not when the thread is woken.
     fn is_of_data(&self) -> bool {
         matches!(self.number, READ | ACCEPT4)
     }
@@ -83,7 +81,7 @@ fn bytes(descriptor: u64) -> u64 {
 }
 
 impl Recorder<'_> {
-    /// Its beginning; where its time-out stands.
+    /// Writes the start of a call; returns the position of its timeout.
     fn enter_at(&mut self, ns: u64, cpu: u16, task: u32, call: Call) -> usize {
         let Call { number, args: [a, b, c, d], .. } = call;
         let what =
@@ -105,7 +103,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// One that does not wait.
+    /// Writes a call that does not wait.
     pub(super) fn call(&mut self, ns: u64, cpu: u16, task: u32, (call, result): (Call, u64)) {
         if self.depth == Depth::Calls {
             self.enter(ns, cpu, task, call);
@@ -152,7 +150,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Whether the thread has asked a back end, and does nothing else until that answers.
+    /// Whether the thread asked a back end, and waits for its answer only.
     fn asks_and_waits(&self, task: u32) -> bool {
         let thread = &self.threads[task as usize];
         let Last::Sent(Message { job: Some(job), .. }) = self.states[task as usize].last else {
@@ -164,7 +162,7 @@ impl Recorder<'_> {
             && thread.comm != "srvproxy"
     }
 
-    /// The thread runs again, and finds what came while it slept.
+    /// The thread runs again, and takes what arrived while it slept.
     pub(super) fn resumes(&mut self, ns: u64, cpu: u16, task: u32) {
         if self.depth != Depth::Calls {
             return;
@@ -235,7 +233,7 @@ impl Recorder<'_> {
         }
     }
 
-    /// Reads a message, or accepts a connection; an event loop asks before what is ready.
+    /// Writes a read or an accept; an event loop polls first.
     fn takes(&mut self, ns: u64, cpu: u16, task: u32, descriptor: u64) {
         if self.states[task as usize].call.is_none() {
             let polls = self.waits_in(task).number == EPOLL_WAIT;
