@@ -7,7 +7,8 @@ use cpumax_workload::{Workload, random};
 
 /// The selected workloads, random cases last; with `parallel`, random cases have several CPUs.
 ///
-/// # Errors A scenario cannot be read.
+/// # Errors
+/// A scenario cannot be read.
 pub fn workloads(
     scenarios: &[String],
     all: bool,

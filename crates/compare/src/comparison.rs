@@ -57,7 +57,8 @@ impl Comparison {
 
     /// Boots all virtual machines at once instead of each on first use.
     ///
-    /// # Errors A kernel has not been fetched, or does not boot.
+    /// # Errors
+    /// A kernel has not been fetched, or does not boot.
     pub fn prepare(&self, how: How<'_>) -> Result<(), cpumax_engine::Error> {
         let booted: Vec<&NamedKernel> = self.kernels.iter().chain(&self.against).collect();
         prepare(&booted, how, &self.workloads)
@@ -65,7 +66,8 @@ impl Comparison {
 
     /// Runs the whole comparison and stores the results, also those before an error.
     ///
-    /// # Errors A world fails, or was interrupted.
+    /// # Errors
+    /// A world fails, or was interrupted.
     pub fn run(
         &mut self,
         pairing: &Pairing,
@@ -178,7 +180,8 @@ fn held(
 
 /// The world of a kernel, and the one it is compared with: another kernel, or its own model.
 ///
-/// # Errors A kernel has not been fetched.
+/// # Errors
+/// A kernel has not been fetched.
 pub fn worlds<'a>(
     kernel: &NamedKernel,
     against: Option<&NamedKernel>,

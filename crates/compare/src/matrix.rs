@@ -58,7 +58,8 @@ impl Noisy {
 /// Runs every pair in the reference, then in the other world under the reference's conditions.
 /// `each` receives the cells in order, as they are done.
 ///
-/// # Errors A world fails, or was interrupted.
+/// # Errors
+/// A world fails, or was interrupted.
 pub fn column<'a>(
     pairs: &[Pair<'a>],
     mode: Mode,

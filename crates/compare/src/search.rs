@@ -162,8 +162,9 @@ pub fn workload(case: u64, level: Option<Preempt>) -> Workload {
 
 /// Runs all cases that are not in the log, shrinks disagreements, and appends each case to the log.
 ///
-/// # Errors A world fails or was interrupted, or the log cannot be written. The log then has all
-/// cases that were done; disagreeing cases of the last batch may be missing.
+/// # Errors
+/// A world fails or was interrupted, or the log cannot be written. The log then has all cases that
+/// were done; disagreeing cases of the last batch may be missing.
 pub fn search(
     plan: &Plan,
     log: &mut Log,

@@ -102,14 +102,16 @@ pub trait World {
 
     /// Runs jobs in order and passes each answer on as it comes.
     ///
-    /// # Errors The run was interrupted, by `each` or otherwise, or the world fails.
+    /// # Errors
+    /// The run was interrupted, by `each` or otherwise, or the world fails.
     fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error>;
 
     /// Guides a run of this world along the recorded one (`job.follow`), until `ratio` of its
     /// outcome (that of its worst number) is at most 1, or as far as possible; `None` if the world
     /// cannot choose microseconds.
     ///
-    /// # Errors The run was interrupted.
+    /// # Errors
+    /// The run was interrupted.
     fn lead(
         &mut self,
         _job: &Job<'_>,

@@ -26,14 +26,16 @@ pub struct How<'a> {
 
 /// Boots all virtual machines that the workloads need; nothing for models.
 ///
-/// # Errors A kernel has not been fetched, or does not boot.
+/// # Errors
+/// A kernel has not been fetched, or does not boot.
 pub fn prepare(asked: &[&NamedKernel], how: How<'_>, workloads: &[Workload]) -> Result<(), Error> {
     if how.real { Ok(vm::boot(asked, how, workloads)?) } else { Ok(()) }
 }
 
 /// The world of this kernel: itself, or its model.
 ///
-/// # Errors The kernel has not been fetched.
+/// # Errors
+/// The kernel has not been fetched.
 pub fn world<'a>(asked: &NamedKernel, how: How<'a>) -> Result<Box<dyn World + 'a>, Error> {
     if how.real {
         return Ok(Box::new(vm::Machine::new(asked, how)?));

@@ -34,14 +34,16 @@ pub struct ChromeTrace {
 impl ChromeTrace {
     /// A trace without events; makes a temporary file.
     ///
-    /// # Errors No temporary file can be made.
+    /// # Errors
+    /// No temporary file can be made.
     pub fn new() -> io::Result<ChromeTrace> {
         Ok(ChromeTrace { spool: Spool::new()?, names: Names::default() })
     }
 
     /// Writes the whole trace to `out`. Open slices end with the last event.
     ///
-    /// # Errors The temporary file cannot be written or read, or `out` cannot be written.
+    /// # Errors
+    /// The temporary file cannot be written or read, or `out` cannot be written.
     pub fn write<W: Write>(self, out: W) -> io::Result<W> {
         let mut writer = Writer::new(out, &self.names)?;
         self.spool.replay(|event| writer.event(event))?;

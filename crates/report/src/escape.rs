@@ -114,14 +114,16 @@ impl Formatter for VisibleJson {
 
 /// Writes a value as JSON on one line, hidden characters escaped.
 ///
-/// # Errors `writer` fails, or JSON cannot represent the value.
+/// # Errors
+/// `writer` fails, or JSON cannot represent the value.
 pub fn to_json(writer: impl io::Write, value: &impl serde::Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(writer, VisibleJson))
 }
 
 /// A value as indented JSON, hidden characters escaped.
 ///
-/// # Errors JSON cannot represent the value.
+/// # Errors
+/// JSON cannot represent the value.
 pub fn pretty_json(value: &impl serde::Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string_pretty(value)?;
     let mut out = String::with_capacity(text.len());

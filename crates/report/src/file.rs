@@ -72,7 +72,8 @@ enum Place {
 impl ResultFile {
     /// Opens the file for writing; `-` is standard output.
     ///
-    /// # Errors The file cannot be written.
+    /// # Errors
+    /// The file cannot be written.
     pub fn create(path: &Path) -> Result<ResultFile, WriteError> {
         if path == Path::new("-") {
             return Ok(ResultFile { path: path.to_owned(), place: Place::Stdout });
@@ -88,8 +89,9 @@ impl ResultFile {
 
     /// Writes the result and moves it into place. A closed pipe is no error.
     ///
-    /// # Errors The result cannot be written completely; an existing file then stays, unless it is
-    /// written in place.
+    /// # Errors
+    /// The result cannot be written completely; an existing file then stays, unless it is written
+    /// in place.
     pub fn write(
         self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -117,7 +119,8 @@ impl ResultFile {
 
     /// Writes a text as the result.
     ///
-    /// # Errors As [`ResultFile::write`].
+    /// # Errors
+    /// As [`ResultFile::write`].
     pub fn write_text(self, text: &str) -> Result<(), WriteError> {
         self.write(|out| out.write_all(text.as_bytes()))
     }

@@ -13,7 +13,7 @@ mod words;
 
 use crate::escape::{self, xml};
 use crate::page::Page;
-use crate::predicted::{Ranged, Ranges, ranged};
+use crate::predicted::{PredictedRow, Ranged, Ranges, ranged};
 use crate::replay::row;
 use cpumax_engine::advise::Role;
 use cpumax_engine::predict;
@@ -367,34 +367,40 @@ impl<'a> Section<'a> {
         }
         out.push_str("</tr></thead>\n<tbody>\n");
         for (run, row) in rows {
-            let role = run.and_then(|run| run.role);
-            let class = if role == Some(Role::Recommended) { " class=\"advised\"" } else { "" };
-            let doubtful = if row.doubtful { " ?" } else { "" };
-            let _ = write!(
-                out,
-                "<tr{class}><th scope=\"row\">{}{}{doubtful}</th><td class=\"text\">{}</td>",
-                xml(&row.limit),
-                words::role(role),
-                xml(&row.kernel)
-            );
+            row_labels(out, &row, run.and_then(|run| run.role));
             let mut numbers = vec![row.cpus, row.throttled_percent];
             numbers.extend(row.latency_ms);
             numbers.extend(rates.then_some(row.requests_per_second));
             numbers.extend(takes.then_some(row.takes_s));
             for number in numbers {
-                let text = number.map_or("-".to_owned(), |n| ranged(n, Ranges::Below));
-                match text.split_once('\n') {
-                    Some((value, range)) => {
-                        let _ = write!(out, "<td>{value}<small>{range}</small></td>");
-                    }
-                    None => {
-                        let _ = write!(out, "<td>{text}</td>");
-                    }
-                }
+                let text = number.map_or("-".to_owned(), number_html);
+                let _ = write!(out, "<td>{text}</td>");
             }
             out.push_str("</tr>\n");
         }
         out.push_str("</tbody>\n</table></div>\n");
+    }
+}
+
+/// Begins a row of the table with limit, role and kernel.
+fn row_labels(out: &mut String, row: &PredictedRow, role: Option<Role>) {
+    let class = if role == Some(Role::Recommended) { " class=\"advised\"" } else { "" };
+    let doubtful = if row.doubtful { " ?" } else { "" };
+    let _ = write!(
+        out,
+        "<tr{class}><th scope=\"row\">{}{}{doubtful}</th><td class=\"text\">{}</td>",
+        xml(&row.limit),
+        words::role(role),
+        xml(&row.kernel)
+    );
+}
+
+/// A number, and its range in small type.
+fn number_html(number: Ranged) -> String {
+    let text = ranged(number, Ranges::Below);
+    match text.split_once('\n') {
+        Some((value, range)) => format!("{value}<small>{range}</small>"),
+        None => text,
     }
 }
 

@@ -13,7 +13,8 @@ pub struct JsonArray(ResultFile);
 impl JsonArray {
     /// Opens the file for writing; `-` is standard output.
     ///
-    /// # Errors The file cannot be written.
+    /// # Errors
+    /// The file cannot be written.
     pub fn create(path: &Path) -> Result<JsonArray, WriteError> {
         Ok(JsonArray(ResultFile::create(path)?))
     }
@@ -25,7 +26,8 @@ impl JsonArray {
 
     /// Writes all items.
     ///
-    /// # Errors They cannot be written completely.
+    /// # Errors
+    /// They cannot be written completely.
     pub fn write<T: Serialize>(self, items: impl Iterator<Item = T>) -> Result<(), WriteError> {
         self.0.write(|out| array(BufWriter::new(out), items))
     }
@@ -38,7 +40,8 @@ pub struct OnePlace;
 
 /// Whether standard output is free for tables.
 ///
-/// # Errors Both JSON and CSV go to standard output.
+/// # Errors
+/// Both JSON and CSV go to standard output.
 pub fn leaves_room(json: Option<&JsonArray>, csv: Option<&ResultFile>) -> Result<bool, OnePlace> {
     match (json.is_some_and(JsonArray::is_stdout), csv.is_some_and(ResultFile::is_stdout)) {
         (true, true) => Err(OnePlace),

@@ -20,7 +20,8 @@ impl TraceFiles {
     /// Assigns files to the jobs for which `is_shown` holds. A single one gets `path`; of several,
     /// each has the kernel in its name, the scenario if `scenarios`, and the seed if `seeds`.
     ///
-    /// # Errors Two jobs would write to one file.
+    /// # Errors
+    /// Two jobs would write to one file.
     pub fn new(
         path: &Path,
         jobs: &[Job],
@@ -38,7 +39,8 @@ impl TraceFiles {
 
     /// Opens the file for the events of the job with this index.
     ///
-    /// # Errors The file cannot be written.
+    /// # Errors
+    /// The file cannot be written.
     pub fn open(&self, job: usize) -> Traced {
         let Some(path) = self.0.get(job).and_then(Option::as_deref) else { return Ok(None) };
         Ok(Some(Box::new(Trace::create(path)?)))
@@ -106,7 +108,8 @@ impl Names {
 
 /// Checks that no file is written twice.
 ///
-/// # Errors Two paths are equal.
+/// # Errors
+/// Two paths are equal.
 fn check_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<(), SameFile> {
     let mut paths: Vec<&Path> = paths.collect();
     paths.sort();

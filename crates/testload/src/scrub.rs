@@ -81,7 +81,8 @@ impl Scrub {
 
 /// A copy of the recording without the names.
 ///
-/// # Errors Not a recording of perf, a truncated one, a compressed one, or one with call chains.
+/// # Errors
+/// Not a recording of perf, a truncated one, a compressed one, or one with call chains.
 pub fn scrub(bytes: &[u8], keep: &[String]) -> Result<Vec<u8>> {
     ensure!(bytes.starts_with(MAGIC), "not a perf.data file");
     let data = section(bytes, DATA_SECTION_AT)?;

@@ -161,8 +161,8 @@ impl TraceSink for Everything {
 
 /// Runs a drawn service, records it, and judges its replays.
 ///
-/// # Errors The drawn service cannot be run, which is a fault of the draw, or a file cannot be
-/// kept.
+/// # Errors
+/// The drawn service cannot be run, which is a fault of the draw, or a file cannot be kept.
 pub fn judge(plan: Plan, depths: &[Depth], keep: Option<&Path>) -> Result<Judged, String> {
     let of = |what: &str| format!("seed {}: {what}", plan.seed);
     let kernels = kernel::parse_kernels(plan.kernel).map_err(|e| of(&e.to_string()))?;

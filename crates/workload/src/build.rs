@@ -231,7 +231,8 @@ impl Builder {
 
     /// Resolves all names and checks everything.
     ///
-    /// # Errors The first problem, with its part and what would be accepted.
+    /// # Errors
+    /// The first problem, with its part and what would be accepted.
     pub fn build(&self) -> Result<Workload, Error> {
         crate::resolve::resolve(self, None)
     }

@@ -29,7 +29,8 @@ impl Parts {
     /// Checks everything that the language promises: references, ranges, the kernel's rules for
     /// limits, the order of locks, and that time passes in every loop.
     ///
-    /// # Errors The first problem, with its part and what would be accepted.
+    /// # Errors
+    /// The first problem, with its part and what would be accepted.
     pub fn check(&self) -> Result<(), Error> {
         check(self).map_err(|found| found.refusal.part(found.part.describe(self)).into_error(None))
     }
@@ -378,7 +379,8 @@ pub(crate) fn limit(part: PartIx, limit: Limit) -> Checked {
 
 /// Checks v1's rule that a group may not have more than its ancestors.
 ///
-/// # Errors The index of the group, and the reason.
+/// # Errors
+/// The index of the group, and the reason.
 pub(crate) fn v1_hierarchy(workload: &Parts, limits: &[Limit]) -> Result<(), (usize, String)> {
     if !workload.groups.iter().any(|group| group.v1) {
         return Ok(());

@@ -70,7 +70,8 @@ impl Workload {
 
     /// Replaces the name, and the sentence that says what the workload demonstrates.
     ///
-    /// # Errors A text that cannot be a name.
+    /// # Errors
+    /// A text that cannot be a name.
     pub fn with_name(mut self, name: &str, shows: &str) -> Result<Workload, Error> {
         name.clone_into(&mut self.0.name);
         shows.clone_into(&mut self.0.shows);
@@ -79,7 +80,8 @@ impl Workload {
 
     /// Replaces the simulated time, ns, up to a day.
     ///
-    /// # Errors A length out of range.
+    /// # Errors
+    /// A length out of range.
     pub fn with_duration(mut self, duration_ns: u64) -> Result<Workload, Error> {
         self.0.duration_ns = duration_ns;
         self.after(check::top)
@@ -87,8 +89,9 @@ impl Workload {
 
     /// Replaces the limit of one group, on a kernel with these rules.
     ///
-    /// # Errors An unknown group or the root; a limit that this kernel or the newest refuses; in a
-    /// v1 hierarchy also a later write that would then be refused.
+    /// # Errors
+    /// An unknown group or the root; a limit that this kernel or the newest refuses; in a v1
+    /// hierarchy also a later write that would then be refused.
     pub fn with_limit(
         mut self,
         group: GroupIx,
@@ -111,7 +114,8 @@ impl Workload {
 
     /// Replaces the weight of one group, 1 to 10000.
     ///
-    /// # Errors An unknown group or the root, or a weight out of range.
+    /// # Errors
+    /// An unknown group or the root, or a weight out of range.
     pub fn with_weight(mut self, group: GroupIx, weight: u32) -> Result<Workload, Error> {
         self.below_root(group, "weight")?;
         self.0.groups[group as usize].weight = weight;
@@ -124,8 +128,8 @@ impl Workload {
     /// Replaces the number of CPUs, 1 to 4096. Where more CPUs than that shared a last-level cache,
     /// all share it.
     ///
-    /// # Errors A number out of range, or a CPU named elsewhere in the workload that the machine
-    /// would lack.
+    /// # Errors
+    /// A number out of range, or a CPU named elsewhere in the workload that the machine would lack.
     pub fn with_cpus(mut self, cpus: u16) -> Result<Workload, Error> {
         let machine = &mut self.0.machine;
         machine.cpus = cpus;
@@ -138,7 +142,8 @@ impl Workload {
 
     /// Sets the phase at which all period timers fire, ns.
     ///
-    /// # Errors A time longer than any period.
+    /// # Errors
+    /// A time longer than any period.
     pub fn with_timer_phase(mut self, phase_ns: u64) -> Result<Workload, Error> {
         self.0.machine.timer_phase_ns = Some(phase_ns);
         self.after(check::machine)
@@ -146,8 +151,8 @@ impl Workload {
 
     /// Sets the label of each kind of task, its name in results; `None`: its own name.
     ///
-    /// # Errors A text that cannot be a label, or an expectation about a label that no longer
-    /// exists.
+    /// # Errors
+    /// A text that cannot be a label, or an expectation about a label that no longer exists.
     pub fn with_labels(
         mut self,
         label: impl Fn(&TaskSpec) -> Option<String>,

@@ -9,15 +9,17 @@ use crate::checked::Workload;
 use crate::error::Error;
 use crate::model::{
     Action, Affinity, Arrivals, ChannelIx, Class, Distribution, Expectation, Intervention, JobIx,
-    LockIx, LockKind, LockMode, MachineSpec, Op, Parts, Preempt, Signal, Span, Target, TaskSpec,
+    LockIx, LockKind, LockMode, MachineSpec, Op, Parts, SoftirqSpec, Span, Target, TaskSpec,
 };
+use crate::read::language::{CLASSES, LOCK_KINDS, PREEMPTS, SIGNALS};
 use crate::read::ranges::as_itself;
 use crate::units::{print_cpus, print_duration};
 use std::fmt::{Display, Write};
 
 /// Prints `workload` as a scenario file. `file` is its name in the error.
 ///
-/// # Errors The text is larger than a scenario file may be ([`crate::bounds::MAX_FILE_BYTES`]).
+/// # Errors
+/// The text is larger than a scenario file may be ([`crate::bounds::MAX_FILE_BYTES`]).
 pub fn to_file(workload: &Workload, file: &str) -> Result<String, Error> {
     let text = print(workload);
     if text.len() as u64 <= MAX_FILE_BYTES {
@@ -111,7 +113,7 @@ impl Printer<'_> {
             self.field("hz", hz);
         }
         if let Some(preempt) = preempt {
-            self.text("preempt", preempt_word(*preempt));
+            self.text("preempt", word(&PREEMPTS, preempt));
         }
         if let Some(hrtick) = hrtick {
             self.field("hrtick", hrtick);
@@ -137,6 +139,10 @@ impl Printer<'_> {
         if *ipi_ns != usual.ipi_ns {
             self.time("ipi", *ipi_ns);
         }
+        self.softirqs(softirqs);
+    }
+
+    fn softirqs(&mut self, softirqs: &[SoftirqSpec]) {
         for softirq in softirqs {
             self.header("machine.softirq");
             self.field("cpu", softirq.cpu);
@@ -173,7 +179,7 @@ impl Printer<'_> {
         for lock in &self.workload.locks {
             self.header("lock");
             self.text("name", &lock.name);
-            self.text("kind", lock_word(lock.kind));
+            self.text("kind", word(&LOCK_KINDS, &lock.kind));
         }
         for channel in &self.workload.channels {
             self.header("channel");
@@ -203,7 +209,7 @@ impl Printer<'_> {
             self.field("nice", task.nice);
         }
         if task.class != Class::Fair {
-            self.text("class", class_word(task.class));
+            self.text("class", word(&CLASSES, &task.class));
         }
         match task.cpus {
             Affinity::All => {}
@@ -266,19 +272,15 @@ impl Printer<'_> {
             Op::LoopStart { times: u64::MAX, .. } => "{ forever = [".to_owned(),
             Op::LoopStart { times, .. } => format!("{{ loop = {times}, do = ["),
             Op::Lock { lock, mode } => {
-                let name = quote(self.lock_name(lock));
-                match self.mode_word(lock, mode) {
-                    Some(mode) => format!("{{ lock = {name}, mode = \"{mode}\" }},"),
-                    None => format!("{{ lock = {name} }},"),
-                }
+                let mode = self.mode_word(lock, mode);
+                let mode = mode.map_or(String::new(), |mode| format!(", mode = \"{mode}\""));
+                format!("{{ lock = {}{mode} }},", quote(self.lock_name(lock)))
             }
             Op::Unlock { lock } => format!("{{ unlock = {} }},", quote(self.lock_name(lock))),
             Op::Send { channel, n } => tokens("send", channel, n),
             Op::Recv { channel, n } => tokens("recv", channel, n),
             Op::Serve { channel } => tokens("serve", channel, 1),
-            Op::Post { channel, job } => {
-                format!("{{ {} }},", self.posted(channel, job))
-            }
+            Op::Post { channel, job } => format!("{{ {} }},", self.posted(channel, job)),
             Op::After { delay, channel, job, keep } => {
                 let posted = self.posted(channel, job);
                 let keep = if keep { ", keep = true" } else { "" };
@@ -302,7 +304,7 @@ impl Printer<'_> {
             }
             Op::SetNice { who, nice } => format!("{{ nice = {nice}{} }},", of(who)),
             Op::SetClass { who, class } => {
-                format!("{{ class = \"{}\"{} }},", class_word(class), of(who))
+                format!("{{ class = \"{}\"{} }},", word(&CLASSES, &class), of(who))
             }
         }
     }
@@ -374,7 +376,7 @@ impl Printer<'_> {
             }
             Action::Signal { kind, signal } => {
                 self.text("task", self.task_name(kind));
-                self.text("signal", signal_word(signal));
+                self.text("signal", word(&SIGNALS, &signal));
             }
             Action::Move { kind, group } => {
                 self.text("task", self.task_name(kind));
@@ -390,7 +392,7 @@ impl Printer<'_> {
             }
             Action::SetClass { kind, class } => {
                 self.text("task", self.task_name(kind));
-                self.text("class", class_word(class));
+                self.text("class", word(&CLASSES, &class));
             }
             Action::CpuOffline { cpu } => self.field("offline", cpu),
             Action::CpuOnline { cpu } => self.field("online", cpu),
@@ -496,40 +498,7 @@ pub(crate) fn quote(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-fn preempt_word(preempt: Preempt) -> &'static str {
-    match preempt {
-        Preempt::None => "none",
-        Preempt::Voluntary => "voluntary",
-        Preempt::Lazy => "lazy",
-        Preempt::Full => "full",
-        Preempt::Rt => "rt",
-        Preempt::RtLazy => "rt-lazy",
-    }
-}
-
-fn lock_word(kind: LockKind) -> &'static str {
-    match kind {
-        LockKind::Mutex => "mutex",
-        LockKind::Rwsem => "rwsem",
-        LockKind::PercpuRwsem => "percpu-rwsem",
-        LockKind::Rwlock => "rwlock",
-        LockKind::Spin => "spin",
-    }
-}
-
-fn class_word(class: Class) -> &'static str {
-    match class {
-        Class::Fair => "fair",
-        Class::Idle => "idle",
-        Class::Rt => "rt",
-        Class::Kthread => "kthread",
-    }
-}
-
-fn signal_word(signal: Signal) -> &'static str {
-    match signal {
-        Signal::Kill => "kill",
-        Signal::Stop => "stop",
-        Signal::Cont => "cont",
-    }
+/// The word that stands for a value in files.
+fn word<T: PartialEq>(choices: &[(&'static str, T)], value: &T) -> &'static str {
+    choices.iter().find(|(_, choice)| choice == value).map_or("", |(word, _)| word)
 }

@@ -64,7 +64,8 @@ pub fn workload(seed: u64) -> Workload {
 
 /// The random workload of this seed, within `bounds`.
 ///
-/// # Panics If the checks refuse the generated workload, which is a bug in either.
+/// # Panics
+/// If the checks refuse the generated workload, which is a bug in either.
 pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
     built(seed, &draft(seed, bounds))
 }
@@ -72,7 +73,8 @@ pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
 /// The random workload of this seed, with jobs, pools of tasks that serve them, and sources that
 /// send them.
 ///
-/// # Panics As [`workload_within`].
+/// # Panics
+/// As [`workload_within`].
 pub fn with_jobs(seed: u64) -> Workload {
     let draft = draft(seed, &Bounds::default());
     built(seed, &jobs::add(&mut Dice(Stream::new(seed, Domain::Workload, 1)), draft))

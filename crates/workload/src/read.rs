@@ -29,7 +29,8 @@ use toml::de::DeTable;
 /// Reads a workload from the text of a scenario file. `file_name` is for messages; its stem is the
 /// workload's name unless the file gives one.
 ///
-/// # Errors The first problem, with its line and what would be accepted.
+/// # Errors
+/// The first problem, with its line and what would be accepted.
 pub fn parse(text: &str, file_name: &str) -> Result<Workload, Error> {
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(too_large(file_name));
@@ -42,7 +43,8 @@ pub fn parse(text: &str, file_name: &str) -> Result<Workload, Error> {
 /// Reads a workload from a scenario file, and never more of it than
 /// [`crate::bounds::MAX_FILE_BYTES`].
 ///
-/// # Errors An unreadable file, one that is too large, or one that is not text; else as [`parse`].
+/// # Errors
+/// An unreadable file, one that is too large, or one that is not text; else as [`parse`].
 pub fn load(path: &Path) -> Result<Workload, Error> {
     let file = cpumax_limit::shown(path);
     let failed = |reason: String| Error::File { file: file.clone(), reason };
@@ -88,24 +90,10 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
         draft.groups.extend(ranges::groups(&read_group(&fields)?, listed)?);
     }
     for fields in top.tables("lock")? {
-        let (name, kind) = (fields.name("name")?, fields.choice("kind", &LOCK_KINDS)?);
-        let kind = fields.required(
-            "kind",
-            kind,
-            "\"mutex\", \"rwsem\", \"percpu-rwsem\", \"rwlock\" or \"spin\"",
-        )?;
-        draft.locks.push(Lock { name, kind, positions: fields.positions() });
+        draft.locks.push(read_lock(&fields)?);
     }
     for fields in top.tables("channel")? {
-        let capacity = fields.number("capacity")?.unwrap_or(u64::MAX);
-        let name = fields.name("name")?;
-        let oldest_first = fields.flag("oldest_first")?.unwrap_or(false);
-        draft.channels.push(Channel {
-            name,
-            capacity,
-            oldest_first,
-            positions: fields.positions(),
-        });
+        draft.channels.push(read_channel(&fields)?);
     }
     for fields in top.tables("task")? {
         let listed = draft.tasks.len();
@@ -189,6 +177,20 @@ fn read_group(fields: &Fields<'_>) -> Read<Group> {
     };
     group.v1 = fields.choice("hierarchy", &HIERARCHIES)?;
     Ok(group)
+}
+
+fn read_lock(fields: &Fields<'_>) -> Read<Lock> {
+    let (name, kind) = (fields.name("name")?, fields.choice("kind", &LOCK_KINDS)?);
+    let kinds = "\"mutex\", \"rwsem\", \"percpu-rwsem\", \"rwlock\" or \"spin\"";
+    let kind = fields.required("kind", kind, kinds)?;
+    Ok(Lock { name, kind, positions: fields.positions() })
+}
+
+fn read_channel(fields: &Fields<'_>) -> Read<Channel> {
+    let capacity = fields.number("capacity")?.unwrap_or(u64::MAX);
+    let name = fields.name("name")?;
+    let oldest_first = fields.flag("oldest_first")?.unwrap_or(false);
+    Ok(Channel { name, capacity, oldest_first, positions: fields.positions() })
 }
 
 fn read_task(fields: &Fields<'_>) -> Read<Task> {

@@ -303,16 +303,8 @@ impl Resolver {
                 Op::ExitKernel
             }
             Verb::Loop { times, body } => {
-                if depth == MAX_LOOP_DEPTH {
-                    let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
-                    return Err(Refusal::new(Kind::Program, problem, ""));
-                }
-                let start = flat.ops.len();
-                self.push(Op::LoopStart { times: *times, end: 0 }, at, flat)?;
-                self.flatten(body, depth + 1, flat)?;
-                let end = flat.ops.len() as u32;
-                flat.ops[start] = Op::LoopStart { times: *times, end };
-                Op::LoopEnd { start: start as u32 }
+                let start = self.open_loop(*times, (body, depth), at, flat)?;
+                Op::LoopEnd { start }
             }
             Verb::Lock { lock, mode } => {
                 let lock = find(&self.locks, "lock", lock)?;
@@ -354,6 +346,25 @@ impl Resolver {
             Verb::Done => Op::Done,
         };
         self.push(op, at, flat)
+    }
+
+    /// Adds a loop without its end; returns the index of its start.
+    fn open_loop(
+        &mut self,
+        times: u64,
+        (body, depth): (&[Step], u64),
+        at: ByteRange,
+        flat: &mut Flat,
+    ) -> Resolved<u32> {
+        if depth == MAX_LOOP_DEPTH {
+            let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
+            return Err(Refusal::new(Kind::Program, problem, ""));
+        }
+        let start = flat.ops.len();
+        self.push(Op::LoopStart { times, end: 0 }, at, flat)?;
+        self.flatten(body, depth + 1, flat)?;
+        flat.ops[start] = Op::LoopStart { times, end: flat.ops.len() as u32 };
+        Ok(start as u32)
     }
 
     fn push(&mut self, op: Op, at: ByteRange, flat: &mut Flat) -> Resolved<()> {

@@ -51,7 +51,7 @@ const FACTORS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
 impl Workload {
     /// Scales the work of these tasks (user, kernel, and with interrupts off) by `factor`, to the
-    /// nearest ns; no work becomes nothing. Jobs that they serve are part of their work.
+    /// nearest ns; work above 0 stays above 0. Jobs that they serve are part of their work.
     ///
     /// ```
     /// use cpumax_workload::{Op, Span, Tasks, parse};
@@ -63,7 +63,8 @@ impl Workload {
     /// # Ok::<(), cpumax_workload::Error>(())
     /// ```
     ///
-    /// # Errors A factor that is not from 0.001 to 1000, or work of more than a day.
+    /// # Errors
+    /// A factor that is not from 0.001 to 1000, or work of more than a day.
     pub fn scale_work(self, which: Tasks<'_>, factor: f64) -> Result<Workload, Error> {
         check_factor(factor)?;
         let mut parts = self.into_parts();
@@ -86,8 +87,9 @@ impl Workload {
     /// sources and `after` send them, become shorter by it. Listed arrival times count from the
     /// start of the run; a limited number of arrivals stays.
     ///
-    /// # Errors A factor that is not from 0.001 to 1000, sleeps of more than a day, or periods and
-    /// arrivals of less than a microsecond.
+    /// # Errors
+    /// A factor that is not from 0.001 to 1000, sleeps of more than a day, or periods and arrivals
+    /// of less than a microsecond.
     pub fn scale_load(self, which: Tasks<'_>, factor: f64) -> Result<Workload, Error> {
         check_factor(factor)?;
         let mut parts = self.into_parts();

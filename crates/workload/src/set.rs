@@ -20,7 +20,8 @@ impl Workload {
     /// # Ok::<(), cpumax_workload::Error>(())
     /// ```
     ///
-    /// # Errors An unknown field, or a value that it does not take.
+    /// # Errors
+    /// An unknown field, or a value that it does not take.
     pub fn with_machine(&self, field: &str, value: &str) -> Result<Workload, Error> {
         const HEADER: &str = "\n[machine]\n";
         // `shows` may hold any text, even the header.

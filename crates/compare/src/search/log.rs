@@ -53,7 +53,8 @@ impl Log {
     /// Opens or creates the log in this file, and removes an unfinished last line. `search`
     /// identifies the search.
     ///
-    /// # Errors The file cannot be read or written, or has other contents, which stay.
+    /// # Errors
+    /// The file cannot be read or written, or has other contents, which stay.
     pub fn open(path: &Path, search: &str) -> Result<Log, Error> {
         let wrong = |error: std::io::Error| file_error(path, &error);
         let mut file = OpenOptions::new()
@@ -88,7 +89,8 @@ impl Log {
 
     /// Appends a case to the file and to memory.
     ///
-    /// # Errors The case cannot be written.
+    /// # Errors
+    /// The case cannot be written.
     pub fn append(&mut self, line: Line) -> Result<(), Error> {
         self.write(&line)?;
         self.lines.push(line);

@@ -1,7 +1,7 @@
 //! Comparison of two studies: changes of each number under each limit. Runs of one recording are
 //! compared run by run where seed, phase and costs agree; others by values and ranges.
 
-use super::{Named, in_ms, words};
+use super::{Named, in_ms, number_html, words};
 use crate::escape::xml;
 use crate::predicted::{Ranged, Ranges, ranged};
 use crate::replay::row;
@@ -245,10 +245,6 @@ pub(super) fn write(out: &mut String, studies: &[Named]) {
     for pair in &pairs {
         let (class, has_changed) =
             if pair.has_changed() { (" class=\"advised\"", "yes") } else { ("", "no") };
-        let number = |number: Ranged| match ranged(number, Ranges::Below).split_once('\n') {
-            Some((value, range)) => format!("{value}<small>{range}</small>"),
-            None => ranged(number, Ranges::Below),
-        };
         let _ = writeln!(
             out,
             "<tr{class}><th scope=\"row\">{}</th><td class=\"text\">{}</td>\
@@ -257,8 +253,8 @@ pub(super) fn write(out: &mut String, studies: &[Named]) {
             xml(&pair.limit),
             xml(&pair.kernel),
             pair.what,
-            number(pair.before),
-            number(pair.after),
+            number_html(pair.before),
+            number_html(pair.after),
             pair.changed()
         );
     }

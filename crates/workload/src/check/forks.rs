@@ -73,7 +73,8 @@ fn forks_of(workload: &Parts, task: &TaskSpec) -> Vec<Fork> {
 
 /// Sorts all kinds, parents before children.
 ///
-/// # Errors With cycles: positions the kinds that lie on a cycle or between two.
+/// # Errors
+/// With cycles: positions the kinds that lie on a cycle or between two.
 fn sorted(forks: &[Vec<Fork>]) -> Result<Vec<usize>, Vec<bool>> {
     let mut parents = vec![0u64; forks.len()];
     for fork in forks.iter().flatten() {

@@ -220,14 +220,10 @@ impl<'a> Walk<'a> {
             Op::Send { channel, n } => self.tokens(part, "send", channel, n),
             Op::Recv { channel, n } => self.tokens(part, "recv", channel, n),
             Op::Serve { channel } => reference(part, "serve", channel, workload.channels.len()),
-            Op::Post { channel, job } => {
-                reference(part, "to", channel, workload.channels.len())?;
-                reference(part, "post", job, workload.jobs.len())
-            }
+            Op::Post { channel, job } => self.posted(part, channel, job),
             Op::After { delay, channel, job, .. } => {
                 span(workload, part, "after", delay)?;
-                reference(part, "to", channel, workload.channels.len())?;
-                reference(part, "post", job, workload.jobs.len())?;
+                self.posted(part, channel, job)?;
                 if takes_time(workload, delay) {
                     return Ok(());
                 }
@@ -249,12 +245,7 @@ impl<'a> Walk<'a> {
             }
             Op::SetClass { who, class } => {
                 target(who)?;
-                let kind = match (who, self.owner) {
-                    (Target::Kind(kind), _) => Some(kind),
-                    (Target::Myself, Owner::Task(task)) => Some(task as u32),
-                    (Target::Myself, Owner::Job(_)) => None,
-                };
-                class_change(workload, part, kind, class)
+                class_change(workload, part, self.kind_of(who), class)
             }
             Op::LoopStart { times, .. } => countable(part, "loop", times),
             Op::EnterKernel
@@ -266,6 +257,20 @@ impl<'a> Walk<'a> {
             | Op::Done
             | Op::LoopEnd { .. } => Ok(()),
         }
+    }
+
+    /// The kind of task that is aimed at; `None` in a job, which any task may execute.
+    fn kind_of(&self, who: Target) -> Option<u32> {
+        match (who, self.owner) {
+            (Target::Kind(kind), _) => Some(kind),
+            (Target::Myself, Owner::Task(task)) => Some(task as u32),
+            (Target::Myself, Owner::Job(_)) => None,
+        }
+    }
+
+    fn posted(&self, part: PartIx, channel: u32, job: u32) -> Checked {
+        reference(part, "to", channel, self.workload.channels.len())?;
+        reference(part, "post", job, self.workload.jobs.len())
     }
 
     fn tokens(&self, part: PartIx, field: &'static str, channel: u32, n: u64) -> Checked {

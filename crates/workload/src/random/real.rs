@@ -42,7 +42,8 @@ struct Context<'a> {
 
 /// The small workload of this seed for one CPU of a real machine.
 ///
-/// # Panics If the checks refuse the generated workload, which is a bug in either.
+/// # Panics
+/// If the checks refuse the generated workload, which is a bug in either.
 pub fn real(seed: u64) -> Workload {
     // Streams 1 and 2 of the domain; the large workloads use stream 0.
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 1));
@@ -53,7 +54,8 @@ pub fn real(seed: u64) -> Workload {
 /// The small workload of this seed for several CPUs of a real machine. It is longer, so that the
 /// outcomes of races even out.
 ///
-/// # Panics As [`real`].
+/// # Panics
+/// As [`real`].
 pub fn real_on_several(seed: u64) -> Workload {
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 2));
     let cpus = dice.choose([2, 2, 3, 4, 8]);

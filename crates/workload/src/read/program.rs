@@ -71,8 +71,7 @@ fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<Verb> {
         "irqoff" => Verb::IrqOff(length()?),
         "sleep" => Verb::Sleep(length()?),
         "every" => {
-            let period_ns = fields.required(verb, fields.time(verb)?, DURATION_FORM)?;
-            Verb::Every { period_ns }
+            Verb::Every { period_ns: fields.required(verb, fields.time(verb)?, DURATION_FORM)? }
         }
         "syscall" => Verb::Syscall(body(verb, "")?),
         "forever" => Verb::Loop { times: u64::MAX, body: body(verb, "")? },
