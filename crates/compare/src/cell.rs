@@ -36,7 +36,7 @@ pub struct Cell {
     pub conditions: Conditions,
     /// Deviations of the runs from the workload.
     pub notes: Vec<String>,
-    /// Where the two runs diverge, if events were recorded.
+    /// Description of where the two runs diverge, if events were recorded.
     #[serde(default)]
     pub parted: Option<String>,
     /// A run of the model guided along the reference's, if the two differ and events were recorded.
@@ -62,7 +62,7 @@ pub struct LedCell {
     pub ratio: f64,
     /// Time up to which it follows the reference, ns; `None`: to the end.
     pub together_ns: Option<u64>,
-    /// Where it still diverges from the reference.
+    /// Description of where it still diverges from the reference.
     pub parted: Option<String>,
 }
 
@@ -95,7 +95,7 @@ impl Verdict {
     }
 }
 
-/// Which tolerances apply.
+/// Kind of comparison, which decides the tolerances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// One CPU whose time does not depend on the host.
@@ -132,7 +132,7 @@ impl Cell {
         };
         match (first, second) {
             (Answer::Done(first), Answer::Done(second)) => {
-                cell.hold(workload, mode, *first, *second);
+                cell.compare_runs(workload, mode, *first, *second);
             }
             (Answer::Failed(reason), _) => cell.verdict = failed(reference, &reason),
             (_, Answer::Failed(reason)) => cell.verdict = failed(against, &reason),
@@ -143,7 +143,7 @@ impl Cell {
         cell
     }
 
-    fn hold(&mut self, workload: &Workload, mode: Mode, first: Run, second: Run) {
+    fn compare_runs(&mut self, workload: &Workload, mode: Mode, first: Run, second: Run) {
         let runs: Vec<&Outcome> = [&second.outcome].into_iter().chain(&second.noisy).collect();
         let mut deviations = deviations(workload, mode, &first, &runs);
         let mut strictly =
@@ -185,7 +185,7 @@ impl Cell {
         }
         let median = by_path.into_values().filter_map(|mut numbers| {
             numbers.sort_by(|a, b| signed(a).total_cmp(&signed(b)));
-            // Of two in the middle, the smaller deviation.
+            // The smaller deviation of two in the middle.
             let middle = (numbers.len().saturating_sub(1)) / 2..=numbers.len() / 2;
             let middle = numbers.drain(middle);
             middle.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
@@ -218,7 +218,8 @@ pub(crate) fn deviations(
     others: &[&Outcome],
 ) -> Vec<Deviation> {
     let alike = Alike::of(workload);
-    let others = others.iter().flat_map(|run| (0..alike.turns()).map(|by| alike.turned(run, by)));
+    let others =
+        others.iter().flat_map(|run| (0..alike.exchanges()).map(|by| alike.exchanged(run, by)));
     let mut deviations = compare_all(&first.outcome, others, &tolerances(workload, mode, first));
     deviations.retain(|deviation| measured(first, deviation));
     deviations

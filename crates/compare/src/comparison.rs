@@ -87,7 +87,7 @@ impl Comparison {
                 progress(Progress::Cell(&kernel.name, &mut cell));
                 cells.push(cell);
             };
-            let ran = held(&pairs, kernel, self.against.as_ref(), how, each);
+            let ran = run_column(&pairs, kernel, self.against.as_ref(), how, each);
             self.columns.push(cells);
             ran?;
         }
@@ -167,7 +167,7 @@ impl Comparison {
 }
 
 /// Runs one column: all pairs on one kernel.
-fn held(
+fn run_column(
     pairs: &[Pair<'_>],
     kernel: &NamedKernel,
     against: Option<&NamedKernel>,
@@ -216,7 +216,7 @@ pub enum MatrixCell {
         seeds: u64,
         /// Numbers beyond their tolerance, worst first, for the worst seed.
         deviations: Vec<Deviation>,
-        /// Where the two runs diverge, in a sentence, if known.
+        /// Description of where the two runs diverge, if known.
         parted: Option<String>,
     },
     /// A world cannot run it, with the reason.
@@ -333,7 +333,7 @@ fn summed_up(cells: &[&Cell]) -> MatrixCell {
     }
 }
 
-/// Where the two runs diverge; a guided run says it more exactly.
+/// Describes where the two runs diverge, after a guided run by that one.
 fn parted(cell: &Cell) -> Option<String> {
     let Some(led) = &cell.led else { return cell.parted.clone() };
     let places = match led.places {

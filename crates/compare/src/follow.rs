@@ -2,7 +2,7 @@
 //!
 //! Where two tasks are equal, microseconds decide which comes first. A run has many such decisions,
 //! and of a thousand runs with random microseconds none may make all the decisions of the kernel.
-//! So the search goes step by step: where a run diverges, the microseconds from shortly before are
+//! The search goes step by step: where a run diverges, the microseconds from shortly before are
 //! drawn again, many times, and the search continues with the runs that follow longest. If one
 //! reaches the end with every number within its tolerance, then only microseconds separated the
 //! two.
@@ -43,7 +43,7 @@ pub struct Led {
     pub together_ns: u64,
     /// Ratio of its worst number.
     pub ratio: f64,
-    /// Where it diverges, in a sentence.
+    /// Description of its divergence.
     pub parted: Option<String>,
 }
 

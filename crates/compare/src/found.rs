@@ -33,7 +33,7 @@ pub fn text(found: &Found, command: &str, again: &str) -> String {
 
 /// The options of a search, for the commands that repeat it.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct SearchOptions {
     kernel: String,
     against: Option<String>,
     real: bool,
@@ -42,7 +42,7 @@ pub struct Asked {
     limits_only: bool,
 }
 
-impl Asked {
+impl SearchOptions {
     /// A search on this kernel, `real` or its model, against another or its own model.
     pub fn new(
         kernel: &NamedKernel,
@@ -50,15 +50,15 @@ impl Asked {
         real: bool,
         seed: u64,
         plan: &Plan,
-    ) -> Asked {
+    ) -> SearchOptions {
         let &Plan { beyond, limits_only, .. } = plan;
         let (kernel, against) = (kernel.name.clone(), against.map(|other| other.name.clone()));
-        Asked { kernel, against, real, seed, beyond, limits_only }
+        SearchOptions { kernel, against, real, seed, beyond, limits_only }
     }
 
     /// Identifies the search in the head of its log; only an equal search may continue it.
     pub fn name(&self, other: &dyn World) -> String {
-        let Asked { kernel, seed, beyond, .. } = self;
+        let SearchOptions { kernel, seed, beyond, .. } = self;
         let (version, against) = (env!("CARGO_PKG_VERSION"), other.label());
         let on = if self.real { "vm" } else { "model" };
         format!(
@@ -76,7 +76,7 @@ impl Asked {
 
     /// The command that finds the case.
     pub fn command(&self) -> String {
-        let Asked { seed, beyond, limits_only, .. } = self;
+        let SearchOptions { seed, beyond, limits_only, .. } = self;
         let limits_only = if *limits_only { " --limits-only" } else { "" };
         format!("cpumax search {} --seed {seed} --beyond {beyond}{limits_only}", self.kernels())
     }

@@ -87,7 +87,7 @@ pub fn column<'a>(
         let (Pair { workload, seed, noisy, runs: all, .. }, _) = pairs[index];
         let mut held = || {
             let held = |against: &mut dyn World, noisy| {
-                let other = other(against, &Job { noisy, ..jobs[index] }, &answer)?;
+                let other = run_other(against, &Job { noisy, ..jobs[index] }, &answer)?;
                 let has_noise = matches!(&other, Answer::Done(run) if !run.noisy.is_empty());
                 let (first, second) = ((&*first, answer.clone()), (&*second, other));
                 Ok((Cell::of(workload, seed, mode, first, second), has_noise))
@@ -119,7 +119,7 @@ pub fn column<'a>(
 }
 
 /// Runs a job in the other world; refuses it if the reference did not run it.
-fn other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answer, Error> {
+fn run_other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answer, Error> {
     let (observed, follow) = match answer {
         Answer::Done(run) => (Some(&**run), run.trace.as_ref()),
         Answer::Refused(reason) | Answer::Failed(reason) => {

@@ -27,12 +27,12 @@ pub struct Parting {
     pub more_ns: i64,
 }
 
-/// Where two recorded runs diverge by 2 ms; `None` if they do not.
+/// Finds where two recorded runs diverge by 2 ms; `None` if they do not.
 pub fn parting(reference: &Recorded, other: &Recorded) -> Option<Parting> {
     parting_by(APART_NS, reference, other)
 }
 
-/// Where a task's CPU time in two runs first differs by more than `apart_ns`, ns.
+/// Finds where a task's CPU time in two runs first differs by more than `apart_ns`, ns.
 pub(crate) fn parting_by(apart_ns: i64, reference: &Recorded, other: &Recorded) -> Option<Parting> {
     let mut numbers = BTreeMap::new();
     let mut sides = [numbered(reference, &mut numbers), numbered(other, &mut numbers)];

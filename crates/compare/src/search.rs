@@ -183,17 +183,17 @@ pub fn search(
     let open: Vec<u64> = all.filter(|case| !done.contains(case)).collect();
     for cases in open.chunks(BATCH) {
         let mut far = Vec::new();
-        batch(plan, cases, between, |case, cell| {
+        run_batch(plan, cases, between, |case, cell| {
             if far_off(plan, &cell).is_some() {
                 // A disagreement is logged once its kind is known, which takes more runs.
                 far.push((case, cell));
                 return Ok(());
             }
-            note(Line::of(case, &cell), log, &mut event)
+            log_and_report(Line::of(case, &cell), log, &mut event)
         })?;
         for (case, cell) in far {
             let mut line = Line::of(case, &cell);
-            line.kind = kind(plan, case, &cell, between)?;
+            line.kind = classify(plan, case, &cell, between)?;
             if let Some(kind) = line.kind.filter(|kind| kind.needs_limits || !plan.limits_only)
                 && shrunk.get(&kind).copied().unwrap_or(0) < plan.kept_of_kind
             {
@@ -202,14 +202,14 @@ pub fn search(
                 line.kept = true;
                 event(Event::Found(&found))?;
             }
-            note(line, log, &mut event)?;
+            log_and_report(line, log, &mut event)?;
         }
     }
     Ok(())
 }
 
 /// Writes a case to the log before it is reported.
-fn note(
+fn log_and_report(
     line: Line,
     log: &mut Log,
     event: &mut impl FnMut(Event<'_>) -> Result<(), Error>,
@@ -220,7 +220,7 @@ fn note(
 
 /// Runs cases in both worlds; `each` receives them in order, as they are done, up to its first
 /// error.
-fn batch(
+fn run_batch(
     plan: &Plan,
     cases: &[u64],
     between: &mut Between<'_>,
@@ -252,7 +252,7 @@ fn far_off<'a>(plan: &Plan, cell: &'a Cell) -> Option<&'a Deviation> {
 /// The kind of a cell's disagreement, if its ratio is above the plan's bound: that of the worst
 /// number, or, in a search for limits only, that of the worst number that agrees without limits. A
 /// large difference in order may hide a smaller one in quota.
-fn kind(
+fn classify(
     plan: &Plan,
     case: u64,
     cell: &Cell,
@@ -263,7 +263,7 @@ fn kind(
         return Ok(Some(kind_of(worst, false)));
     };
     let noisy = Noisy::confirmed(NOISY, 1.0);
-    let free = one(&unlimited, case, noisy, (between.reference, between.against))?;
+    let free = compare_one(&unlimited, case, noisy, (between.reference, between.against))?;
     let of = |deviation| kind_of(deviation, strength(&free, kind_of(deviation, true)) <= 1.0);
     let mut far: Vec<_> = cell.deviations.iter().filter(|d| d.ratio > plan.beyond).collect();
     far.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
@@ -301,7 +301,7 @@ fn strength(cell: &Cell, kind: Kind) -> f64 {
     same.map(|deviation| deviation.ratio).fold(0.0, f64::max)
 }
 
-fn one(
+fn compare_one(
     workload: &Workload,
     seed: u64,
     noisy: Noisy,
@@ -334,12 +334,12 @@ fn shrink(
         let mut differ = |candidate: &Workload| {
             tried += 1;
             event(Event::Shrinking(tried))?;
-            let made = one(candidate, case, Noisy::only(NOISY_MODELS), (*first, *second))?;
+            let made = compare_one(candidate, case, Noisy::only(NOISY_MODELS), (*first, *second))?;
             Ok(strength(&made, kind) >= enough)
         };
         if differ(&start.0)? {
             let small = minimize(&start.0, plan.attempts, kind, &mut differ)?;
-            let made = one(&small, case, noisy, (between.reference, between.against))?;
+            let made = compare_one(&small, case, noisy, (between.reference, between.against))?;
             if strength(&made, kind) >= enough {
                 start = (small, made);
             }
@@ -350,7 +350,7 @@ fn shrink(
         tried += 1;
         event(Event::Shrinking(tried))?;
         let noisy = Noisy::only(NOISY);
-        let made = one(candidate, case, noisy, (between.reference, between.against))?;
+        let made = compare_one(candidate, case, noisy, (between.reference, between.against))?;
         let differs = strength(&made, kind) >= enough;
         steps.extend(differs.then(|| candidate.clone()));
         Ok(differs)
@@ -358,7 +358,7 @@ fn shrink(
     for workload in steps.into_iter().rev() {
         tried += 1;
         event(Event::Shrinking(tried))?;
-        let cell = one(&workload, case, noisy, (between.reference, between.against))?;
+        let cell = compare_one(&workload, case, noisy, (between.reference, between.against))?;
         if strength(&cell, kind) >= enough {
             return Ok(Found { case, workload, cell });
         }

@@ -60,7 +60,7 @@ pub struct Run {
     pub trace: Option<Recorded>,
     /// Outcomes of the runs under noise.
     pub noisy: Vec<Outcome>,
-    /// Where the recorded run diverges from the one to follow, in a sentence.
+    /// Description of where the recorded run diverges from the one to follow.
     pub parted: Option<String>,
 }
 
@@ -175,7 +175,7 @@ impl Model {
         Ok(Answer::Done(Box::new(run)))
     }
 
-    /// Where a run under this noise diverges from `followed`, and how close the order of the two
+    /// Describes where a run under this noise diverges from `followed`, and how close the order of the two
     /// tasks there was.
     fn parted(
         &self,

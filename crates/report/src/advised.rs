@@ -4,7 +4,7 @@
 use crate::escape;
 use crate::page::Page;
 use crate::predicted::{Ranges, predicted};
-use crate::recording::{described, missing};
+use crate::recording::{missing, recording_heading};
 use crate::replay::{UNHEARD, doubts, legend, limited, row, rows_of, taken};
 use crate::style::{BOLD, DIM, styled};
 use crate::units::{duration, percent};
@@ -22,7 +22,7 @@ use std::fmt::Write;
 const OFTEN: f64 = 0.05;
 
 /// The answer in one sentence, without a line end.
-pub fn advice(answer: &Advice, cases: &[Case]) -> String {
+pub fn advice_sentence(answer: &Advice, cases: &[Case]) -> String {
     if !answer.lacks.is_empty() {
         let what = if cases.len() == 1 { "the recording does" } else { "the recordings do" };
         return format!("No limit is recommended: {what} not tell enough.");
@@ -56,9 +56,9 @@ pub fn advice(answer: &Advice, cases: &[Case]) -> String {
 }
 
 /// The whole answer: the sentence, a table for each recording, what decides, and alternatives.
-pub fn advised(answer: &Advice, cases: &[Case], page: Page) -> String {
+pub fn advice_text(answer: &Advice, cases: &[Case], page: Page) -> String {
     let mut out = String::new();
-    let sentence = page.wrapped(&advice(answer, cases));
+    let sentence = page.wrapped(&advice_sentence(answer, cases));
     let _ = writeln!(out, "{}", styled(BOLD, sentence));
     if answer.is_usual {
         let usual = "That is what a limit must keep where nothing is asked: --p99, --p50, \
@@ -81,7 +81,7 @@ pub fn advised(answer: &Advice, cases: &[Case], page: Page) -> String {
         let _ = writeln!(
             out,
             "{}\n{}\n{}{}\n{table}",
-            described(&case.name, case.replay.summary(), page),
+            recording_heading(&case.name, case.replay.summary(), page),
             page.wrapped(&limited(&case.replay)),
             runs.map_or_else(String::new, |runs| taken(&case.replay, runs, page)),
             missing(case.replay.gaps(), page),
@@ -108,7 +108,7 @@ pub fn advised(answer: &Advice, cases: &[Case], page: Page) -> String {
 }
 
 /// Gaps of all recordings, for callers that print nothing else of the answer.
-pub fn missing_of(cases: &[Case], page: Page) -> String {
+pub fn gaps_text(cases: &[Case], page: Page) -> String {
     cases.iter().map(|case| missing(case.replay.gaps(), page)).collect()
 }
 

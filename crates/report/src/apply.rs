@@ -1,7 +1,7 @@
 //! Prints a limit in the form that other systems take. Values are never rounded down; comments name
 //! what a system cannot express.
 
-use crate::advised::advice;
+use crate::advised::advice_sentence;
 use crate::escape;
 use cpumax_engine::Try;
 use cpumax_engine::advise::{Advice, Case};
@@ -43,17 +43,17 @@ impl System {
 
 /// The recommended limit in the form of `system`, for the recorded group, or for `/GROUP` where the
 /// recordings name several. `None`: there is no limit, or the system cannot express it.
-pub fn to_apply(answer: &Advice, cases: &[Case], system: System) -> Option<String> {
+pub fn advice_in_form(answer: &Advice, cases: &[Case], system: System) -> Option<String> {
     let limit = answer.recommended().and_then(|found| found.smallest.as_ref());
     let limit = limit.map_or_else(Try::none, |probe| probe.limit.clone());
     let mut paths = cases.iter().map(|case| case.replay.recorded_path());
     let first = paths.next().flatten().filter(|first| paths.all(|path| path == Some(*first)));
-    applied(system, &limit, &advice(answer, cases), first.unwrap_or("/GROUP"))
+    limit_in_form(system, &limit, &advice_sentence(answer, cases), first.unwrap_or("/GROUP"))
 }
 
 /// A limit in the form of `system`; `why` is the sentence that names it, and `group` the recorded
 /// path of the service. `None`: there is no quota, or the system cannot express the limit.
-pub fn applied(system: System, limit: &Try, why: &str, group: &str) -> Option<String> {
+pub fn limit_in_form(system: System, limit: &Try, why: &str, group: &str) -> Option<String> {
     let quota_us = limit.limit.quota_ns()? / 1_000;
     let (period_us, burst_us) = (limit.limit.period_ns() / 1_000, limit.limit.burst_ns() / 1_000);
     if burst_us > 0 && !system.has_burst() {
@@ -155,7 +155,7 @@ mod tests {
 
     fn text(system: System, limit: &str) -> String {
         let limit = Try::parse(limit).unwrap();
-        applied(system, &limit, "Because.", "/a b'c").unwrap()
+        limit_in_form(system, &limit, "Because.", "/a b'c").unwrap()
     }
 
     /// The lines that are not comments.
@@ -238,8 +238,8 @@ mod tests {
     fn who_has_no_burst_gets_no_limit_that_needs_one() {
         let limit = Try::parse("80000 100000,cpu.max.burst=40000").unwrap();
         for system in ALL {
-            assert_eq!(applied(system, &limit, "", "/a").is_some(), system.has_burst());
+            assert_eq!(limit_in_form(system, &limit, "", "/a").is_some(), system.has_burst());
         }
-        assert_eq!(applied(System::Docker, &Try::none(), "", "/a"), None);
+        assert_eq!(limit_in_form(System::Docker, &Try::none(), "", "/a"), None);
     }
 }

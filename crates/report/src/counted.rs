@@ -1,7 +1,7 @@
 //! Prints the limits that counters alone can judge.
 
 use crate::escape::line;
-use crate::fitted::fitted;
+use crate::fitted::fit_text;
 use crate::page::Page;
 use crate::predicted::{Ranges, ranged, ranged_cpus};
 use crate::style::{BOLD, DIM, styled};
@@ -11,13 +11,13 @@ use cpumax_engine::counted::{Counted, Judged};
 use std::fmt::Write;
 
 /// The whole answer. `throttled` is the goal, per cent of periods.
-pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
+pub fn counters_text(told: &Counted, throttled: Option<f64>, page: Page) -> String {
     let mut out = String::new();
     let first = sentence(told, throttled);
     let _ = writeln!(out, "{}", styled(BOLD, page.wrapped(&first)));
     out.push_str(&readings(told, page));
     if let Some(fit) = &told.fit {
-        out.push_str(&fitted(fit, page));
+        out.push_str(&fit_text(fit, page));
     } else {
         let header = ["limit", "cpu.max", "throttled periods, %", ""];
         let _ = writeln!(out, "\n{}", list(&header, told.limits.iter().map(row), page.width()));
@@ -67,7 +67,7 @@ fn sentence(told: &Counted, throttled: Option<f64>) -> String {
     }
 }
 
-/// What the counters say of the group, a line or paragraph each.
+/// Numbers that the counters give directly, a paragraph each.
 fn readings(told: &Counted, page: Page) -> String {
     let mut out = String::new();
     let used = ranged_cpus(told.cpus);

@@ -1,7 +1,7 @@
 //! Result files, written beside an existing file and moved into its place: there is always a
 //! complete old file or a complete new one.
 
-use crate::stream::{Heard, raw_stdout};
+use crate::stream::{IgnoreClosedPipe, raw_stdout};
 use cpumax_limit::shown;
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -105,7 +105,7 @@ impl ResultFile {
             Place::Itself(mut file) => {
                 let is_file = file.metadata().is_ok_and(|data| data.is_file());
                 let emptied = if is_file { file.set_len(0) } else { Ok(()) };
-                emptied.and_then(|()| write(&mut Heard(&mut file)))
+                emptied.and_then(|()| write(&mut IgnoreClosedPipe(&mut file)))
             }
             Place::Beside(mut file, target) => {
                 write(&mut file).and_then(|()| give_name(&mut file, &target))
@@ -120,7 +120,7 @@ impl ResultFile {
     /// Writes a text as the result.
     ///
     /// # Errors
-    /// As [`ResultFile::write`].
+    /// See [`ResultFile::write`].
     pub fn write_text(self, text: &str) -> Result<(), WriteError> {
         self.write(|out| out.write_all(text.as_bytes()))
     }
@@ -132,7 +132,7 @@ impl Place {
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let before = fs::metadata(&target).ok();
         if path.symlink_metadata().is_ok() {
-            // Also fails for a directory and for a read-only file.
+            // Opening fails for a directory and for a read-only file.
             let itself = OpenOptions::new().write(true).open(path)?;
             if before.as_ref().is_none_or(|before| !before.is_file() || before.nlink() > 1) {
                 return Ok(Place::Itself(itself));

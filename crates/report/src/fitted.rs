@@ -8,7 +8,7 @@ use cpumax_engine::predict::Ranged;
 use std::fmt::Write;
 
 /// The table of limits with its notes, and that of other kernels.
-pub fn fitted(fit: &Fit, page: Page) -> String {
+pub fn fit_text(fit: &Fit, page: Page) -> String {
     let mut out = String::new();
     let costs = match fit.costs {
         Costs::Nothing => {

@@ -74,7 +74,7 @@ pub fn html(studies: &[Named], version: &str) -> String {
 }
 
 /// Only the answers of the studies, for a terminal.
-pub fn answers(studies: &[Named], page: Page) -> String {
+pub fn answer_lines(studies: &[Named], page: Page) -> String {
     let line = |named: &Named| {
         let answer = format!("{}: {}", named.name, words::answer(&named.study));
         page.wrapped(&escape::line(&answer)) + "\n"

@@ -11,7 +11,7 @@ use cpumax_recording::about::{About, Ended, GroupFiles};
 use std::fmt::Write;
 
 /// Some lines and a table of groups; empty for recordings of other tools.
-pub fn itself(summary: &Summary, page: Page) -> String {
+pub fn recorder_notes(summary: &Summary, page: Page) -> String {
     let Some(about) = &summary.about else { return String::new() };
     let mut out = String::new();
     let _ = writeln!(out, "{}", page.wrapped(&machine(about)));

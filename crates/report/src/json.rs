@@ -36,15 +36,18 @@ impl JsonArray {
 /// Both JSON and CSV would go to standard output.
 #[derive(Debug, thiserror::Error)]
 #[error("--json - and --csv - print in one place: give one of them a file")]
-pub struct OnePlace;
+pub struct StdoutTaken;
 
 /// Whether standard output is free for tables.
 ///
 /// # Errors
 /// Both JSON and CSV go to standard output.
-pub fn leaves_room(json: Option<&JsonArray>, csv: Option<&ResultFile>) -> Result<bool, OnePlace> {
+pub fn stdout_is_free(
+    json: Option<&JsonArray>,
+    csv: Option<&ResultFile>,
+) -> Result<bool, StdoutTaken> {
     match (json.is_some_and(JsonArray::is_stdout), csv.is_some_and(ResultFile::is_stdout)) {
-        (true, true) => Err(OnePlace),
+        (true, true) => Err(StdoutTaken),
         (json, csv) => Ok(!json && !csv),
     }
 }

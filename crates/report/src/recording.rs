@@ -1,7 +1,7 @@
 //! Prints the contents of a recording.
 
 use crate::escape;
-use crate::itself::itself;
+use crate::itself::recorder_notes;
 use crate::page::Page;
 use crate::style::{BAD, styled};
 use crate::table::list;
@@ -12,7 +12,7 @@ use cpumax_recording::{EventCost, Gap, Loop, Recording, Request, Service, Summar
 use std::fmt::Write;
 
 /// Form and size of a recording, in some lines; `name` is its name.
-pub fn described(name: &str, summary: &Summary, page: Page) -> String {
+pub fn recording_heading(name: &str, summary: &Summary, page: Page) -> String {
     let mut text = format!(
         "{}: {} on {} CPUs, {} events, {} threads",
         escape::line(name),
@@ -58,13 +58,13 @@ pub(crate) fn mark(doubtful: bool) -> &'static str {
 
 /// Contents of a recording: CPUs in use, groups, threads and requests, at most `top` of each, and
 /// its defects.
-pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> String {
+pub fn recording_text(name: &str, recording: &Recording, top: usize, page: Page) -> String {
     let summary = recording.summary();
-    let mut out = described(name, &summary, page) + "\n";
+    let mut out = recording_heading(name, &summary, page) + "\n";
     if let Some(command) = &summary.command {
         let _ = writeln!(out, "Recorded by: {}", escape::line(command));
     }
-    out.push_str(&itself(&summary, page));
+    out.push_str(&recorder_notes(&summary, page));
     let doubt = mark(summary.is_doubtful());
     let busy = |ns: u64| cpus(ns as f64 / summary.span_ns.max(1) as f64) + doubt;
     let uses = format!(
@@ -186,7 +186,7 @@ fn more(all: usize, shown: usize, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::inspected;
+    use super::recording_text;
     use crate::page::Page;
     use cpumax_recording::{GapKind, Options, Recording};
 
@@ -223,7 +223,7 @@ mod tests {
             let recording = Recording::read_bytes("text", lines.as_bytes(), options).unwrap();
             let gaps = recording.gaps();
             assert_eq!(gaps.iter().map(|gap| gap.kind).collect::<Vec<_>>(), want, "{gaps:?}");
-            let text = inspected("text", &recording, 5, Page::of(Some(10_000)));
+            let text = recording_text("text", &recording, 5, Page::of(Some(10_000)));
             assert!(gaps.iter().all(|gap| text.contains(&gap.told)), "{text}");
             assert_eq!(!text.contains("Processes of threads"), processes, "{text}");
         }

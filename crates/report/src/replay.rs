@@ -3,7 +3,7 @@
 use crate::escape;
 use crate::page::Page;
 use crate::predicted::{PredictedRow, Ranged, Ranges, predicted};
-use crate::recording::{described, mark, missing};
+use crate::recording::{mark, missing, recording_heading};
 use crate::style::{DIM, styled};
 use crate::units::{cpus, duration};
 use cpumax_engine::predict::Prediction;
@@ -35,7 +35,7 @@ pub(crate) fn legend(ranges: Ranges) -> String {
 
 /// The runs of a replay. `name` is that of the recording; with `threads`, kinds of thread have rows
 /// of their own.
-pub fn replayed(
+pub fn replay_text(
     name: &str,
     replay: &Replay,
     kernels: &[Kernel],
@@ -48,7 +48,8 @@ pub fn replayed(
     if let Some(unlimited) = runs.first() {
         out.push_str(&disagreements(replay, unlimited, page));
     }
-    let (described, limited) = (described(name, summary, page), page.wrapped(&limited(replay)));
+    let (described, limited) =
+        (recording_heading(name, summary, page), page.wrapped(&limited(replay)));
     let taken = taken(replay, runs, page);
     let _ = writeln!(out, "{described}\n{limited}\n{taken}");
     if !replay.gaps().is_empty() {

@@ -15,7 +15,7 @@ use std::fmt::Write;
 
 /// All scenarios: tables of each, the number of expectations that hold if there are several, and
 /// the exact kernels.
-pub fn suite(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
+pub fn runs_text(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
     let mut out = String::new();
     for one in ended.iter().filter(|one| !one.reports.is_empty()) {
         out.push_str(&scenario(one, page, with_histogram));
@@ -38,7 +38,7 @@ pub fn suite(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
 }
 
 /// Only the expectations that fail.
-pub fn failures(ended: &[Ended<'_>], page: Page) -> String {
+pub fn failed_expectations(ended: &[Ended<'_>], page: Page) -> String {
     let mut out = String::new();
     for one in ended {
         for failed in one.verdicts.iter().filter(|verdict| !verdict.passed()) {
@@ -192,8 +192,8 @@ mod tests {
         let suite_of = Suite::new(plans, kernels, 1..=1, Box::new(Model::default())).unwrap();
         let ended = suite_of.run(&suite_of.jobs(), &()).unwrap();
         let page = Page::of(Some(90));
-        assert!(failures(&ended, page).is_empty());
-        anstream::adapter::strip_str(&suite(&ended, page, false)).to_string()
+        assert!(failed_expectations(&ended, page).is_empty());
+        anstream::adapter::strip_str(&runs_text(&ended, page, false)).to_string()
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub struct TraceFiles(Vec<Option<PathBuf>>);
 /// Two runs would write to one file.
 #[derive(Debug, thiserror::Error)]
 #[error("two runs would write their trace to {0}: give scenarios of different names")]
-pub struct SameFile(String);
+pub struct SameTraceFile(String);
 
 impl TraceFiles {
     /// Assigns files to the jobs for which `is_shown` holds. A single one gets `path`; of several,
@@ -27,7 +27,7 @@ impl TraceFiles {
         jobs: &[Job],
         is_shown: impl Fn(&Job) -> bool,
         (scenarios, seeds): (bool, bool),
-    ) -> Result<TraceFiles, SameFile> {
+    ) -> Result<TraceFiles, SameTraceFile> {
         let alone = jobs.iter().filter(|job| is_shown(job)).count() == 1;
         let names = Names { alone, scenario: scenarios, seed: seeds };
         let of = |job: &Job| names.path(path, &job.workload.name, &job.kernel.name, job.seed);
@@ -110,11 +110,11 @@ impl Names {
 ///
 /// # Errors
 /// Two paths are equal.
-fn check_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<(), SameFile> {
+fn check_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<(), SameTraceFile> {
     let mut paths: Vec<&Path> = paths.collect();
     paths.sort();
     if let Some(pair) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(SameFile(cpumax_limit::shown(pair[0])));
+        return Err(SameTraceFile(cpumax_limit::shown(pair[0])));
     }
     Ok(())
 }

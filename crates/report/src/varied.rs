@@ -15,7 +15,7 @@ use cpumax_workload::Expectation;
 use std::fmt::Write;
 
 /// The selected numbers of each scenario.
-pub fn varied(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
+pub fn numbers_table(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
     let mut out = String::new();
     let name = |one: &Ended<'_>| one.plan.workload().name.clone();
     for of_one in ended.chunk_by(|a, b| name(a) == name(b)) {
@@ -75,7 +75,8 @@ fn table(ended: &[Ended<'_>], page: Page) -> String {
             let values = point.iter().map(|(_, value)| escape::line(value).into_owned());
             let of_point: Vec<&Ended<'_>> =
                 ended.iter().filter(|one| settings(one) == *point).collect();
-            let cells = kernels.iter().map(|kernel| shown_on(&of_point, expectation, *kernel));
+            let cells =
+                kernels.iter().map(|kernel| number_on_kernel(&of_point, expectation, *kernel));
             table.add_row([name].into_iter().chain(values).chain(cells));
         }
     }
@@ -91,7 +92,11 @@ fn title(expectation: &Expectation) -> String {
 }
 
 /// A number on that kernel, from runs that differ only in seed or noise; a dash if none has it.
-pub fn shown_on(ended: &[&Ended<'_>], expectation: &Expectation, kernel: Version) -> String {
+pub fn number_on_kernel(
+    ended: &[&Ended<'_>],
+    expectation: &Expectation,
+    kernel: Version,
+) -> String {
     let verdicts = ended.iter().flat_map(|one| &one.verdicts);
     let of_it = verdicts.filter(|verdict| verdict.expectation() == expectation);
     let measured = of_it.flat_map(Verdict::measured);
@@ -160,7 +165,7 @@ mod tests {
         let kernels = kernels::modelled("4.19,5.4").unwrap();
         let suite = Suite::new(plans, kernels, 1..=1, Box::new(Model::default())).unwrap();
         let ended = suite.run(&suite.jobs(), &()).unwrap();
-        anstream::adapter::strip_str(&super::varied(&ended, Page::of(None), false)).to_string()
+        anstream::adapter::strip_str(&super::numbers_table(&ended, Page::of(None), false)).to_string()
     }
 
     #[test]

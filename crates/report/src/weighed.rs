@@ -25,7 +25,7 @@ until it costs nothing. Means over seeds, but the longest.";
 
 /// The table for each workload on each kernel, and where the last kernel is worse than the one with
 /// index `base`.
-pub fn weighed(
+pub fn weights_table(
     workloads: &[Arc<Workload>],
     kernels: &[Kernel],
     base: usize,

@@ -35,10 +35,10 @@ pub struct Ask {
     /// Connections, 1 to 1024.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
-    /// What the server speaks.
+    /// Protocol of the server.
     #[arg(long, value_enum, default_value = "http")]
     protocol: Protocol,
-    /// What to ask for: a path, or a Redis command whose words are separated by blanks.
+    /// Request: a path, or a Redis command whose words are separated by blanks.
     #[arg(long, default_value = "/")]
     request: String,
     /// A line of an HTTP request's head, such as `Accept-Encoding: gzip`; repeatable.
@@ -63,14 +63,14 @@ pub struct Ask {
 
 /// The results that it prints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Answered {
-    /// From the first request to the end, ns.
+pub struct AskReport {
+    /// Time from the first request to the end, ns.
     pub duration_ns: u64,
     /// Requests answered in that time.
     pub requests: u64,
     /// Requests that were due and not answered at the end.
     pub unanswered: u64,
-    /// From when a request was due (open loop) or sent (closed loop) to its answer, ns.
+    /// Latency from the due time (open loop) or the sending (closed loop) to the answer, ns.
     pub latency_ns: Summary,
 }
 
@@ -79,7 +79,7 @@ impl Ask {
         precise_timers();
         let mut client = Client::connect(self)?;
         client.ask_until_the_end()?;
-        println!("{}", serde_json::to_string(&client.answered())?);
+        println!("{}", serde_json::to_string(&client.report())?);
         Ok(())
     }
 }
@@ -292,10 +292,10 @@ impl<'a> Client<'a> {
         self.rest(index, now_ns);
     }
 
-    fn answered(&self) -> Answered {
+    fn report(&self) -> AskReport {
         let latency_ns = self.latencies.summary();
         let under_way = self.connections.iter().filter(|each| each.due_ns.is_some()).count();
-        Answered {
+        AskReport {
             duration_ns: self.ended_ns - self.begin_ns,
             requests: latency_ns.count,
             unanswered: (under_way + self.waiting.len()) as u64,

@@ -54,11 +54,11 @@ pub struct Report {
     pub load: String,
     /// Requests, bursts, messages or rounds done.
     pub completions: u64,
-    /// From the start to the last completion, ns.
+    /// Time from the start to the last completion, ns.
     pub duration_ns: u64,
     /// CPU time of the process over that time, ns.
     pub cpu_ns: u64,
-    /// From when a request was due to its end, ns.
+    /// Latency from the due time of a request to its end, ns.
     pub latency_ns: Summary,
 }
 

@@ -28,13 +28,13 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Proof {
-    /// What to do.
+    /// Steps to take.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "record,measure,predict,score")]
     steps: Vec<Step>,
     /// Services to take, by name; all when not given.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Where recordings and results are kept.
+    /// Directory of recordings and results.
     #[arg(long, default_value = "target/proof")]
     dir: PathBuf,
     /// Limits, quota/period in ms with `+b` and a burst; `U` is none: how the machine drifts.
@@ -56,14 +56,14 @@ pub struct Proof {
     /// The kernel whose rules the machine follows, as `cpumax replay --kernel` takes it.
     #[arg(long, default_value = "6.18")]
     kernel: String,
-    /// What records: perf with the scheduler's events (plain) or with system calls (full), or
+    /// Recorders: perf with the scheduler's events (plain) or with system calls (full), or
     /// `cpumax record` with system calls (record), which takes no load of testload's own.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "plain,full")]
     recorders: Vec<Perf>,
-    /// What `cpumax advise` is asked for, each alone.
+    /// Targets for `cpumax advise`, each alone.
     #[arg(long, value_delimiter = ',', default_value = "p99=50ms,slower-than=20%,throttled=5%")]
     targets: Vec<Target>,
-    /// Which recording it is asked about.
+    /// Recorder whose recordings `cpumax advise` reads.
     #[arg(long, value_enum, default_value = "full")]
     advised_from: Perf,
     /// Tell the score as JSON instead of Markdown.
@@ -117,7 +117,7 @@ impl Proof {
             }
         }
         if has(Step::Predict) {
-            let asked = predict::Asked::new(&cpumax, &self.kernel)?;
+            let asked = predict::ReplayCommand::new(&cpumax, &self.kernel)?;
             predict::predict(&folder, &asked, &self.only, stop)?;
         }
         if has(Step::Score) {
@@ -187,7 +187,7 @@ impl Proof {
             }
         }
         if advise && self.steps.contains(&Step::Advise) {
-            let asked = advice::Asked {
+            let asked = advice::AdviseCommand {
                 cpumax,
                 kernel: &self.kernel,
                 from: if matches!(service.kind, Kind::Own(_)) {

@@ -46,16 +46,16 @@ const fn shipped(
 
 #[derive(Args)]
 pub struct Recordings {
-    /// Where to put them.
+    /// Directory for the recordings.
     #[arg(long, default_value = "recordings")]
     dir: PathBuf,
-    /// Which ones, by name; all when not given.
+    /// Recordings to make, by name; all by default.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Seed of the loads.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where recordings are before names are taken out.
+    /// Directory for recordings before names are removed.
     #[arg(long, default_value = "target/recordings")]
     raw_dir: PathBuf,
 }

@@ -61,7 +61,7 @@ const NAMES_KEPT: &[&str] = &[
 pub struct Scrub {
     /// Recording as perf wrote it.
     input: PathBuf,
-    /// Where to write what is left.
+    /// File for the result.
     output: PathBuf,
     /// Further names to keep, by their beginning.
     #[arg(long)]

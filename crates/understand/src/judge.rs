@@ -143,9 +143,9 @@ pub struct Judged {
 
 /// Records all events, also messages.
 #[derive(Default)]
-struct Everything(Recorded);
+struct AllEvents(Recorded);
 
-impl TraceSink for Everything {
+impl TraceSink for AllEvents {
     fn event(&mut self, event: TraceEvent) {
         self.0.event(event);
     }
@@ -181,7 +181,7 @@ pub fn judge(plan: Plan, depths: &[Depth], keep: Option<&Path>) -> Result<Judged
         let limited = parse(&plan, Some((quota_us, plan.period_us)))?;
         limits.push((percent, quota_us, runs(&limited, kernel).map_err(|e| of(&e))?));
     }
-    let mut everything = Everything::default();
+    let mut everything = AllEvents::default();
     run(&workload, &Options::new(kernel, 1), Some(&mut everything), None)
         .map_err(|e| of(&e.to_string()))?;
     let kept = |name: String, text: &str| match keep {

@@ -25,20 +25,20 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tally::{Tally, name};
 
-/// Judges how well recordings of services are understood, whose truth is known
+/// Judges how well recordings of drawn services, whose truth is known, are understood
 #[derive(Debug, Parser)]
 #[command(name = "understand")]
 struct Args {
-    /// Which services: each seed is one
+    /// Seeds of the services, first and last
     #[arg(long, value_name = "A..B", default_value = "0..1999", value_parser = seeds)]
     seeds: (u64, u64),
-    /// Only each so many-th of them
+    /// Judge only every Nth of them
     #[arg(long, value_name = "N", default_value = "1")]
     step: NonZeroUsize,
-    /// What is recorded; both if not given
+    /// Events of the recordings; both kinds by default
     #[arg(long)]
     depth: Option<Depth>,
-    /// Services of these kinds of servers or clients only, e.g. tiers,fan-out,closed-loop
+    /// Only these kinds of servers or clients, e.g. tiers,fan-out,closed-loop
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kind)]
     kind: Vec<Kind>,
     /// Print each number that is wrong

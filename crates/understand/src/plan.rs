@@ -106,7 +106,7 @@ impl Client {
     }
 
     /// Whether the client sends on its connections in turn, busy or not, which no real client does.
-    /// Such a service is not judged under a limit that the load exceeds.
+    /// That service is not judged under a limit that the load exceeds.
     pub fn is_unreal_when_overloaded(self) -> bool {
         use Client::{OpenBursts, OpenEven, OpenRandom, OpenRemote};
         matches!(self, OpenRandom | OpenEven | OpenBursts | OpenRemote)

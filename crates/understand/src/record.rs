@@ -42,7 +42,7 @@ enum Left {
 
 /// The last act of a thread, which decides what it waits for next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum LastAct {
     Nothing,
     Sent(Message),
     Received,
@@ -63,7 +63,7 @@ struct State {
     waits_for_lock: bool,
     is_sending: bool,
     is_born: bool,
-    last: Last,
+    last: LastAct,
 }
 
 struct Recorder<'a> {
@@ -119,7 +119,7 @@ impl State {
             waits_for_lock: false,
             is_sending: false,
             is_born: false,
-            last: Last::Nothing,
+            last: LastAct::Nothing,
         }
     }
 }
@@ -128,9 +128,9 @@ impl Recorder<'_> {
     fn event(&mut self, ns: u64, cpu: u16, what: What) {
         match what {
             What::Switch { next } => self.switch(ns, cpu, next),
-            What::Sleep { task } => self.of(task).left = Some(Left::Sleeps),
-            What::Exit { task } => self.of(task).left = Some(Left::Exits),
-            What::LockWait { task, .. } => self.of(task).waits_for_lock = true,
+            What::Sleep { task } => self.state_mut(task).left = Some(Left::Sleeps),
+            What::Exit { task } => self.state_mut(task).left = Some(Left::Exits),
+            What::LockWait { task, .. } => self.state_mut(task).waits_for_lock = true,
             What::WokenBy { by, .. } => self.waker = Some(by),
             What::Forked { task, .. } => self.parent = Some(task),
             What::Wake { task } => self.wake(ns, cpu, task),
@@ -141,7 +141,7 @@ impl Recorder<'_> {
         }
     }
 
-    fn of(&mut self, task: u32) -> &mut State {
+    fn state_mut(&mut self, task: u32) -> &mut State {
         &mut self.states[task as usize]
     }
 
@@ -167,7 +167,7 @@ impl Recorder<'_> {
         if previous == next {
             return;
         }
-        let left = previous.and_then(|task| self.of(task).left.take());
+        let left = previous.and_then(|task| self.state_mut(task).left.take());
         let mut state = match left {
             None => "R",
             Some(Left::Exits) => "X",
@@ -177,7 +177,7 @@ impl Recorder<'_> {
             if self.waits_for_disk(task) {
                 state = "D";
             }
-            self.falls_asleep(ns, cpu, task);
+            self.write_sleep(ns, cpu, task);
         }
         let named = |task: Option<u32>| match task.map(|task| &self.threads[task as usize]) {
             Some(thread) => (thread.comm.clone(), thread.tid),
@@ -194,19 +194,19 @@ impl Recorder<'_> {
             None => self.running.remove(&cpu),
         };
         if let Some(next) = next {
-            self.resumes(ns, cpu, next);
+            self.write_resume(ns, cpu, next);
         }
     }
 
     fn waits_for_disk(&self, task: u32) -> bool {
         self.plan.server == Server::Disk
             && self.threads[task as usize].role == Role::Serves
-            && self.states[task as usize].last == Last::Received
+            && self.states[task as usize].last == LastAct::Received
     }
 
     fn wake(&mut self, ns: u64, cpu: u16, task: u32) {
         let waker = self.waker.take();
-        let state = self.of(task);
+        let state = self.state_mut(task);
         state.left = None;
         state.waits_for_lock = false;
         if !std::mem::replace(&mut state.is_born, true) {
@@ -234,7 +234,7 @@ impl Recorder<'_> {
         }
         // The woken thread may not have left its CPU yet.
         if let Some(at) = self.cpu_of(task) {
-            self.resumes(ns, at, task);
+            self.write_resume(ns, at, task);
         }
     }
 
@@ -259,7 +259,7 @@ impl Recorder<'_> {
                 &["irq:softirq_exit: vec=3 [action=NET_RX]"],
             )
         } else {
-            self.of(task).is_timed = true;
+            self.state_mut(task).is_timed = true;
             (
                 &["timer:hrtimer_expire_entry: hrtimer=0xffff function=hrtimer_wakeup now=1"],
                 &["timer:hrtimer_expire_exit: hrtimer=0xffff"],

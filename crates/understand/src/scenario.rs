@@ -38,7 +38,7 @@ impl Text {
     }
 
     /// Adds tasks with an endless program.
-    fn rounds(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
+    fn endless_task(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
         self.task((name, count), group, &format!("{{ forever = [{steps}] }}"));
     }
 
@@ -98,7 +98,7 @@ impl Plan {
         }
         self.servers(&mut text);
         if self.ticker {
-            text.rounds(("srvtick", 1), GROUP, "{ every = \"50ms\" }, { user = \"300us\" }");
+            text.endless_task(("srvtick", 1), GROUP, "{ every = \"50ms\" }, { user = \"300us\" }");
         }
         self.clients(&mut text);
         text.text
@@ -113,13 +113,13 @@ impl Plan {
         }
     }
 
-    fn of_work(&self, thousandths: u64) -> u64 {
+    fn part_of_work_ns(&self, thousandths: u64) -> u64 {
         self.work_ns * thousandths / 1000
     }
 
     /// Work of so many thousandths of the main part.
-    fn short(&self, thousandths: u64) -> String {
-        user(ns(self.of_work(thousandths)))
+    fn fixed_work(&self, thousandths: u64) -> String {
+        user(ns(self.part_of_work_ns(thousandths)))
     }
 
     /// Adds the jobs of a connection.
@@ -136,12 +136,12 @@ impl Plan {
             }
             Server::Disk => {
                 let waits = format!("{{ sleep = {{ exponential = {} }} }}", {
-                    ns(self.of_work(self.part))
+                    ns(self.part_of_work_ns(self.part))
                 });
                 steps.extend([work, waits, kernel(10)]);
             }
             Server::Locked => {
-                let held = self.short(self.part / 2);
+                let held = self.fixed_work(self.part / 2);
                 let (lock, unlock) = ("{ lock = \"m\" }", "{ unlock = \"m\" }");
                 steps.extend([work, lock.to_owned(), held, unlock.to_owned()]);
             }
@@ -181,18 +181,18 @@ impl Plan {
                 text.job(&back, &with_answer(&[&overhead]));
             }
             _ if at.is_multiple_of(3) => {
-                text.job(&request, &[overhead, self.short(200), to_pool]);
+                text.job(&request, &[overhead, self.fixed_work(200), to_pool]);
                 text.job(&pooled, &[work, post(&back, "s")]);
-                text.job(&back, &with_answer(&[&self.short(100)]));
+                text.job(&back, &with_answer(&[&self.fixed_work(100)]));
             }
-            _ => text.job(&request, &with_answer(&[&overhead, &self.short(500)])),
+            _ => text.job(&request, &with_answer(&[&overhead, &self.fixed_work(500)])),
         }
     }
 
     /// Adds the jobs of servers with back ends.
     fn tiers(&self, text: &mut Text, at: u64, answer: &[String]) {
         let work = user(self.shape.length(self.work_ns));
-        let part_ns = self.of_work(self.part);
+        let part_ns = self.part_of_work_ns(self.part);
         let (request, overhead) = (format!("req-{at}"), kernel(8));
         let (ask, answered) = (format!("db-{at}"), format!("dbans-{at}"));
         let reply = format!("r{at}");
@@ -202,34 +202,37 @@ impl Plan {
         match self.server {
             Server::Tiers => {
                 let (app, app_answers) = (format!("app-{at}"), format!("appans-{at}"));
-                text.job(&request, &[overhead.clone(), self.short(80), post(&app, "a")]);
-                let after = [self.short(50), post(&app_answers, "s")];
+                text.job(&request, &[overhead.clone(), self.fixed_work(80), post(&app, "a")]);
+                let after = [self.fixed_work(50), post(&app_answers, "s")];
                 text.job(&app, &[&[overhead.clone(), work, ask_db], &after[..]].concat());
                 text.job(&ask, &back(&reply));
                 text.job(&app_answers, &with_answer(&[overhead]));
             }
             Server::AsyncTier => {
-                text.job(&request, &[overhead.clone(), self.short(300), post(&ask, "d")]);
+                text.job(&request, &[overhead.clone(), self.fixed_work(300), post(&ask, "d")]);
                 text.job(&ask, &[overhead.clone(), work, post(&answered, "s")]);
-                text.job(&answered, &with_answer(&[overhead, self.short(200)]));
+                text.job(&answered, &with_answer(&[overhead, self.fixed_work(200)]));
                 return;
             }
             Server::FanOut => {
-                let (each, mut steps) = (self.shape.smooth(), vec![overhead, self.short(300)]);
+                let (each, mut steps) = (self.shape.smooth(), vec![overhead, self.fixed_work(300)]);
                 for shard in 0..3 {
                     let (ask, answered) = (format!("db{shard}-{at}"), format!("dbans{shard}-{at}"));
                     steps.push(post(&ask, &format!("d{shard}")));
-                    let work = user(each.length(self.of_work(300)));
+                    let work = user(each.length(self.part_of_work_ns(300)));
                     text.job(&ask, &[kernel(8), work, post(&answered, &reply)]);
                     text.job(&answered, &[]);
                 }
-                steps.extend([recv(&reply, 3), self.short(100)]);
+                steps.extend([recv(&reply, 3), self.fixed_work(100)]);
                 text.channel(reply);
                 text.job(&request, &with_answer(&steps));
                 return;
             }
             _ => {
-                text.job(&request, &with_answer(&[overhead.clone(), work, ask_db, self.short(50)]));
+                text.job(
+                    &request,
+                    &with_answer(&[overhead.clone(), work, ask_db, self.fixed_work(50)]),
+                );
                 text.job(&ask, &back(&reply));
             }
         }
@@ -243,34 +246,34 @@ impl Plan {
         match self.server {
             server if server.is_per_connection() || server == Server::Loops => {
                 for at in 0..workers {
-                    text.rounds((&format!("srv-{at}"), 1), GROUP, &serve(&format!("s{at}")));
+                    text.endless_task((&format!("srv-{at}"), 1), GROUP, &serve(&format!("s{at}")));
                 }
             }
             Server::Queue | Server::QueueBack | Server::Mixed => {
                 text.channel("q");
-                text.rounds(("srvio", 1), GROUP, &serve("s"));
-                text.rounds(("srvwork", workers), GROUP, &serve("q"));
+                text.endless_task(("srvio", 1), GROUP, &serve("s"));
+                text.endless_task(("srvwork", workers), GROUP, &serve("q"));
             }
             Server::Fork => {
                 text.channel("l");
                 let accept = format!("{}, {}, {{ fork = \"srvkid\" }}", recv("l", 1), kernel(30));
-                text.rounds(("srv", 1), GROUP, &accept);
+                text.endless_task(("srv", 1), GROUP, &accept);
                 text.task(("srvkid", 0), GROUP, &format!("{}, {{ exit = true }}", serve("s")));
             }
             Server::Tiers => {
                 text.channel("a");
-                text.rounds(("srvproxy", 1), GROUP, &serve("s"));
-                text.rounds(("srvapp", workers), GROUP, &serve("a"));
+                text.endless_task(("srvproxy", 1), GROUP, &serve("s"));
+                text.endless_task(("srvapp", workers), GROUP, &serve("a"));
             }
             Server::Leader => {
                 text.channel("tick");
                 text.lock("turn");
                 let steps = ["{ lock = \"turn\" }", &recv("tick", 1), "{ unlock = \"turn\" }"];
                 let steps = format!("{}, {}", steps.join(", "), serve("s"));
-                text.rounds(("srv", workers + 1), GROUP, &steps);
+                text.endless_task(("srv", workers + 1), GROUP, &steps);
             }
-            Server::AsyncTier => text.rounds(("srv", 1), GROUP, &serve("s")),
-            _ => text.rounds(("srv", workers), GROUP, &serve("s")),
+            Server::AsyncTier => text.endless_task(("srv", 1), GROUP, &serve("s")),
+            _ => text.endless_task(("srv", workers), GROUP, &serve("s")),
         }
         self.others(text);
     }
@@ -280,28 +283,28 @@ impl Plan {
         match self.server {
             Server::Tier | Server::Tiers | Server::AsyncTier => {
                 text.channel("d");
-                text.rounds(("srvdb", self.backs), GROUP, &serve("d"));
+                text.endless_task(("srvdb", self.backs), GROUP, &serve("d"));
             }
             Server::TierOutside => {
                 text.channel("d");
-                text.rounds(("db", self.backs), "/", &serve("d"));
+                text.endless_task(("db", self.backs), "/", &serve("d"));
             }
             Server::FanOut => {
                 for shard in 0..3 {
                     let inbox = format!("d{shard}");
-                    text.rounds((&format!("srvdb-{shard}"), 1), GROUP, &serve(&inbox));
+                    text.endless_task((&format!("srvdb-{shard}"), 1), GROUP, &serve(&inbox));
                     text.channel(inbox);
                 }
             }
             Server::Spin => {
                 text.channel("gc");
                 let looks = user("{ uniform = [\"5us\", \"60us\"] }");
-                text.rounds(("srvspin", 2), GROUP, &format!("{}, {looks}", recv("gc", 1)));
+                text.endless_task(("srvspin", 2), GROUP, &format!("{}, {looks}", recv("gc", 1)));
             }
             Server::Collector => {
                 text.channel("gc");
-                let collects = self.short(5000);
-                text.rounds(("srvgc", 1), GROUP, &format!("{}, {collects}", recv("gc", 50)));
+                let collects = self.fixed_work(5000);
+                text.endless_task(("srvgc", 1), GROUP, &format!("{}, {collects}", recv("gc", 50)));
             }
             Server::Locked => text.lock("m"),
             _ => {}

@@ -67,7 +67,7 @@ pub struct Finding {
     pub part: String,
     /// Description of the problem, with the given value.
     pub problem: String,
-    /// What would be accepted; may be empty.
+    /// Values that would be accepted; may be empty.
     pub accepted: String,
 }
 

@@ -113,7 +113,7 @@ pub struct MachineSpec {
     pub llc_cpus: u16,
     /// Ticks a second: 100, 250, 300 or 1000.
     pub hz: u32,
-    /// Where the kernel lets itself be preempted.
+    /// Preemption model.
     pub preempt: Option<Preempt>,
     /// Whether a high-resolution tick ends a task's slice.
     pub hrtick: Option<bool>,
@@ -155,14 +155,14 @@ impl Default for MachineSpec {
     }
 }
 
-/// Places where a running task can be preempted.
+/// Preemption model: where a running task can be preempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Preempt {
     /// Only at the return to user mode and where a task sleeps.
     None,
-    /// As `None`, and at `cond_resched()`, which the model takes to be everywhere in a system call.
+    /// Like `None`, and at `cond_resched()`, which the model takes to be everywhere in a system call.
     Voluntary,
-    /// From 6.13: at the return to user mode; at the next tick everywhere.
+    /// Lazy (from 6.13): at the return to user mode; at the next tick everywhere.
     Lazy,
     /// Everywhere but under a spin lock or with interrupts off.
     Full,

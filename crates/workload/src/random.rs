@@ -74,7 +74,7 @@ pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
 /// send them.
 ///
 /// # Panics
-/// As [`workload_within`].
+/// See [`workload_within`].
 pub fn with_jobs(seed: u64) -> Workload {
     let draft = draft(seed, &Bounds::default());
     built(seed, &jobs::add(&mut Dice(Stream::new(seed, Domain::Workload, 1)), draft))

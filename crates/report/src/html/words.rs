@@ -183,7 +183,7 @@ pub(super) fn lacks(study: &Saved) -> Vec<String> {
         .collect()
 }
 
-/// What was recorded.
+/// One sentence for each recording.
 pub(super) fn recorded(study: &Saved) -> Vec<String> {
     let told = |recorded: &Recorded| {
         let Recorded { name, group, kernel, simulated_ns, window, prediction, .. } = recorded;

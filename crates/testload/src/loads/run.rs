@@ -63,7 +63,7 @@ pub struct Setting {
 /// Results of a run.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// From the first request to the last, ns.
+    /// Time from the first request to the last, ns.
     pub duration_ns: u64,
     /// Counters over that time.
     pub counted: Counted,

@@ -117,13 +117,13 @@ impl Advice {
 }
 
 /// The command, kernel and recording to ask about.
-pub struct Asked<'a> {
+pub struct AdviseCommand<'a> {
     pub cpumax: &'a Path,
     pub kernel: &'a str,
     pub from: Perf,
 }
 
-impl Asked<'_> {
+impl AdviseCommand<'_> {
     /// The advised limit, or why there is none.
     fn advise(
         &self,
@@ -158,7 +158,7 @@ impl Asked<'_> {
 /// Asks for a limit for each target, and runs the service under it and under a smaller one.
 pub fn advise(
     folder: &Folder,
-    asked: &Asked,
+    asked: &AdviseCommand,
     targets: &[Target],
     session: &mut Session<'_>,
 ) -> Result<()> {

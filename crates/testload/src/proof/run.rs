@@ -1,8 +1,8 @@
 //! Runs one service once: creates a group with a limit, moves the server into it, runs its client
 //! outside, and perf if requested.
 
-use super::client::Seen;
-use super::server::{Place, Running};
+use super::client::ClientResults;
+use super::server::{Running, ServerDir};
 use super::services::{Kind, Server, Service};
 use super::{client::Client, files::Recording};
 use crate::cgroup::{Cgroup, Counters, PATH};
@@ -51,7 +51,7 @@ pub struct Run {
     pub rep: u32,
     #[serde(default)]
     pub at: String,
-    /// From the first request to the last, s.
+    /// Time from the first request to the last, s.
     pub wall_s: f64,
     /// CPU time of the group, s.
     pub usage_s: f64,
@@ -138,7 +138,7 @@ impl Perf {
 /// A running server, or a load of this program, which is started for each run.
 pub struct Session<'a> {
     service: &'static Service,
-    place: Place,
+    place: ServerDir,
     running: Option<(Running, Server, Client)>,
     seconds: u32,
     cpumax: &'a Path,
@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
         cpumax: &'a Path,
         stop: &'a Stop,
     ) -> Result<Session<'a>> {
-        let place = Place::make()?;
+        let place = ServerDir::make()?;
         let running = match service.kind {
             Kind::Own(_) => None,
             Kind::Real { server, client } => {
@@ -225,7 +225,7 @@ impl<'a> Session<'a> {
     ) -> Result<(Run, Vec<Task>, Vec<Task>)> {
         self.stop.check()?;
         let head =
-            Head { service: self.service, limit, rep, perf: recording.map(|(perf, _)| perf) };
+            RunLabel { service: self.service, limit, rep, perf: recording.map(|(perf, _)| perf) };
         match (&self.running, self.service.kind) {
             (Some((running, _, client)), _) => self.run_real(running, client, &head, recording),
             (None, Kind::Own(load)) => {
@@ -239,7 +239,7 @@ impl<'a> Session<'a> {
         &self,
         running: &Running,
         client: &Client,
-        head: &Head,
+        head: &RunLabel,
         recording: Option<(Perf, &Path)>,
     ) -> Result<(Run, Vec<Task>, Vec<Task>)> {
         let limit = head.limit;
@@ -262,9 +262,9 @@ impl<'a> Session<'a> {
         let share = limit.quota_us.map_or(1.0, |quota_us| {
             quota_us as f64 / limit.period_us as f64 / self.demand.max(0.01)
         });
-        let before = Moment::now(&group)?;
+        let before = CounterSnapshot::now(&group)?;
         let seen = client.run(&self.place, self.seconds, share, self.stop)?;
-        let counted = Moment::now(&group)?.since(&before);
+        let counted = CounterSnapshot::now(&group)?.since(&before);
         if let Some(perf) = perf {
             thread::sleep(PERF_END);
             perf.interrupt()?;
@@ -275,7 +275,12 @@ impl<'a> Session<'a> {
     }
 
     /// Runs a load of this program, which does a fixed amount of work.
-    fn run_own(&self, name: &str, head: &Head, recording: Option<(Perf, &Path)>) -> Result<Run> {
+    fn run_own(
+        &self,
+        name: &str,
+        head: &RunLabel,
+        recording: Option<(Perf, &Path)>,
+    ) -> Result<Run> {
         let load = Load::find(name)?;
         let recording = recording.map(|(perf, folder)| {
             let events = if perf == Perf::Plain { Events::Sched } else { Events::Syscalls };
@@ -296,8 +301,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What is known of a run in advance.
-struct Head<'a> {
+/// Service, limit, number and recorder of a run.
+struct RunLabel<'a> {
     service: &'static Service,
     limit: &'a Limit,
     rep: u32,
@@ -305,33 +310,33 @@ struct Head<'a> {
 }
 
 /// Counters at one moment.
-struct Moment {
+struct CounterSnapshot {
     group: Counters,
     machine: MachineUse,
     /// CPU time of all children that have ended, among them the client after its run.
     children_us: u64,
 }
 
-impl Moment {
-    fn now(group: &Cgroup) -> Result<Moment> {
+impl CounterSnapshot {
+    fn now(group: &Cgroup) -> Result<CounterSnapshot> {
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
         let us = [usage.user_time(), usage.system_time()]
             .map(|time| time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64);
-        Ok(Moment {
+        Ok(CounterSnapshot {
             group: group.counters()?,
             machine: MachineUse::now()?,
             children_us: us[0] + us[1],
         })
     }
 
-    fn since(&self, before: &Moment) -> Counted {
+    fn since(&self, before: &CounterSnapshot) -> Counted {
         let client_us = self.children_us - before.children_us;
         let group = self.group.since(&before.group);
         Counted::new(group, self.machine.since(&before.machine), client_us)
     }
 }
 
-impl Head<'_> {
+impl RunLabel<'_> {
     fn run(&self, counted: &Counted, wall_s: f64, metrics: BTreeMap<String, Value>) -> Run {
         let group = &counted.group;
         let s = |us: u64| us as f64 / 1e6;
@@ -360,7 +365,7 @@ impl Head<'_> {
     }
 }
 
-fn metrics_of(seen: &Seen, pgbench: bool) -> BTreeMap<String, Value> {
+fn metrics_of(seen: &ClientResults, pgbench: bool) -> BTreeMap<String, Value> {
     let (unit, rate) = if pgbench { ("transactions", "tps") } else { ("requests", "req_per_s") };
     let mut metrics = BTreeMap::new();
     let mut put = |name: &str, value: Value| metrics.insert(name.to_owned(), value);
@@ -377,7 +382,7 @@ fn metrics_of(seen: &Seen, pgbench: bool) -> BTreeMap<String, Value> {
 
 fn metrics_of_load(latency: &Summary, wall_s: f64, bursts: bool) -> BTreeMap<String, Value> {
     let ms = |ns: u64| ns as f64 / 1e6;
-    let seen = Seen {
+    let seen = ClientResults {
         wall_s,
         completions: latency.count,
         p50_ms: ms(latency.p50),

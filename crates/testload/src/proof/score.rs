@@ -1,7 +1,7 @@
 //! Errors of predictions, and whether their ranges hold the measured numbers.
 
 use super::files::Prediction;
-use super::predict::Way;
+use super::predict::Scaling;
 use super::run::Run;
 use crate::limit::Limit;
 use serde::Serialize;
@@ -164,7 +164,7 @@ fn cell(asked: &Prediction, quantity: Quantity, limit: &Limit, measured: Range) 
     Cell {
         recording: asked.recording.clone(),
         setting: asked.setting.clone(),
-        way: if asked.scale.is_none() { Way::Raw } else { Way::Normalised }.name(),
+        way: if asked.scale.is_none() { Scaling::Raw } else { Scaling::Normalised }.name(),
         quantity,
         measured,
         predicted,
@@ -201,7 +201,7 @@ pub struct Summary {
 
 pub fn summaries(cells: &[Cell]) -> Vec<Summary> {
     let mut summaries = Vec::new();
-    for way in Way::ALL {
+    for way in Scaling::ALL {
         for quantity in Quantity::ALL {
             let of: Vec<&Cell> = cells
                 .iter()

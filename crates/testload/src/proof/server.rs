@@ -33,19 +33,19 @@ const FILES: &[(&str, &str)] = &[
 ];
 
 /// Directory and port of a server.
-pub struct Place {
+pub struct ServerDir {
     pub dir: PathBuf,
     pub port: u16,
 }
 
-impl Place {
+impl ServerDir {
     /// Creates a directory with the shipped files.
-    pub fn make() -> Result<Place> {
+    pub fn make() -> Result<ServerDir> {
         let dir = std::env::temp_dir().join(format!("cpumax-proof-{}", std::process::id()));
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         // PostgreSQL runs as another user.
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
-        let place = Place { dir, port: free_port()? };
+        let place = ServerDir { dir, port: free_port()? };
         for (name, text) in FILES {
             let text = text
                 .replace("@PORT@", &place.port.to_string())
@@ -78,7 +78,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ServerDir {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             eprintln!("testload: cannot remove {}: {error}", self.dir.display());
@@ -103,7 +103,7 @@ impl Running {
     pub fn start(
         name: &'static str,
         mut command: Command,
-        place: &Place,
+        place: &ServerDir,
         stop: &Stop,
     ) -> Result<Running> {
         let log = place.file(&format!("{name}.log"));

@@ -2,7 +2,7 @@
 //! compressing, JSON), not a measured length of CPU time.
 
 use super::client::Client;
-use super::server::{self, Place, Running, as_postgres, prepare};
+use super::server::{self, Running, ServerDir, as_postgres, prepare};
 use crate::draw::{Span, Stream};
 use crate::stop::Stop;
 use anyhow::{Context as _, Result};
@@ -76,7 +76,7 @@ impl Server {
     }
 
     /// Starts the server with its data, and waits until it listens.
-    pub fn start(self, place: &Place, stop: &Stop) -> Result<Running> {
+    pub fn start(self, place: &ServerDir, stop: &Stop) -> Result<Running> {
         let port = place.port.to_string();
         let with = |program: &str, arguments: &[&str]| {
             let mut command = Command::new(program);
@@ -126,7 +126,7 @@ impl Server {
     }
 }
 
-fn start_postgres(place: &Place, stop: &Stop) -> Result<Running> {
+fn start_postgres(place: &ServerDir, stop: &Stop) -> Result<Running> {
     let data = place.file("postgres");
     server::make_folder_of_postgres(&data)?;
     if !data.join("PG_VERSION").exists() {

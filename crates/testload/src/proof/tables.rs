@@ -1,7 +1,7 @@
 //! The tables of a proof, as Markdown.
 
 use super::files::{Folder, Prediction};
-use super::predict::Way;
+use super::predict::Scaling;
 use super::run::{Perf, Run};
 use super::score::{self, Cell, Quantity, Range, Summary};
 use super::services::Service;
@@ -30,7 +30,7 @@ pub fn markdown(
 ) -> Result<String> {
     let mut text = format!("{CELLS}\n\n");
     let summaries = score::summaries(cells);
-    for way in Way::ALL {
+    for way in Scaling::ALL {
         let of: Vec<&Summary> = summaries.iter().filter(|each| each.way == way.name()).collect();
         if !of.is_empty() {
             write!(text, "### {}\n\n{}\n\n", title(way), summary_table(&of))?;
@@ -48,10 +48,12 @@ pub fn markdown(
     Ok(text)
 }
 
-fn title(way: Way) -> &'static str {
+fn title(way: Scaling) -> &'static str {
     match way {
-        Way::Raw => "As recorded",
-        Way::Normalised => "With the work scaled by what a unit of it cost in the measured runs",
+        Scaling::Raw => "As recorded",
+        Scaling::Normalised => {
+            "With the work scaled by what a unit of it cost in the measured runs"
+        }
     }
 }
 
@@ -122,7 +124,8 @@ fn recorders_table(cells: &[Cell]) -> Table {
         cells.iter().map(|cell| score::workload(&cell.recording)).collect();
     let shared: BTreeSet<&str> =
         workloads.into_iter().filter(|workload| by(workload) == kinds).collect();
-    for (recorder, way) in kinds.iter().flat_map(|kind| Way::ALL.map(|way| (kind, way.name()))) {
+    for (recorder, way) in kinds.iter().flat_map(|kind| Scaling::ALL.map(|way| (kind, way.name())))
+    {
         let mut row = vec![format!("{recorder}, {way}")];
         for shared_only in [false, true] {
             let of = || {
@@ -236,7 +239,7 @@ fn cells_table(workload: &str, cells: &[Cell]) -> Table {
     let of: Vec<&Cell> = cells
         .iter()
         .filter(|cell| score::workload(&cell.recording) == workload)
-        .filter(|cell| cell.way == Way::Raw.name())
+        .filter(|cell| cell.way == Scaling::Raw.name())
         .collect();
     let quantities: BTreeSet<Quantity> = of.iter().map(|cell| cell.quantity).collect();
     let mut header = vec!["limit", "recording"];

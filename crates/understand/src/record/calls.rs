@@ -1,7 +1,7 @@
 //! Writes system calls: those in which a thread waits, and those with which it reads and writes.
 
 use super::threads::{ACCEPTED, EVENTFD, Role};
-use super::{Depth, Last, Recorder};
+use super::{Depth, LastAct, Recorder};
 use crate::plan::{Client, Server};
 use cpumax_outcome::trace::Message;
 
@@ -93,11 +93,11 @@ impl Recorder<'_> {
     pub(super) fn enter(&mut self, ns: u64, cpu: u16, task: u32, call: Call) {
         let at = self.enter_at(ns, cpu, task, call);
         let timeout = (call.number == EPOLL_WAIT).then_some((at, ns));
-        self.of(task).call = Some(Call { timeout, ..call });
+        self.state_mut(task).call = Some(Call { timeout, ..call });
     }
 
     pub(super) fn leave(&mut self, ns: u64, cpu: u16, task: u32, result: u64) {
-        if let Some(call) = self.of(task).call.take() {
+        if let Some(call) = self.state_mut(task).call.take() {
             let what = format!("raw_syscalls:sys_exit: NR {} = {result}", call.number);
             self.line(ns, cpu, Some(task), &what);
         }
@@ -111,11 +111,11 @@ impl Recorder<'_> {
         }
     }
 
-    pub(super) fn falls_asleep(&mut self, ns: u64, cpu: u16, task: u32) {
+    pub(super) fn write_sleep(&mut self, ns: u64, cpu: u16, task: u32) {
         if self.depth == Depth::Calls && self.states[task as usize].call.is_none() {
             let call = self.waits_in(task);
             self.enter(ns, cpu, task, call);
-            let state = self.of(task);
+            let state = self.state_mut(task);
             (state.knows_ready, state.is_timed) = (false, false);
         }
     }
@@ -131,7 +131,7 @@ impl Recorder<'_> {
             return Call::new(PREAD, [DISK, 0x7fff, 4096, 0]);
         }
         let answer = || match state.last {
-            Last::Sent(message) => thread.descriptor(self.jobs[message.job? as usize]),
+            LastAct::Sent(message) => thread.descriptor(self.jobs[message.job? as usize]),
             _ => None,
         };
         match thread.role {
@@ -153,7 +153,7 @@ impl Recorder<'_> {
     /// Whether the thread asked a back end, and waits for its answer only.
     fn asks_and_waits(&self, task: u32) -> bool {
         let thread = &self.threads[task as usize];
-        let Last::Sent(Message { job: Some(job), .. }) = self.states[task as usize].last else {
+        let LastAct::Sent(Message { job: Some(job), .. }) = self.states[task as usize].last else {
             return false;
         };
         let asks = self.jobs[job as usize].starts_with("db") && !thread.comm.ends_with("db");
@@ -163,14 +163,14 @@ impl Recorder<'_> {
     }
 
     /// The thread runs again, and takes what arrived while it slept.
-    pub(super) fn resumes(&mut self, ns: u64, cpu: u16, task: u32) {
+    pub(super) fn write_resume(&mut self, ns: u64, cpu: u16, task: u32) {
         if self.depth != Depth::Calls {
             return;
         }
         if let Some(call) = self.states[task as usize].call
             && !call.is_of_data()
         {
-            let is_timed = std::mem::take(&mut self.of(task).is_timed);
+            let is_timed = std::mem::take(&mut self.state_mut(task).is_timed);
             let mut result = u64::from(matches!(call.number, EPOLL_WAIT));
             if let Some((at, since_ns)) = call.timeout.filter(|_| is_timed) {
                 let ms = ((ns - since_ns) / 1_000_000).max(1);
@@ -181,16 +181,16 @@ impl Recorder<'_> {
                 result = 4096;
             }
             self.leave(ns, cpu, task, result);
-            self.of(task).knows_ready = call.number == EPOLL_WAIT;
+            self.state_mut(task).knows_ready = call.number == EPOLL_WAIT;
         }
-        for descriptor in std::mem::take(&mut self.of(task).given) {
+        for descriptor in std::mem::take(&mut self.state_mut(task).given) {
             self.takes(ns, cpu, task, descriptor);
         }
     }
 
     pub(super) fn sends(&mut self, ns: u64, cpu: u16, message: Message) {
         let task = message.task;
-        self.of(task).is_sending = true;
+        self.state_mut(task).is_sending = true;
         let channel = self.channels[message.channel as usize];
         if self.depth != Depth::Calls || channel == "tick" {
             return;
@@ -206,9 +206,9 @@ impl Recorder<'_> {
     }
 
     pub(super) fn sent(&mut self, ns: u64, cpu: u16, message: Message) {
-        let state = self.of(message.task);
+        let state = self.state_mut(message.task);
         state.is_sending = false;
-        state.last = Last::Sent(message);
+        state.last = LastAct::Sent(message);
         if let Some(call) = state.call {
             let result = match call.number {
                 CONNECT => 0,
@@ -221,7 +221,7 @@ impl Recorder<'_> {
 
     pub(super) fn received(&mut self, ns: u64, message: Message) {
         let task = message.task;
-        self.of(task).last = Last::Received;
+        self.state_mut(task).last = LastAct::Received;
         let channel = self.channels[message.channel as usize];
         let job = message.job.map(|job| self.jobs[job as usize]);
         let own = job.and_then(|job| self.threads[task as usize].descriptor(job));
@@ -229,7 +229,7 @@ impl Recorder<'_> {
         let Some(descriptor) = descriptor.filter(|_| self.depth == Depth::Calls) else { return };
         match self.cpu_of(task).filter(|_| self.states[task as usize].left.is_none()) {
             Some(cpu) => self.takes(ns, cpu, task, descriptor),
-            None => self.of(task).given.push(descriptor),
+            None => self.state_mut(task).given.push(descriptor),
         }
     }
 
@@ -244,7 +244,7 @@ impl Recorder<'_> {
             let call = if accepts { Call::accept() } else { Call::read(descriptor) };
             self.enter(ns, cpu, task, call);
         }
-        self.of(task).knows_ready = false;
+        self.state_mut(task).knows_ready = false;
         let result = if descriptor == LISTENER { ACCEPTED } else { bytes(descriptor) };
         self.leave(ns, cpu, task, result);
         let client = &self.threads[task as usize];

@@ -79,7 +79,7 @@ impl Plan {
             };
             steps.extend(self.asks(at));
             steps.push(serve(&self.asker(at)));
-            text.rounds((&format!("client-{at}"), 1), "/", &steps.join(", "));
+            text.endless_task((&format!("client-{at}"), 1), "/", &steps.join(", "));
             let _ = writeln!(text.text, "start = \"{}ms\"", 1 + at * 37 % 50);
         }
         if self.client == Client::OpenThreads {
@@ -145,7 +145,7 @@ impl Plan {
         }
         for (number, (channel, jobs)) in loops.into_iter().enumerate() {
             text.channel(channel.as_str());
-            text.rounds((&format!("client-{number}"), 1), "/", &serve(&channel));
+            text.endless_task((&format!("client-{number}"), 1), "/", &serve(&channel));
             let gap_ns = self.gap_ns;
             let every = match self.client {
                 Client::OpenEven => ns(gap_ns),

@@ -55,7 +55,7 @@ pub fn real(seed: u64) -> Workload {
 /// outcomes of races even out.
 ///
 /// # Panics
-/// As [`real`].
+/// See [`real`].
 pub fn real_on_several(seed: u64) -> Workload {
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 2));
     let cpus = dice.choose([2, 2, 3, 4, 8]);

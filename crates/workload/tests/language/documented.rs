@@ -41,7 +41,7 @@ fn everything_that_is_printed_is_documented() {
     }
     assert!(names.len() > 50, "{names:?}");
     for name in names {
-        // As a field in a table, or as the verb of an instruction.
+        // Either a field in a table, or as the verb of an instruction.
         let documented = [format!("`{name}`"), format!("{{ {name} = ")]
             .iter()
             .any(|text| REFERENCE.contains(text));
