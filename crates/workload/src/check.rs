@@ -414,7 +414,7 @@ fn tasks(workload: &Parts) -> Checked {
         }
         total += u64::from(task.count);
         if total > MAX_TASKS {
-            let problem = format!("the tasks up to and with this kind are {total}");
+            let problem = format!("there are {total} tasks up to this kind");
             return refuse(part, "count", Kind::Value, problem, format!("at most {MAX_TASKS}"));
         }
         reference(part, "group", task.group, workload.groups.len())?;

@@ -27,8 +27,7 @@ pub fn to_file(workload: &Workload, file: &str) -> Result<String, Error> {
     }
     let (mib, most) = (text.len().div_ceil(1 << 20), MAX_FILE_BYTES >> 20);
     let reason = format!(
-        "the scenario is {mib} MiB long, and none of more than {most} MiB can be read: make it of \
-         less, such as of a shorter recording"
+        "the scenario has {mib} MiB, and at most {most} MiB can be read; use a shorter recording"
     );
     Err(Error::File { file: file.to_owned(), reason })
 }

@@ -274,7 +274,7 @@ fn read_act(fields: &Fields<'_>) -> Read<Act> {
         (None, None, [], [], ["offline"]) => Ok(Act::Offline(cpu("offline")?)),
         (None, None, [], [], ["online"]) => Ok(Act::Online(cpu("online")?)),
         _ => {
-            let problem = "it is not clear what is to be done";
+            let problem = "none of the possible changes, or more than one";
             let accepted = "`group` with `max`, `burst` or `weight`; `task` with one of `signal`, \
                  `move`, `affinity`, `nice`, `class`; or `offline` or `online`";
             Err(Refusal::new(Kind::Field, problem, accepted).at(fields.positions().whole))

@@ -50,7 +50,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<u64> {
 
 /// Form of a rate, for messages.
 pub(crate) const RATE_FORM: &str =
-    "how many in a time, such as \"200/s\" or \"0.5/min\"; units ms, s, min, h";
+    "a number per unit of time, such as \"200/s\" or \"0.5/min\"; units ms, s, min, h";
 
 /// Reads a rate, such as `200/s`, as the mean time between two events, ns, from 1 ns to a day.
 pub(crate) fn parse_rate(text: &str) -> Option<u64> {

@@ -129,12 +129,12 @@ fn chains(workload: &Parts, forks: &[Vec<Fork>], cyclic: &[bool]) -> Checked {
     for (kind, of_kind) in forks.iter().enumerate().filter(|(kind, _)| cyclic[*kind]) {
         let mut onward = of_kind.iter().filter(|fork| cyclic[fork.to as usize]);
         let Some(first) = onward.next() else { continue };
-        let accepted = "fork each other in one direction only, or once, after some time";
+        let accepted = "forks in one direction only, or one fork, after some time";
         let name = quoted(&workload.tasks[kind].name);
         if let Some(again) =
             onward.next().or(Some(first).filter(|fork| fork.times > 1 || fork.in_endless_loop))
         {
-            let problem = format!("tasks {name} fork themselves, more and more of them");
+            let problem = format!("tasks {name} fork themselves without bound");
             return refuse(PartIx::Op(kind, again.op), "", Kind::Program, problem, accepted);
         }
         if !first.after_time {

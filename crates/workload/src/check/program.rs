@@ -304,7 +304,7 @@ impl<'a> Walk<'a> {
             }
             Op::ExitKernel if !self.in_syscall => {
                 let problem = "the end of a system call that did not begin";
-                return self.refuse(ix, Kind::Program, problem, "pairs of both");
+                return self.refuse(ix, Kind::Program, problem, "a start for each end");
             }
             Op::ExitKernel => {
                 if self.held != self.held_outside {

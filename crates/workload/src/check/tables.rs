@@ -126,9 +126,9 @@ fn mean_of_arrivals(workload: &Parts, part: PartIx, span: Span) -> Checked {
     }
     let problem = match span {
         Span::Fixed(0) => "no time passes between arrivals".to_owned(),
-        _ => format!("between arrivals pass {mean_ns} ns in the mean"),
+        _ => format!("the mean time between arrivals is {mean_ns} ns"),
     };
-    refuse(part, "every", Kind::Value, problem, "1us or more in the mean")
+    refuse(part, "every", Kind::Value, problem, "a mean of 1us or more")
 }
 
 /// Whether at least one in a thousand lengths is above 0.
@@ -243,7 +243,7 @@ fn action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
         Action::CpuOffline { cpu: of } => {
             cpu(workload, part, "offline", of)?;
             if of == 0 {
-                let problem = "CPU 0 cannot go off line; one CPU must stay";
+                let problem = "CPU 0 cannot be taken offline";
                 return refuse(part, "offline", Kind::Value, problem, "a CPU from 1 on");
             }
             Ok(())

@@ -43,7 +43,7 @@ fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
     let positions = fields.positions();
     let think = fields.length("think")?;
     if think.is_some() && clients.is_none() {
-        let problem = "`think` without `clients`: nobody waits for an answer";
+        let problem = "`think` needs `clients`, which wait for answers";
         let accepted = "clients = 16, or leave out `think`";
         return Err(Refusal::new(Kind::Field, problem, accepted).at(positions.of("think")));
     }
@@ -55,8 +55,8 @@ fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
         (None, Some(every), None) | (None, None, Some(every)) => Ok(Demand::Every(every)),
         _ => {
             let problem = "a service needs `clients`, `rate` or `every`, and only one of them";
-            let accepted = "clients = 16 for so many that wait for their answers, \
-                 rate = \"200/s\" for requests at random, every = \"5ms\" for regular ones";
+            let accepted = "clients = 16 (a closed loop), rate = \"200/s\" (requests at random \
+                            times), or every = \"5ms\" (regular requests)";
             Err(Refusal::new(Kind::Field, problem, accepted).at(positions.whole))
         }
     }

@@ -70,7 +70,7 @@ fn a_file_is_no_larger_than_what_can_be_read() {
     let text = to_file(&of(100_000), "a.toml").unwrap();
     assert_eq!(parse(&text, "a.toml").unwrap(), of(100_000));
     let error = to_file(&of(300_000), "a.toml").unwrap_err().to_string();
-    assert!(error.starts_with("a.toml: the scenario is 6 MiB long"), "{error}");
+    assert!(error.starts_with("a.toml: the scenario has 6 MiB"), "{error}");
     assert!(parse(&print(&of(300_000)), "a.toml").is_err());
 }
 
