@@ -1,14 +1,13 @@
-//! Groups and kinds of tasks that differ in nothing but their names.
+//! Groups and kinds of tasks that differ only in their names.
 //!
-//! Which of sixteen equal siblings gets nothing is decided by microseconds; that one does not is a
-//! matter of the rules. So what one of them does in a run the others might have done as well: a run
-//! stands for all in which they change places.
+//! Microseconds decide which of sixteen equal siblings gets no runtime; the rules decide that one
+//! gets none. A run therefore stands for all runs in which equal siblings exchange their results.
 
 use cpumax_outcome::Outcome;
 use cpumax_workload::{Action, GroupSpec, Op, Span, Target, TaskSpec, Workload};
 use std::collections::BTreeMap;
 
-/// Names of what is alike; only sets of two and more.
+/// Names of groups and tasks that differ only in their names, in sets of at least two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Alike {
     groups: Vec<Vec<String>>,
@@ -16,19 +15,19 @@ pub struct Alike {
 }
 
 impl Alike {
-    /// What is alike in a workload.
+    /// Finds them in a workload.
     pub fn of(workload: &Workload) -> Alike {
-        let bound = Bound::of(workload);
+        let distinct = Distinct::of(workload);
         let mut kinds_in = vec![Vec::new(); workload.groups.len()];
         for (kind, spec) in workload.tasks.iter().enumerate() {
             kinds_in[spec.group as usize].push(kind);
         }
-        // What is alike reads alike.
+        // Equal parts have equal debug text.
         let mut bottoms: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (ix, group) in workload.groups.iter().enumerate().skip(1) {
             let kinds = &kinds_in[ix];
             let limited = group.limit.quota_ns().is_some();
-            if !limited && !bound.groups[ix] && kinds.iter().all(|&kind| !bound.kinds[kind]) {
+            if !limited && !distinct.groups[ix] && kinds.iter().all(|&kind| !distinct.kinds[kind]) {
                 let group = GroupSpec { path: String::new(), ..group.clone() };
                 let tasks: Vec<_> = kinds.iter().map(|&kind| nameless(workload, kind)).collect();
                 bottoms.entry(format!("{group:?} {tasks:?}")).or_default().push(ix);
@@ -50,7 +49,7 @@ impl Alike {
         }
         let mut kinds: BTreeMap<(u32, String), Vec<String>> = BTreeMap::new();
         for (kind, spec) in workload.tasks.iter().enumerate() {
-            if !done[spec.group as usize] && !bound.kinds[kind] {
+            if !done[spec.group as usize] && !distinct.kinds[kind] {
                 let reads = format!("{:?}", nameless(workload, kind));
                 kinds.entry((spec.group, reads)).or_default().push(spec.label().to_owned());
             }
@@ -59,25 +58,25 @@ impl Alike {
         alike
     }
 
-    /// In how many ways they change places by [`Alike::turned`], staying where they are included:
-    /// of many, some.
-    pub fn turns(&self) -> usize {
+    /// Number of exchanges that [`Alike::exchanged`] can make, the identity included; at most 32.
+    pub fn exchanges(&self) -> usize {
         const MOST: usize = 32;
         self.groups.iter().chain(&self.tasks).map(Vec::len).max().unwrap_or(1).min(MOST)
     }
 
-    /// The outcome of a run in which everybody was in the place of who comes that much after him.
-    pub fn turned(&self, outcome: &Outcome, by: usize) -> Outcome {
+    /// The outcome of a run in which each sibling has the results of the one `by` places further
+    /// on.
+    pub fn exchanged(&self, outcome: &Outcome, by: usize) -> Outcome {
         let mut outcome = outcome.clone();
         if by > 0 {
-            self.groups.iter().for_each(|names| turn(&mut outcome.groups, names, by));
-            self.tasks.iter().for_each(|names| turn(&mut outcome.tasks, names, by));
+            self.groups.iter().for_each(|names| rotate(&mut outcome.groups, names, by));
+            self.tasks.iter().for_each(|names| rotate(&mut outcome.tasks, names, by));
         }
         outcome
     }
 }
 
-fn turn<T>(all: &mut BTreeMap<String, T>, names: &[String], by: usize) {
+fn rotate<T>(all: &mut BTreeMap<String, T>, names: &[String], by: usize) {
     let mut values: Vec<Option<T>> = names.iter().map(|name| all.remove(name)).collect();
     let len = values.len();
     values.rotate_left(by % len);
@@ -90,35 +89,35 @@ fn nameless(workload: &Workload, kind: usize) -> TaskSpec {
     TaskSpec { name: String::new(), label: None, group: 0, ..workload.tasks[kind].clone() }
 }
 
-/// What is like nothing else: by index, groups that have others below them, that something is done
-/// to or somebody is moved to, and kinds that something names or that do what is drawn, which
-/// differs from kind to kind.
-struct Bound {
+/// By index, groups and kinds that equal no other: groups with children, with interventions, or
+/// that tasks move to; kinds that are named elsewhere, or that draw lengths, because each kind has
+/// its own random stream.
+struct Distinct {
     groups: Vec<bool>,
     kinds: Vec<bool>,
 }
 
-impl Bound {
-    fn of(workload: &Workload) -> Bound {
-        let mut bound = Bound {
+impl Distinct {
+    fn of(workload: &Workload) -> Distinct {
+        let mut distinct = Distinct {
             groups: vec![false; workload.groups.len()],
             kinds: vec![false; workload.tasks.len()],
         };
         for parent in workload.groups.iter().filter_map(|group| group.parent) {
-            bound.groups[parent as usize] = true;
+            distinct.groups[parent as usize] = true;
         }
         for (kind, spec) in workload.tasks.iter().enumerate() {
             for &op in &spec.program {
-                bound.by_op(kind, op);
+                distinct.mark_op(kind, op);
             }
         }
         for intervention in &workload.interventions {
-            bound.by_action(intervention.action);
+            distinct.mark_action(intervention.action);
         }
-        bound
+        distinct
     }
 
-    fn by_op(&mut self, kind: usize, op: Op) {
+    fn mark_op(&mut self, kind: usize, op: Op) {
         match op {
             Op::User(Span::Drawn(_))
             | Op::Kernel(Span::Drawn(_))
@@ -127,22 +126,22 @@ impl Bound {
             Op::Fork { kind } => self.kinds[kind as usize] = true,
             Op::Move { who, group } => {
                 self.groups[group as usize] = true;
-                self.by_name(who);
+                self.mark_target(who);
             }
             Op::SetAffinity { who, .. } | Op::SetNice { who, .. } | Op::SetClass { who, .. } => {
-                self.by_name(who);
+                self.mark_target(who);
             }
             _ => {}
         }
     }
 
-    fn by_name(&mut self, who: Target) {
+    fn mark_target(&mut self, who: Target) {
         if let Target::Kind(kind) = who {
             self.kinds[kind as usize] = true;
         }
     }
 
-    fn by_action(&mut self, action: Action) {
+    fn mark_action(&mut self, action: Action) {
         match action {
             Action::WriteLimit { group, .. } | Action::WriteWeight { group, .. } => {
                 self.groups[group as usize] = true;
@@ -218,10 +217,10 @@ program = [{ user = "2ms" }]
     fn what_is_alike_changes_places() {
         let names = ["a", "b", "c"].map(str::to_owned).to_vec();
         let alike = Alike { groups: Vec::new(), tasks: vec![names.clone()] };
-        assert_eq!((alike.turns(), Alike::default().turns()), (3, 1));
+        assert_eq!((alike.exchanges(), Alike::default().exchanges()), (3, 1));
         let mut all: BTreeMap<String, u32> =
             [("a", 1), ("b", 2), ("c", 3), ("d", 4)].map(|(name, n)| (name.to_owned(), n)).into();
-        turn(&mut all, &names, 1);
+        rotate(&mut all, &names, 1);
         assert_eq!(all.into_values().collect::<Vec<_>>(), [2, 3, 1, 4]);
     }
 }

@@ -10,84 +10,83 @@ use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// One workload with one seed in two worlds.
+/// One workload with one seed, compared in two worlds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cell {
     /// Name of the workload.
     pub scenario: String,
     /// Seed of both runs.
     pub seed: u64,
-    /// The world that is the reference.
+    /// Label of the reference world.
     pub reference: String,
-    /// The world that was held against it.
+    /// Label of the other world.
     pub against: String,
-    /// What came of it.
+    /// Result of the comparison.
     pub verdict: Verdict,
-    /// Worst number of the model's run without noise, as [`Verdict::ratio`].
+    /// Ratio of the worst number in the model's run without noise, as [`Verdict::ratio`].
     #[serde(default)]
     pub strict: f64,
-    /// What the two were compared by, worst first; empty unless both were run.
+    /// Compared numbers, worst first; empty unless both worlds ran it.
     pub deviations: Vec<Deviation>,
-    /// The same of each run, if the reference ran several times; each number above is then the
-    /// median of these.
+    /// Compared numbers of each run, if the reference ran several times; each number above is then
+    /// their median.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub of_runs: Vec<Vec<Deviation>>,
-    /// What the reference found.
+    /// Conditions that the reference reported.
     pub conditions: Conditions,
-    /// Where a run was not quite what the workload says.
+    /// Deviations of the runs from the workload.
     pub notes: Vec<String>,
-    /// Where the two part, if that was recorded.
+    /// Description of where the two runs diverge, if events were recorded.
     #[serde(default)]
     pub parted: Option<String>,
-    /// What came of a run of the model that was led along the reference's, if they differ and that
-    /// was recorded.
+    /// A run of the model guided along the reference's, if the two differ and events were recorded.
     #[serde(default)]
     pub led: Option<LedCell>,
-    /// Of each outcome, the reference first, the numbers that mean nothing, because that world does
-    /// not measure them: paths, or their last parts.
+    /// For each outcome, the reference first, paths (or their last parts) of numbers that the world
+    /// does not measure.
     #[serde(default)]
     pub not_measured: Vec<Vec<String>>,
     /// Both outcomes, the reference first.
     pub outcomes: Vec<Outcome>,
-    /// What happened when in both, the reference first, if that was asked for.
+    /// Events of both runs, the reference first, if requested.
     #[serde(skip)]
     pub traces: Vec<Recorded>,
 }
 
-/// What came of a run that was led along the reference's ([`crate::follow`]).
+/// A run guided along the reference's ([`crate::follow`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LedCell {
-    /// In how many places it was led.
+    /// Number of times at which it draws other microseconds.
     pub places: usize,
-    /// Its worst number: at most 1 if all agree at once.
+    /// Ratio of its worst number; at most 1 if all agree.
     pub ratio: f64,
-    /// Up to when it went along with the reference, ns; none: to the end.
+    /// Time up to which it follows the reference, ns; `None`: to the end.
     pub together_ns: Option<u64>,
-    /// Where it parts from the reference all the same.
+    /// Description of where it still diverges from the reference.
     pub parted: Option<String>,
 }
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Everything is within its tolerance; how near to its edge the worst came, 0 to 1.
+    /// Every number is within its tolerance; the ratio of the worst, 0 to 1.
     Agrees(f64),
-    /// Something is beyond its tolerance; how many times as far as it may be the worst is.
+    /// A number is beyond its tolerance; the ratio of the worst, above 1.
     Differs(f64),
-    /// A world cannot do what the workload asks for: what.
+    /// A world cannot run the workload, with the reason.
     Refused(String),
-    /// A run did not come to its end: why.
+    /// A run did not end, with the reason.
     Failed(String),
 }
 
 impl Verdict {
-    /// Whether both were run and are too far apart.
+    /// Whether a number is beyond its tolerance.
     pub fn differs(&self) -> bool {
         matches!(self, Verdict::Differs(_))
     }
 
-    /// Difference over tolerance of the worst number, if both were run.
+    /// Difference over tolerance of the worst number, if both worlds ran it.
     pub fn ratio(&self) -> Option<f64> {
         match self {
             Verdict::Agrees(ratio) | Verdict::Differs(ratio) => Some(*ratio),
@@ -96,17 +95,17 @@ impl Verdict {
     }
 }
 
-/// What two worlds are to be held to.
+/// Kind of comparison, which decides the tolerances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// One CPU whose time depends on nothing outside.
+    /// One CPU whose time does not depend on the host.
     Exact,
-    /// Several CPUs side by side.
+    /// Several CPUs that run in parallel.
     Parallel,
 }
 
 impl Cell {
-    /// The two answers to a job, held against each other.
+    /// Compares the two answers to a job.
     pub fn of(
         workload: &Workload,
         seed: u64,
@@ -133,7 +132,7 @@ impl Cell {
         };
         match (first, second) {
             (Answer::Done(first), Answer::Done(second)) => {
-                cell.hold(workload, mode, *first, *second);
+                cell.compare_runs(workload, mode, *first, *second);
             }
             (Answer::Failed(reason), _) => cell.verdict = failed(reference, &reason),
             (_, Answer::Failed(reason)) => cell.verdict = failed(against, &reason),
@@ -144,7 +143,7 @@ impl Cell {
         cell
     }
 
-    fn hold(&mut self, workload: &Workload, mode: Mode, first: Run, second: Run) {
+    fn compare_runs(&mut self, workload: &Workload, mode: Mode, first: Run, second: Run) {
         let runs: Vec<&Outcome> = [&second.outcome].into_iter().chain(&second.noisy).collect();
         let mut deviations = deviations(workload, mode, &first, &runs);
         let mut strictly =
@@ -166,15 +165,15 @@ impl Cell {
     fn judge(&mut self, mut deviations: Vec<Deviation>) {
         let ratio = worst(&deviations).map_or(0.0, |worst| worst.ratio);
         self.verdict = if ratio > 1.0 { Verdict::Differs(ratio) } else { Verdict::Agrees(ratio) };
-        // What is held to nothing has no ratio, and comes after all that is.
+        // Numbers without a tolerance have no ratio, and come last.
         let rank = |deviation: &Deviation| deviation.tolerance.map(|_| deviation.ratio);
         deviations.sort_by(|a, b| rank(b).partial_cmp(&rank(a)).unwrap_or(Ordering::Equal));
         self.deviations = deviations;
     }
 
-    /// Several runs of the same as one: of each number the median, by how far the reference is off
-    /// and to which side. Everything else is that of the run whose worst number is the median of
-    /// the worst ones. If one was not compared, that one; `None` of none.
+    /// Combines several runs of one job: for each number the median of its signed deviations;
+    /// everything else from the run whose worst number is the median of the worst numbers. A run
+    /// that was not compared is returned as it is. `None` without runs.
     pub fn median(mut runs: Vec<Cell>) -> Option<Cell> {
         if let Some(odd) = runs.iter().position(|run| run.verdict.ratio().is_none()) {
             return Some(runs.swap_remove(odd));
@@ -186,7 +185,7 @@ impl Cell {
         }
         let median = by_path.into_values().filter_map(|mut numbers| {
             numbers.sort_by(|a, b| signed(a).total_cmp(&signed(b)));
-            // Of two in the middle the one that is less off.
+            // The smaller deviation of two in the middle.
             let middle = (numbers.len().saturating_sub(1)) / 2..=numbers.len() / 2;
             let middle = numbers.drain(middle);
             middle.min_by(|a, b| a.ratio.total_cmp(&b.ratio))
@@ -204,14 +203,14 @@ impl Cell {
         Some(cell)
     }
 
-    /// The number that is furthest beyond its tolerance, if any is.
+    /// The number furthest beyond its tolerance, if any.
     pub fn worst(&self) -> Option<&Deviation> {
         self.deviations.first().filter(|deviation| deviation.is_beyond())
     }
 }
 
-/// Every number that a run measured, held against the same in others, in which those who are alike
-/// may change places.
+/// Compares every measured number of a run with other runs, in which equal siblings may exchange
+/// their results.
 pub(crate) fn deviations(
     workload: &Workload,
     mode: Mode,
@@ -219,13 +218,14 @@ pub(crate) fn deviations(
     others: &[&Outcome],
 ) -> Vec<Deviation> {
     let alike = Alike::of(workload);
-    let others = others.iter().flat_map(|run| (0..alike.turns()).map(|by| alike.turned(run, by)));
+    let others =
+        others.iter().flat_map(|run| (0..alike.exchanges()).map(|by| alike.exchanged(run, by)));
     let mut deviations = compare_all(&first.outcome, others, &tolerances(workload, mode, first));
     deviations.retain(|deviation| measured(first, deviation));
     deviations
 }
 
-/// As many tolerances as the reference has more than the other.
+/// The ratio; negative where the other run has more.
 fn signed(deviation: &Deviation) -> f64 {
     if deviation.reference < deviation.found { -deviation.ratio } else { deviation.ratio }
 }
@@ -243,8 +243,8 @@ fn measured(run: &Run, deviation: &Deviation) -> bool {
     !run.not_measured.iter().any(|name| stands_for(name, &deviation.path))
 }
 
-/// Every number of a run held against the same in others: as far off as the nearest of these, and
-/// not at all where it lies between two of them.
+/// Compares every number of a run with several others. A number between those of two runs agrees;
+/// otherwise the nearest counts.
 fn compare_all(
     reference: &Outcome,
     mut others: impl Iterator<Item = Outcome>,
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use cpumax_outcome::{GroupOutcome, ReleaseOutcome};
 
-    /// An outcome in which a group used that much.
+    /// An outcome in which a group used this much, us.
     fn used(usec: u64) -> Outcome {
         let group = GroupOutcome { usage_usec: usec, ..GroupOutcome::default() };
         Outcome {
@@ -309,7 +309,8 @@ mod tests {
         assert_eq!(off(500_000, &[400_000, 450_000]), "10.00");
     }
 
-    /// A comparison in which a group used that much in the reference, and 100 ms in the other.
+    /// A comparison in which a group used this much, us, in the reference, and 100 ms in the other
+    /// run.
     fn used_by_reference(usec: u64) -> Cell {
         let workload = cpumax_workload::parse("[machine]\ncpus = 2\n[[group]]\npath = \"/g\"", "s");
         let run = |usec| {

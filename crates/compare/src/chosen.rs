@@ -1,13 +1,13 @@
-//! The workloads of a comparison: scenarios by name, all that are built in, random cases by number.
+//! Selects the workloads of a comparison: scenarios by name, all built-in ones, random cases by
+//! number.
 
 use cpumax_engine::given::Seeds;
 use cpumax_engine::{Error, builtin, scenario};
 use cpumax_workload::{Workload, as_name, random};
 use std::path::Path;
 
-/// The scenarios that arguments name, all built-in ones if `all`, then the random cases of these
-/// numbers; `parallel` cases have several CPUs. Each workload has a name of its own, by which its
-/// cells are found.
+/// The selected workloads, random cases last; with `parallel`, random cases have several CPUs. Each
+/// workload has a name of its own, by which its cells are found.
 ///
 /// # Errors
 /// A scenario cannot be read.

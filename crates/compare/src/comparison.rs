@@ -1,4 +1,4 @@
-//! Many workloads on several kernels in two worlds: the whole of a comparison, and its matrix.
+//! A comparison of many workloads on several kernels in two worlds, and its matrix.
 
 use crate::cell::{Cell, Verdict};
 use crate::matrix::{Noisy, Pair, column};
@@ -12,50 +12,50 @@ use cpumax_workload::Workload;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// What is compared, and what has come of it so far.
+/// The workloads and kernels of a comparison, and its results so far.
 #[derive(Debug, Default)]
 pub struct Comparison {
-    /// What runs.
+    /// Scenarios, then random cases.
     pub workloads: Vec<Workload>,
-    /// How many of these, at the end, are random cases.
+    /// Number of random cases, at the end of `workloads`.
     pub cases: usize,
-    /// On which kernels.
+    /// Kernels to run on.
     pub kernels: Vec<NamedKernel>,
-    /// The kernel that each is held against in the same world; `None`: its own model.
+    /// The kernel that each is compared with in the same world; `None`: its own model.
     pub against: Option<NamedKernel>,
-    /// Of each kernel that was run, the cells of each workload with each seed.
+    /// For each kernel so far, the cells of each workload with each seed.
     pub columns: Vec<Vec<Cell>>,
 }
 
 /// How each workload is compared.
 #[derive(Debug, Clone)]
 pub struct Pairing {
-    /// With which seeds.
+    /// Seeds of each workload.
     pub seeds: RangeInclusive<u64>,
-    /// Whether to record what happens when.
+    /// Whether to record events.
     pub trace: bool,
-    /// How often the model is run under noise.
+    /// Number of runs of the model under noise.
     pub noisy: Noisy,
-    /// How often a real kernel runs it; the median counts.
+    /// Number of runs on a real kernel; the median counts.
     pub runs: u16,
 }
 
-/// What happens, as it happens.
+/// Progress of a comparison.
 #[derive(Debug)]
 pub enum Progress<'a> {
-    /// A kernel's turn has come.
+    /// The comparison begins with the kernel of this name.
     Kernel(&'a str),
-    /// Something was compared on the kernel of this name.
+    /// A cell is done on the kernel of this name.
     Cell(&'a str, &'a mut Cell),
 }
 
 impl Comparison {
-    /// How many cells there will be.
+    /// Number of cells of the whole comparison.
     pub fn len(&self, pairing: &Pairing) -> usize {
         self.workloads.len() * pairing.seeds.clone().count() * self.kernels.len()
     }
 
-    /// Boots what is to run, at once rather than each when it is needed.
+    /// Boots all virtual machines at once instead of each on first use.
     ///
     /// # Errors
     /// A kernel has not been fetched, or does not boot.
@@ -64,10 +64,10 @@ impl Comparison {
         prepare(&booted, how, &self.workloads)
     }
 
-    /// Runs all there is; what was done before an error is kept.
+    /// Runs the whole comparison and stores the results, also those before an error.
     ///
     /// # Errors
-    /// A world can do no more, or was interrupted.
+    /// A world fails, or was interrupted.
     pub fn run(
         &mut self,
         pairing: &Pairing,
@@ -87,14 +87,14 @@ impl Comparison {
                 progress(Progress::Cell(&kernel.name, &mut cell));
                 cells.push(cell);
             };
-            let ran = held(&pairs, kernel, self.against.as_ref(), how, each);
+            let ran = run_column(&pairs, kernel, self.against.as_ref(), how, each);
             self.columns.push(cells);
             ran?;
         }
         Ok(())
     }
 
-    /// How many cells there are.
+    /// Number of cells so far.
     pub fn done(&self) -> usize {
         self.columns.iter().map(Vec::len).sum()
     }
@@ -104,7 +104,7 @@ impl Comparison {
         self.columns.iter().flatten()
     }
 
-    /// What is held against what, in a line.
+    /// One line that names the two sides.
     pub fn title(&self, real: bool) -> String {
         let against = match (&self.against, real) {
             (Some(other), false) => {
@@ -116,7 +116,7 @@ impl Comparison {
         format!("{against}; 1 is the edge of the tolerance")
     }
 
-    /// What was told of machines, each with how many CPUs they had.
+    /// Notes about machines, each with the number of CPUs.
     pub fn machines(&self) -> BTreeSet<(u16, &str)> {
         let cpus_of = |cell: &Cell| {
             let workload = self.workloads.iter().find(|one| one.name == cell.scenario);
@@ -136,12 +136,12 @@ impl Comparison {
         self.workloads.split_at(self.workloads.len().saturating_sub(self.cases))
     }
 
-    /// All workloads and kernels.
+    /// The matrix of all workloads and kernels.
     pub fn matrix(&self) -> Matrix {
         self.matrix_of(&self.workloads)
     }
 
-    /// Without random cases in which nothing is beyond its tolerance and nothing failed.
+    /// The matrix without random cases that agree.
     pub fn matrix_of_note(&self) -> Matrix {
         let (scenarios, cases) = self.split();
         let mut matrix = self.matrix_of(scenarios);
@@ -149,7 +149,7 @@ impl Comparison {
         matrix
     }
 
-    /// Some of the workloads, and all kernels.
+    /// The matrix of some of the workloads, and all kernels.
     pub fn matrix_of(&self, workloads: &[Workload]) -> Matrix {
         let row = |workload: &Workload| {
             let cells = self.columns.iter().map(|cells| {
@@ -166,8 +166,8 @@ impl Comparison {
     }
 }
 
-/// One column: what is run on that kernel.
-fn held(
+/// Runs one column: all pairs on one kernel.
+fn run_column(
     pairs: &[Pair<'_>],
     kernel: &NamedKernel,
     against: Option<&NamedKernel>,
@@ -178,10 +178,10 @@ fn held(
     column(pairs, how.mode, &mut *reference, &mut *other, each)
 }
 
-/// The world of a kernel, and that of the one it is held against, or of its own model.
+/// The world of a kernel, and the one it is compared with: another kernel, or its own model.
 ///
 /// # Errors
-/// One has not been fetched.
+/// A kernel has not been fetched.
 pub fn worlds<'a>(
     kernel: &NamedKernel,
     against: Option<&NamedKernel>,
@@ -194,7 +194,7 @@ pub fn worlds<'a>(
     Ok([world(kernel, how).map_err(Error::Engine)?, other.map_err(Error::Engine)?])
 }
 
-/// What two worlds made of workloads on kernels.
+/// Results by workload and kernel.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Matrix {
     /// Names of the kernels.
@@ -206,37 +206,37 @@ pub struct Matrix {
 /// One workload on one kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MatrixCell {
-    /// It was run in both worlds.
+    /// Both worlds ran it.
     Held {
-        /// Difference over tolerance of the worst number, of all seeds.
+        /// Ratio of the worst number over all seeds.
         ratio: f64,
-        /// Seeds with which something is beyond its tolerance.
+        /// Number of seeds with a number beyond its tolerance.
         beyond: u64,
-        /// Seeds in all.
+        /// Number of seeds.
         seeds: u64,
-        /// What is beyond its tolerance, worst first, with the seed that shows it most.
+        /// Numbers beyond their tolerance, worst first, for the worst seed.
         deviations: Vec<Deviation>,
-        /// Where the two part, in a sentence, if that is known.
+        /// Description of where the two runs diverge, if known.
         parted: Option<String>,
     },
-    /// A world cannot run it: why.
+    /// A world cannot run it, with the reason.
     Refused(String),
-    /// It did not come to its end: why.
+    /// It did not end, with the reason.
     Failed(String),
-    /// It was not tried (yet).
+    /// Not run (yet).
     Open,
 }
 
-/// How many cells came out how.
+/// Number of cells by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Everything within its tolerance.
+    /// Every number within its tolerance.
     pub agree: u64,
-    /// Something beyond it.
+    /// A number beyond its tolerance.
     pub differ: u64,
     /// Not run, because a world cannot.
     pub refused: u64,
-    /// Not run to its end.
+    /// Not run to the end.
     pub failed: u64,
 }
 
@@ -266,7 +266,7 @@ impl Matrix {
         tally
     }
 
-    /// The rows in which something is beyond its tolerance or failed.
+    /// Only the rows with a number beyond its tolerance or a failure.
     #[must_use]
     pub fn disagreeing(mut self) -> Matrix {
         let is_bad = |cell: &MatrixCell| {
@@ -276,7 +276,7 @@ impl Matrix {
         self
     }
 
-    /// The rows in which something was tried.
+    /// Only the rows in which something was run.
     #[must_use]
     pub fn tried(mut self) -> Matrix {
         let is_tried = |cell: &MatrixCell| !matches!(cell, MatrixCell::Open);
@@ -286,12 +286,12 @@ impl Matrix {
 }
 
 impl Tally {
-    /// Whether nothing at all could be run.
+    /// Whether no cell was run.
     pub fn is_of_nothing(&self) -> bool {
         self.agree + self.differ + self.failed == 0
     }
 
-    /// In a sentence.
+    /// The counts in a sentence.
     pub fn sentence(&self) -> String {
         let held = self.agree + self.differ;
         let share = self.agree as f64 * 100.0 / held as f64;
@@ -308,7 +308,7 @@ impl Tally {
     }
 }
 
-/// The cells of all seeds as one.
+/// Combines the cells of all seeds.
 fn summed_up(cells: &[&Cell]) -> MatrixCell {
     let held: Vec<(&Cell, f64)> =
         cells.iter().filter_map(|cell| Some((*cell, cell.verdict.ratio()?))).collect();
@@ -333,7 +333,7 @@ fn summed_up(cells: &[&Cell]) -> MatrixCell {
     }
 }
 
-/// Where the two part; where a run was led along the reference's, where that one does.
+/// Describes where the two runs diverge, after a guided run by that one.
 fn parted(cell: &Cell) -> Option<String> {
     let Some(led) = &cell.led else { return cell.parted.clone() };
     let places = match led.places {
@@ -357,8 +357,8 @@ fn parted(cell: &Cell) -> Option<String> {
 }
 
 impl Cell {
-    /// What happened in both worlds as two texts that can be compared line by line, and, where the
-    /// two part, both side by side around that place; each with a name for its file.
+    /// Names and texts of trace files: the events of both worlds, which can be compared line by
+    /// line, and, where they diverge, both side by side around that time.
     pub fn trace_files(&self, kernel: &str) -> Vec<(String, String)> {
         let scenario = self.scenario.replace(std::path::is_separator, "-");
         let name = |what: &str| format!("{scenario}-{kernel}-{}-{what}.txt", self.seed);

@@ -1,79 +1,79 @@
-//! A run of the model led along what a real kernel did.
+//! Guides a run of the model along the recorded run of a real kernel.
 //!
-//! Where two tasks are equal, microseconds decide who comes first. A run has many such places, and
-//! of a thousand runs with microseconds drawn at random none may take all the turns that the kernel
-//! took. So a run is led: where it parts from the kernel's, the microseconds from shortly before
-//! there on are drawn anew, again and again, and those that stay together for longest are gone on
-//! with. If one comes to the end with every number within its tolerance, then nothing but
-//! microseconds stood between the two.
+//! Where two tasks are equal, microseconds decide which comes first. A run has many such decisions,
+//! and of a thousand runs with random microseconds none may make all the decisions of the kernel.
+//! The search goes step by step: where a run diverges, the microseconds from shortly before are
+//! drawn again, many times, and the search continues with the runs that follow longest. If one
+//! reaches the end with every number within its tolerance, then only microseconds separated the
+//! two.
 
 use crate::parting::parting_by;
 use crate::world::Error;
 use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::{Recorded, What};
 
-/// Which microseconds a run has: the seed that draws them from the start, and from when on (ns,
-/// ascending) another one does.
+/// The random microseconds of a run: the seed at the start, and later seeds with their start (ns,
+/// ascending).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Microseconds {
-    /// From the start.
+    /// Seed from the start.
     pub seed: u64,
-    /// From later on.
+    /// Later seeds: start, ns, and seed.
     pub from: Vec<(u64, u64)>,
 }
 
 impl Microseconds {
-    /// Those of one seed.
+    /// The microseconds of one seed.
     pub fn of(seed: u64) -> Microseconds {
         Microseconds { seed, from: Vec::new() }
     }
 }
 
-/// A run that was led.
+/// A guided run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Led {
-    /// Its microseconds.
+    /// Its random microseconds.
     pub microseconds: Microseconds,
-    /// What it yielded.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// What happened in it.
+    /// Its events.
     pub trace: Recorded,
-    /// Up to when tasks took the same turns as in what it followed, or had as much CPU time, ns;
+    /// Time up to which it follows: tasks had equal turns, or nearly equal CPU time, ns;
     /// [`u64::MAX`]: to the end.
     pub together_ns: u64,
-    /// Its worst number: difference over tolerance.
+    /// Ratio of its worst number.
     pub ratio: f64,
-    /// Where it parts from what it followed, in a sentence.
+    /// Description of its divergence.
     pub parted: Option<String>,
 }
 
-/// Runs to begin with.
+/// Number of initial runs.
 const FIRST: u64 = 128;
-/// Runs that are gone on with.
+/// Number of best runs that each round continues.
 const WIDTH: usize = 4;
-/// Runs made of each of these in one round.
+/// Number of new runs from each of these in a round.
 const EACH: u64 = 48;
-/// Rounds without one that stays together for longer, after which there is none.
+/// Rounds without progress after which the search ends.
 const IN_VAIN: u32 = 6;
-/// Rounds in all.
+/// Most rounds.
 const ROUNDS: u32 = 200;
-/// How much more CPU time any task may have had in one of the two, ns, where turns alone do not
-/// lead to the end.
+/// Bounds for the difference in CPU time of any task, ns, where equal turns do not lead to the end.
 const APART_BY_NS: [i64; 3] = [400_000, 200_000, 100_000];
-/// How long before it parts a run is drawn anew, ns: twice as long each time.
+/// How long before the divergence new microseconds begin, ns; doubled up to [`DOUBLINGS`] - 1
+/// times.
 const NEAR_NS: u64 = 250_000;
 const DOUBLINGS: u64 = 12;
 
-/// A run under these microseconds: what it yielded and what happened, or why it cannot be made.
+/// Runs the model with these microseconds: outcome and events, or why there is none.
 pub(crate) type Try<'a> =
     &'a mut dyn FnMut(&Microseconds) -> Result<Result<(Outcome, Recorded), String>, Error>;
 
-/// The run that goes with `followed` for longest, or the first whose numbers all agree; `None`
-/// where the model fails.
+/// Finds the run that follows `followed` longest, or the first whose numbers all agree; `None` if
+/// the model fails.
 ///
-/// Tasks may take the same turns, and yet some are a little longer, which shows only much later. So
-/// where turns do not lead to numbers that agree, it is tried again by CPU time, which must stay
-/// closer and closer ([`APART_BY_NS`]).
+/// Tasks may have equal turns of slightly different length, which shows only later. So where equal
+/// turns do not lead to numbers that agree, the search is repeated by CPU time, with smaller and
+/// smaller bounds ([`APART_BY_NS`]).
 pub(crate) fn lead(
     followed: &Recorded,
     ratio: &dyn Fn(&Outcome) -> f64,
@@ -105,7 +105,7 @@ pub(crate) fn lead(
     Ok(best)
 }
 
-/// As [`lead`], from these runs on, with this as the time to which a run goes with the other.
+/// Searches as [`lead`], from these runs; `together_ns` says how long a run follows.
 fn lead_by(
     together_ns: &dyn Fn(&Recorded) -> u64,
     first: &[Led],
@@ -144,7 +144,7 @@ fn lead_by(
     Ok(best.pop())
 }
 
-/// Keeps the best few, no two of which part at the same time.
+/// Inserts a run among the best, unless one with an equal rank is there.
 fn keep(best: &mut Vec<Led>, next: Led) {
     let rank = |led: &Led| (led.ratio <= 1.0, led.together_ns);
     if best.iter().any(|led| rank(led) == rank(&next)) {
@@ -157,27 +157,28 @@ fn keep(best: &mut Vec<Led>, next: Led) {
     }
 }
 
-/// A task has the CPU.
+/// A continuous time of a task on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Turn<'a> {
     task: &'a str,
     from_ns: u64,
     to_ns: u64,
-    /// What it had of that time.
+    /// CPU time in it, ns.
     ns: u64,
 }
 
-/// Shorter turns are those of who only parks or goes to sleep, ns.
+/// Shorter turns, ns, are ignored: the task only parks or goes to sleep.
 const SHORT_NS: u64 = 60_000;
-/// Turns up to here may be missing on one side, ns: there they may have been shorter still.
+/// Turns up to this length, ns, may be missing on one side, where they may have been below
+/// [`SHORT_NS`].
 const MISSING_NS: u64 = 150_000;
-/// The same turn begins no further apart, ns.
+/// Equal turns begin at most this far apart, ns.
 const APART_NS: u64 = 1_500_000;
-/// Who comes back so soon, ns, goes on with its turn.
+/// A task that returns within this time, ns, continues its turn.
 const AWAY_NS: u64 = 1_000_000;
 
 impl<'a> Turn<'a> {
-    /// The turns on the first CPU, whoever starts and moves tasks left out.
+    /// The turns on the first CPU, without the guest's own threads.
     fn all(trace: &'a Recorded) -> Vec<Turn<'a>> {
         let mut turns: Vec<Turn<'a>> = Vec::new();
         let mut add = |turn: Turn<'a>| match turns.last_mut() {
@@ -200,7 +201,7 @@ impl<'a> Turn<'a> {
             let from_ns = event.time_ns;
             now = task.map(|task| Turn { task, from_ns, to_ns: from_ns, ns: 0 });
         }
-        // Who runs last runs on to the end.
+        // The last running task continues to the end.
         if let (Some(turn), Some(last)) = (now, trace.events.last()) {
             add(ended(turn, last.time_ns.max(turn.from_ns)));
         }
@@ -208,7 +209,7 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Up to when two runs have the same turns, ns.
+/// Time up to which two runs have equal turns, ns.
 fn together_ns(reference: &[Turn<'_>], other: &[Turn<'_>]) -> u64 {
     let (mut at, mut by) = (0, 0);
     loop {
@@ -237,7 +238,7 @@ mod tests {
     use cpumax_outcome::trace::{Names, TraceEvent, TraceSink};
     use std::collections::BTreeMap;
 
-    /// A run in which tasks of these names get the CPU at these times, in us.
+    /// A run in which tasks of these names get the CPU at these times, us.
     fn run(turns: &[(u64, &str)]) -> Recorded {
         let mut run = Recorded::default();
         let mut names: Vec<String> = turns.iter().map(|(_, name)| (*name).to_owned()).collect();
@@ -260,7 +261,7 @@ mod tests {
     fn two_runs_are_together_as_long_as_the_same_tasks_have_the_same_turns() {
         let a = [(0, "a"), (4000, "b"), (8000, "a"), (12_000, "idle")];
         assert_eq!(together(&a, &a), u64::MAX);
-        // Interrupted, begun a little later, and somebody who only looks in.
+        // An interruption, a later beginning, and a very short turn.
         let b = [
             (0, "a"),
             (10, "(init)"),
@@ -283,14 +284,14 @@ mod tests {
         assert_eq!(together(&alone, &pauses), 10_000_000);
     }
 
-    /// What is drawn then: 0 or 1.
+    /// The random choice at this time: 0 or 1.
     fn draw(microseconds: &Microseconds, ms: u64) -> u64 {
         let now = microseconds.from.iter().rev().find(|(from_ns, _)| *from_ns <= ms * 1_000_000);
         let seed = now.map_or(microseconds.seed, |(_, seed)| *seed);
         (seed + 7 * ms).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63
     }
 
-    /// A run in which, every 10 ms, one of two comes first: by whatever seed draws then.
+    /// A run in which, every 10 ms, the seed in force decides which of two tasks comes first.
     fn drawn(microseconds: &Microseconds) -> (Outcome, Recorded) {
         let mut turns = Vec::new();
         let mut first = 0;
@@ -303,8 +304,8 @@ mod tests {
         (outcome(first), run(&turns))
     }
 
-    /// A run in which, every 10 ms, the same two take turns, and the first one's is drawn longer or
-    /// not.
+    /// A run in which, every 10 ms, two tasks take turns, and the length of the first turn is
+    /// random.
     fn long_or_short(microseconds: &Microseconds) -> (Outcome, Recorded) {
         let mut turns = Vec::new();
         let mut long = 0;
@@ -358,12 +359,12 @@ mod tests {
         assert!(led.microseconds.from.len() > 3, "{:?}", led.microseconds);
         assert!(led.microseconds.from.is_sorted());
         assert!(tries < 10_000, "{tries}");
-        // The first whose numbers agree is enough.
+        // The first run whose numbers agree is enough.
         let mut run = |microseconds: &Microseconds| Ok(Ok(drawn(microseconds)));
         let agrees = |outcome: &Outcome| if outcome.events > 14 { 0.5 } else { 2.0 };
         let led = lead(&followed, &agrees, &mut run).unwrap().unwrap();
         assert!(led.ratio < 1.0 && led.microseconds.from.is_empty());
-        // A model that fails leads nowhere.
+        // A model that fails yields no run.
         let mut run = |_: &Microseconds| Ok(Err("no".to_owned()));
         assert_eq!(lead(&followed, &never, &mut run).unwrap(), None);
     }

@@ -1,4 +1,4 @@
-//! A workload on which two worlds differ, as a scenario file: what was found stands at its head.
+//! Writes a workload on which two worlds differ as a scenario file, with the findings in a comment.
 
 use crate::search::{Found, Plan};
 use crate::world::World;
@@ -8,11 +8,11 @@ use cpumax_workload::print;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Numbers beyond their tolerance that are named at the head of a file.
+/// Most numbers in that comment.
 const NAMED: usize = 6;
 
-/// The text of a scenario file, exactly as it was run, with what was found as a comment before it.
-/// `command` is what found it, `again` what shows it again.
+/// The scenario file, exactly as it ran. The comment names `command`, which found it, and `again`,
+/// which reproduces it.
 pub fn text(found: &Found, command: &str, again: &str) -> String {
     let cell = &found.cell;
     let mut text = String::new();
@@ -31,9 +31,9 @@ pub fn text(found: &Found, command: &str, again: &str) -> String {
     text + &print(&found.workload)
 }
 
-/// What is searched for, as commands that do it again.
+/// The options of a search, for the commands that repeat it.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct SearchOptions {
     kernel: String,
     against: Option<String>,
     real: bool,
@@ -42,7 +42,7 @@ pub struct Asked {
     limits_only: bool,
 }
 
-impl Asked {
+impl SearchOptions {
     /// A search on this kernel, `real` or its model, against another or its own model.
     pub fn new(
         kernel: &NamedKernel,
@@ -50,15 +50,15 @@ impl Asked {
         real: bool,
         seed: u64,
         plan: &Plan,
-    ) -> Asked {
+    ) -> SearchOptions {
         let &Plan { beyond, limits_only, .. } = plan;
         let (kernel, against) = (kernel.name.clone(), against.map(|other| other.name.clone()));
-        Asked { kernel, against, real, seed, beyond, limits_only }
+        SearchOptions { kernel, against, real, seed, beyond, limits_only }
     }
 
-    /// What stands at the head of its log: another search must not go on with it.
+    /// Identifies the search in the head of its log; only an equal search may continue it.
     pub fn name(&self, other: &dyn World) -> String {
-        let Asked { kernel, seed, beyond, .. } = self;
+        let SearchOptions { kernel, seed, beyond, .. } = self;
         let (version, against) = (env!("CARGO_PKG_VERSION"), other.label());
         let on = if self.real { "vm" } else { "model" };
         format!(
@@ -74,20 +74,20 @@ impl Asked {
         format!("--kernel {}{against}{on}", self.kernel)
     }
 
-    /// What finds it.
+    /// The command that finds the case.
     pub fn command(&self) -> String {
-        let Asked { seed, beyond, limits_only, .. } = self;
+        let SearchOptions { seed, beyond, limits_only, .. } = self;
         let limits_only = if *limits_only { " --limits-only" } else { "" };
         format!("cpumax search {} --seed {seed} --beyond {beyond}{limits_only}", self.kernels())
     }
 
-    /// What shows a case again that is kept there: what is drawn is drawn by its number.
+    /// The command that reproduces a case kept at `path`; the case number seeds all draws.
     pub fn again(&self, path: &Path, case: u64) -> String {
         format!("cpumax compare {} {} --seed {case}", path.display(), self.kernels())
     }
 }
 
-/// Where a found scenario is kept: which worlds and which case, as a name for a file.
+/// File name of a found scenario, from worlds and case.
 pub fn file_name(found: &Found) -> String {
     let name = format!("{}-{}-{}", found.cell.reference, found.cell.against, found.case);
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };

@@ -1,9 +1,9 @@
-//! The same workloads in two worlds, held against each other ([`Comparison`]), and the search for
-//! workloads on which the two differ ([`search`]).
+//! Compares workloads in two worlds ([`Comparison`]), and searches for workloads on which the two
+//! differ ([`search`]).
 //!
-//! What a world is, nobody here needs to know ([`world::World`]): the model of a kernel, or a real
-//! one. The first of two is the reference; what it found about itself (phases, tick, preemption)
-//! the other is told.
+//! A world ([`world::World`]) is the model of a kernel or a real one. The first of two is the
+//! reference; the other runs under the conditions that the reference reports (phases, tick,
+//! preemption).
 
 pub mod alike;
 pub mod cell;

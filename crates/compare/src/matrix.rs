@@ -1,4 +1,4 @@
-//! Many workloads in two worlds: one column of a matrix of workloads and kernels.
+//! Runs one column of a matrix: many workloads in two worlds.
 
 use crate::cell::{Cell, LedCell, Mode, deviations};
 use crate::world::{Answer, Each, Error, Job, World};
@@ -7,61 +7,59 @@ use cpumax_workload::Workload;
 use std::mem;
 use std::ops::ControlFlow;
 
-/// One comparison to be made.
+/// One comparison to make.
 #[derive(Debug, Clone, Copy)]
 pub struct Pair<'a> {
-    /// What is run in both worlds.
+    /// Workload of both runs.
     pub workload: &'a Workload,
-    /// Seed of every random stream of both.
+    /// Seed of every random stream in both worlds.
     pub seed: u64,
-    /// Whether to record what happens when.
+    /// Whether to record events.
     pub trace: bool,
-    /// How often the other world, if it is a model, is run under microsecond noise.
+    /// Number of runs of the other world under microsecond noise, if it is a model.
     pub noisy: Noisy,
-    /// How often the reference runs it, if no run of that is like another; the median counts
-    /// ([`Cell::median`]).
+    /// Number of runs of the reference, where runs differ; the median counts ([`Cell::median`]).
     pub runs: u16,
 }
 
-/// How many runs of a model under microsecond noise a real one is held against.
+/// Number of a model's runs under microsecond noise to compare with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Noisy {
-    /// At first. Most need no more.
+    /// Initial number; enough for most comparisons.
     pub few: u32,
-    /// Where the worst number is more than so many times its tolerance off all of these ...
+    /// Ratio of the worst number above which `most` runs are made.
     pub beyond: f64,
-    /// ... so many in all.
+    /// Number of runs then.
     pub most: u32,
 }
 
 impl Noisy {
-    /// Runs at first by which a comparison is judged.
+    /// Usual initial number.
     const FEW: u32 = 100;
-    /// Runs by which nothing is called a disagreement that might be chance.
+    /// Number of runs that make a disagreement by chance improbable.
     pub const MOST: u32 = 1000;
 
-    /// No more than so many, and only what differs more than the first hundred times.
+    /// At most `most` runs; more than the first hundred only for numbers beyond their tolerance.
     pub fn up_to(most: u32) -> Noisy {
         Noisy { few: most.min(Noisy::FEW), beyond: 1.0, most }
     }
 
-    /// So many, whatever comes of it.
+    /// Exactly this many runs.
     pub fn only(few: u32) -> Noisy {
         Noisy { few, beyond: 1.0, most: few }
     }
 
-    /// A few, and as many as a comparison makes where a number is then more than `beyond` times its
-    /// tolerance off.
+    /// `few` runs, and [`Noisy::MOST`] where a ratio is then above `beyond`.
     pub fn confirmed(few: u32, beyond: f64) -> Noisy {
         Noisy { few, beyond, most: Noisy::MOST }
     }
 }
 
-/// Runs every pair in the reference, then in the other world under the conditions that the
-/// reference found; `each` is given the cells in order, as they are finished.
+/// Runs every pair in the reference, then in the other world under the reference's conditions.
+/// `each` receives the cells in order, as they are done.
 ///
 /// # Errors
-/// When one of the worlds can do no more jobs, or was interrupted.
+/// A world fails, or was interrupted.
 pub fn column<'a>(
     pairs: &[Pair<'a>],
     mode: Mode,
@@ -77,7 +75,7 @@ pub fn column<'a>(
         observed: None,
         trace: pair.trace,
         follow: None,
-        // It is the other one that is looked how far its numbers move.
+        // Noise varies only the other world.
         noisy: 0,
     };
     let runs_of = |&pair: &Pair<'a>| (0..pair.runs.max(1)).map(move |run| (pair, run));
@@ -89,7 +87,7 @@ pub fn column<'a>(
         let (Pair { workload, seed, noisy, runs: all, .. }, _) = pairs[index];
         let mut held = || {
             let held = |against: &mut dyn World, noisy| {
-                let other = other(against, &Job { noisy, ..jobs[index] }, &answer)?;
+                let other = run_other(against, &Job { noisy, ..jobs[index] }, &answer)?;
                 let has_noise = matches!(&other, Answer::Done(run) if !run.noisy.is_empty());
                 let (first, second) = ((&*first, answer.clone()), (&*second, other));
                 Ok((Cell::of(workload, seed, mode, first, second), has_noise))
@@ -120,8 +118,8 @@ pub fn column<'a>(
     ran
 }
 
-/// The same job in the other world; what the reference did not run need not be run there.
-fn other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answer, Error> {
+/// Runs a job in the other world; refuses it if the reference did not run it.
+fn run_other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answer, Error> {
     let (observed, follow) = match answer {
         Answer::Done(run) => (Some(&**run), run.trace.as_ref()),
         Answer::Refused(reason) | Answer::Failed(reason) => {
@@ -136,7 +134,8 @@ fn other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answ
     Ok(other.unwrap_or_else(|| Answer::Failed("it did not answer".to_owned())))
 }
 
-/// Tries a run in the other world that is led along the reference's, if that was recorded.
+/// Tries a guided run in the other world, if the reference's events were recorded, and stores it in
+/// the cell.
 fn lead(
     cell: &mut Cell,
     against: &mut dyn World,

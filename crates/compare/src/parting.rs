@@ -1,43 +1,42 @@
-//! Where two runs of the same workload part: for how long every task has had the same CPU time in
-//! both.
+//! Finds where two runs of a workload diverge, by the CPU time of each task.
 
 use cpumax_outcome::trace::{Recorded, TraceEvent, What};
 use std::collections::BTreeMap;
 
-/// Two runs part where a task has had so much more CPU time in one of them, ns: half the tick of
-/// most kernels. What microseconds add up to is less, what one turn more or less makes is more.
+/// Difference in a task's CPU time at which two runs diverge, ns: half the tick of most kernels.
+/// Sums of microseconds are smaller; one turn more or less is larger.
 const APART_NS: i64 = 2_000_000;
-/// From here on a task is on its way there, ns.
+/// Difference from which a task is about to diverge, ns.
 const LEANING_NS: i64 = 300_000;
-/// Events alike that are no further from each other than this are one line of [`beside`], ns.
+/// Equal events at most this far apart share a line of [`beside`], ns.
 const SAME_NS: u64 = 200_000;
-/// What [`beside`] shows of before and after, ns.
+/// Time before and after the divergence that [`beside`] shows, ns.
 const BEFORE_NS: u64 = 15_000_000;
 const AFTER_NS: u64 = 5_000_000;
 
-/// Where two runs part.
+/// A divergence of two runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parting {
-    /// Since when they have not been the same, ns since the start.
+    /// Begin of the difference, ns since the start.
     pub since_ns: u64,
-    /// When it was 2 ms, ns since the start.
+    /// Time at which the difference reached its bound, ns since the start.
     pub time_ns: u64,
-    /// Whose CPU time it is.
+    /// Name of the task.
     pub task: String,
-    /// How much more it was in the reference, ns; negative where it was less.
+    /// CPU time of the task in the reference minus that in the other run, ns.
     pub more_ns: i64,
 }
 
-/// Where two recorded runs part; `None` where they do not.
+/// Finds where two recorded runs diverge by 2 ms; `None` if they do not.
 pub fn parting(reference: &Recorded, other: &Recorded) -> Option<Parting> {
     parting_by(APART_NS, reference, other)
 }
 
-/// Where a task has had that much more CPU time in one of two runs, ns.
+/// Finds where a task's CPU time in two runs first differs by more than `apart_ns`, ns.
 pub(crate) fn parting_by(apart_ns: i64, reference: &Recorded, other: &Recorded) -> Option<Parting> {
     let mut numbers = BTreeMap::new();
     let mut sides = [numbered(reference, &mut numbers), numbered(other, &mut numbers)];
-    // Who runs last runs on to the end.
+    // The last running task continues to the end.
     let end_ns = [reference, other].iter().filter_map(|run| Some(run.events.last()?.time_ns)).max();
     sides[0].extend(end_ns.map(|time_ns| Switch { time_ns, cpu: u16::MAX, next: None }));
     let names: BTreeMap<usize, &str> =
@@ -80,28 +79,27 @@ pub(crate) fn parting_by(apart_ns: i64, reference: &Recorded, other: &Recorded) 
     }
 }
 
-/// Who had the CPU on each side when two runs parted; none: nobody.
+/// The tasks that had the CPU when two runs diverged; `None`: idle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rivals {
-    /// When the other run switched to its own, ns since the start.
+    /// When the other run switched to its task, ns since the start.
     pub other_since_ns: u64,
-    /// In the reference.
+    /// Task in the reference.
     pub reference: Option<String>,
-    /// In the other run.
+    /// Task in the other run.
     pub other: Option<String>,
 }
 
-/// Who had the first CPU on each side right after both had last done the same for more than a
-/// moment.
+/// The tasks on the first CPU directly after both runs last ran the same task for more than 0.1 ms.
 pub fn rivals(reference: &Recorded, other: &Recorded, parting: &Parting) -> Option<Rivals> {
-    /// Shorter stretches on one side only are switches that came a little later.
+    /// Shorter differences are only switches at slightly different times.
     const MOMENT_NS: u64 = 100_000;
     let mut numbers = BTreeMap::new();
     let sides = [numbered(reference, &mut numbers), numbered(other, &mut numbers)];
     let names: BTreeMap<usize, &str> =
         numbers.iter().map(|(name, number)| (*number, *name)).collect();
     let name = |number: Option<usize>| number.map(|number| names[&number].to_owned());
-    // Whoever starts and moves tasks has another name on each side.
+    // The guest's own threads have different names on each side.
     let is_task =
         |number: Option<usize>| number.is_none_or(|number| !names[&number].starts_with('('));
     let (mut at, mut now): ([usize; 2], [Option<Switch>; 2]) = ([0, 0], [None, None]);
@@ -135,15 +133,15 @@ pub fn rivals(reference: &Recorded, other: &Recorded, parting: &Parting) -> Opti
     }
 }
 
-/// How much more CPU time a task had in the reference.
+/// Difference in the CPU time of a task.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lead {
     by_ns: i64,
-    /// When it was next to nothing for the last time.
+    /// Time at which it was last negligible.
     since_ns: u64,
 }
 
-/// A task that gets a CPU, by a number that is the same in both runs.
+/// A switch to a task, by a number that both runs share.
 #[derive(Debug, Clone, Copy)]
 struct Switch {
     time_ns: u64,
@@ -162,7 +160,7 @@ fn numbered<'a>(trace: &'a Recorded, numbers: &mut BTreeMap<&'a str, usize>) -> 
     trace.events.iter().filter_map(&mut switch).collect()
 }
 
-/// What happened in both runs around the place where they part, side by side.
+/// The events of both runs around their divergence, side by side.
 pub fn beside(reference: &Recorded, other: &Recorded, parting: &Parting) -> Vec<String> {
     let window = parting.since_ns.saturating_sub(BEFORE_NS)..parting.time_ns + AFTER_NS;
     let told = |trace: &Recorded| -> Vec<(u64, String)> {
@@ -206,7 +204,7 @@ mod tests {
     use super::*;
     use cpumax_outcome::trace::{Names, TraceSink};
 
-    /// A run in which tasks of these names get the CPU at these times, in ms.
+    /// A run in which tasks of these names get the CPU at these times, ms.
     fn run(turns: &[(u64, &str)]) -> Recorded {
         let mut run = Recorded::default();
         let mut names: Vec<String> = Vec::new();

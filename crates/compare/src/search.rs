@@ -1,8 +1,8 @@
-//! The search for workloads on which two worlds differ: small random ones are run in both, and what
-//! disagrees is made as small as it can be.
+//! Searches for workloads on which two worlds differ: runs small random ones in both, and shrinks
+//! those that disagree.
 //!
-//! Cases are numbered; a number, a kernel and a version of the program make a run. What was tried
-//! stands in a log, one line for each case, so that a search that was stopped goes on where it was.
+//! Cases are numbered; number, kernel and version of the program determine a run. A log has one
+//! line for each case, so that a stopped search continues where it was.
 
 mod log;
 
@@ -19,107 +19,107 @@ use cpumax_workload::{Action, Domain, Intervention, Preempt, Stream, Workload};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Runs of a model under noise by which it is judged whether two worlds may differ; what they do
-/// not tell alike is judged by as many as a comparison makes.
+/// Runs of a model under noise that decide whether two worlds may differ; [`Noisy::MOST`] confirm
+/// it.
 const NOISY: u32 = 50;
-/// The same while something is made small in models, thousands of times: there it need not be so.
+/// Number of such runs while models shrink a case, in thousands of steps that need less certainty.
 const NOISY_MODELS: u32 = 10;
 
-/// Phases of period timers are drawn below that, ns: no period is longer.
+/// Random phases of period timers are below this, ns: no period is longer.
 const PHASE_NS: u64 = 100_000_000;
 
-/// Cases run in one go: a virtual machine boots once for them.
+/// Cases in one run: a virtual machine boots once for them.
 const BATCH: usize = 16;
-/// A disagreement is shrunk only as long as it stays at least this many times its tolerance, or as
-/// large as it was.
+/// While it shrinks, a disagreement keeps at least this ratio, or its original one if that is
+/// smaller.
 const STRONG: f64 = 5.0;
 
-/// What is searched.
+/// Extent and goals of a search.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// Number of the first case.
     pub first: u64,
-    /// How many cases.
+    /// Number of cases.
     pub cases: u64,
-    /// A case disagrees when its worst number is this many times as far off as it may be; from 1.
+    /// Smallest ratio of the worst number that counts as a disagreement; from 1.
     pub beyond: f64,
-    /// Of each kind of disagreement, this many are shrunk and kept.
+    /// Number of cases of each kind of disagreement that are shrunk and kept.
     pub kept_of_kind: u64,
-    /// Comparisons that may be made to shrink one.
+    /// Most comparisons to shrink one case.
     pub attempts: u64,
-    /// Only what goes away with all limits is shrunk and kept.
+    /// Whether only disagreements that vanish without limits are shrunk and kept.
     pub limits_only: bool,
-    /// For two kernels, whose own differ: both run with this preemption, the same phase of period
-    /// timers and without a high-resolution tick.
+    /// Preemption for both kernels where their own differ. Both then also have equal timer phases
+    /// and no high-resolution tick.
     pub level: Option<Preempt>,
 }
 
-/// What is held against each other.
+/// The worlds that are compared.
 pub struct Between<'a> {
-    /// Goes first.
+    /// The world that runs first.
     pub reference: &'a mut dyn World,
-    /// Gets the conditions that the reference found.
+    /// The world that runs under the reference's conditions.
     pub against: &'a mut dyn World,
-    /// Where both are real kernels: models of them, which are a thousand times as fast. What they
-    /// disagree on in the same way is made small there first.
+    /// Models of two real kernels, a thousand times as fast. Disagreements that they share are
+    /// shrunk there first.
     pub models: Option<[&'a mut dyn World; 2]>,
 }
 
-/// What comes of it, as it comes.
+/// Progress of a search.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// A case was run in both worlds, or had been in an earlier search.
+    /// A case was run, or is in the log of an earlier search.
     Case(&'a Line),
-    /// A disagreement is being shrunk; so many comparisons have been made.
+    /// A case is being shrunk; number of comparisons so far.
     Shrinking(u64),
     /// A disagreement was shrunk.
     Found(&'a Found),
 }
 
-/// A disagreement, shrunk.
+/// A shrunk disagreement.
 #[derive(Debug, Clone)]
 pub struct Found {
     /// Number of the case.
     pub case: u64,
-    /// What is left of it.
+    /// The shrunk workload.
     pub workload: Workload,
-    /// What it shows.
+    /// Its comparison.
     pub cell: Cell,
 }
 
-/// What kind of disagreement it is.
+/// Kind of disagreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Kind {
-    /// The worst number of those that are looked for.
+    /// The number that disagrees most among those searched for.
     pub field: Field,
     /// Whether the reference has more of it.
     pub reference_has_more: bool,
-    /// Whether it goes away with all limits: it is not about who is served first.
+    /// Whether it vanishes without limits, so that the order of tasks is not its cause.
     pub needs_limits: bool,
 }
 
-/// Preemption that both kernels have: their own if that is the same, else the one that all have.
+/// A preemption that both kernels support: their own if equal, else full.
 pub fn level_of_both(one: &NamedKernel, other: &NamedKernel) -> Preempt {
     let [own, of_other] = [one, other].map(|asked| asked.kernel.preempt());
     let has_real_time = [one, other].iter().any(|asked| asked.name.ends_with("-rt"));
     if own == of_other && !has_real_time { own } else { Preempt::Full }
 }
 
-/// What came of the cases so far.
+/// Counts of cases by result.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
-    /// Cases that were run, or had been in an earlier search.
+    /// Cases that were run, now or in an earlier search.
     pub cases: u64,
-    /// Of these, on which the two worlds differ.
+    /// Cases on which the worlds differ.
     pub disagreed: u64,
-    /// Why others could not be run, and how many.
+    /// Cases that could not be run, by reason.
     pub refused: BTreeMap<String, u64>,
-    /// Why others did not come to their end, and how many.
+    /// Cases that failed, by reason.
     pub failed: BTreeMap<String, u64>,
 }
 
 impl Counts {
-    /// Counts one more.
+    /// Counts one more case.
     pub fn count(&mut self, line: &Line) {
         self.cases += 1;
         self.disagreed += u64::from(line.kind.is_some());
@@ -129,13 +129,13 @@ impl Counts {
         }
     }
 
-    /// There were cases, and all of them were refused or failed.
+    /// Whether there were cases, all refused or failed.
     pub fn has_run_none(&self) -> bool {
         let not_run: u64 = self.refused.values().chain(self.failed.values()).sum();
         self.cases > 0 && not_run == self.cases
     }
 
-    /// Why cases were not run, one line for each reason.
+    /// One line for each reason why cases were not run.
     pub fn reasons(&self) -> impl Iterator<Item = String> {
         let all = [(&self.refused, "could not be run"), (&self.failed, "failed")];
         let of = |(counts, what)| {
@@ -146,7 +146,7 @@ impl Counts {
     }
 }
 
-/// The workload of a case.
+/// The workload of a case. `level` sets what two kernels must have in common ([`Plan::level`]).
 pub fn workload(case: u64, level: Option<Preempt>) -> Workload {
     let made = random::real(case);
     if level.is_none() {
@@ -156,16 +156,15 @@ pub fn workload(case: u64, level: Option<Preempt>) -> Workload {
     parts.machine.hrtick = Some(false);
     parts.machine.preempt = level;
     parts.machine.timer_phase_ns = Some(Stream::new(case, Domain::Group, 0).below(PHASE_NS));
-    // Cases have no softirqs, which some levels do not take.
+    // Cases have no softirqs, which some levels refuse.
     Workload::try_from(parts).unwrap_or(made)
 }
 
-/// Runs all cases that the log does not have yet.
+/// Runs all cases that are not in the log, shrinks disagreements, and appends each case to the log.
 ///
 /// # Errors
-/// When a world can do no more jobs or was interrupted, or the log cannot be written. The log then
-/// has all cases that were done; of the last few that were run those that disagree may not have
-/// been looked into yet.
+/// A world fails or was interrupted, or the log cannot be written. The log then has all cases that
+/// were done; disagreeing cases of the last batch may be missing.
 pub fn search(
     plan: &Plan,
     log: &mut Log,
@@ -184,17 +183,17 @@ pub fn search(
     let open: Vec<u64> = all.filter(|case| !done.contains(case)).collect();
     for cases in open.chunks(BATCH) {
         let mut far = Vec::new();
-        batch(plan, cases, between, |case, cell| {
+        run_batch(plan, cases, between, |case, cell| {
             if far_off(plan, &cell).is_some() {
-                // It is done when its kind is known, which takes more runs.
+                // A disagreement is logged once its kind is known, which takes more runs.
                 far.push((case, cell));
                 return Ok(());
             }
-            note(Line::of(case, &cell), log, &mut event)
+            log_and_report(Line::of(case, &cell), log, &mut event)
         })?;
         for (case, cell) in far {
             let mut line = Line::of(case, &cell);
-            line.kind = kind(plan, case, &cell, between)?;
+            line.kind = classify(plan, case, &cell, between)?;
             if let Some(kind) = line.kind.filter(|kind| kind.needs_limits || !plan.limits_only)
                 && shrunk.get(&kind).copied().unwrap_or(0) < plan.kept_of_kind
             {
@@ -203,14 +202,14 @@ pub fn search(
                 line.kept = true;
                 event(Event::Found(&found))?;
             }
-            note(line, log, &mut event)?;
+            log_and_report(line, log, &mut event)?;
         }
     }
     Ok(())
 }
 
-/// First in the log, so that it is there whatever comes next.
-fn note(
+/// Writes a case to the log before it is reported.
+fn log_and_report(
     line: Line,
     log: &mut Log,
     event: &mut impl FnMut(Event<'_>) -> Result<(), Error>,
@@ -219,9 +218,9 @@ fn note(
     log.lines().last().map_or(Ok(()), |line| event(Event::Case(line)))
 }
 
-/// Runs cases in both worlds; `each` is given them in order, as they are finished, up to its first
+/// Runs cases in both worlds; `each` receives them in order, as they are done, up to its first
 /// error.
-fn batch(
+fn run_batch(
     plan: &Plan,
     cases: &[u64],
     between: &mut Between<'_>,
@@ -245,15 +244,15 @@ fn batch(
     told.and(ran)
 }
 
-/// A cell's worst number, if it is far enough off.
+/// The worst number of a cell, if its ratio is above the plan's bound.
 fn far_off<'a>(plan: &Plan, cell: &'a Cell) -> Option<&'a Deviation> {
     cell.worst().filter(|worst| worst.ratio > plan.beyond)
 }
 
-/// The kind of a cell's disagreement, if it is far enough off: that of its worst number, or if only
-/// what needs limits is looked for of the worst that does. What is served later without limits,
-/// too, may hide who has had more than its quota.
-fn kind(
+/// The kind of a cell's disagreement, if its ratio is above the plan's bound: that of the worst
+/// number, or, in a search for limits only, that of the worst number that agrees without limits. A
+/// large difference in order may hide a smaller one in quota.
+fn classify(
     plan: &Plan,
     case: u64,
     cell: &Cell,
@@ -264,7 +263,7 @@ fn kind(
         return Ok(Some(kind_of(worst, false)));
     };
     let noisy = Noisy::confirmed(NOISY, 1.0);
-    let free = one(&unlimited, case, noisy, (between.reference, between.against))?;
+    let free = compare_one(&unlimited, case, noisy, (between.reference, between.against))?;
     let of = |deviation| kind_of(deviation, strength(&free, kind_of(deviation, true)) <= 1.0);
     let mut far: Vec<_> = cell.deviations.iter().filter(|d| d.ratio > plan.beyond).collect();
     far.sort_by(|a, b| b.ratio.total_cmp(&a.ratio));
@@ -272,7 +271,7 @@ fn kind(
     Ok(needs_limits.filter(|_| plan.limits_only).or_else(|| Some(of(worst))))
 }
 
-/// The same without limits; `None` if there was none.
+/// The workload without limits; `None` if it has none.
 fn without_limits(workload: &Workload) -> Option<Workload> {
     let mut parts = is_limited(workload).then(|| workload.clone().into_parts())?;
     for group in &mut parts.groups {
@@ -296,13 +295,13 @@ fn kind_of(deviation: &Deviation, needs_limits: bool) -> Kind {
     Kind { field: deviation.field, reference_has_more, needs_limits }
 }
 
-/// The strongest disagreement of this kind in a cell, as a ratio.
+/// The largest ratio of this kind of disagreement in a cell.
 fn strength(cell: &Cell, kind: Kind) -> f64 {
     let same = cell.deviations.iter().filter(|d| kind_of(d, kind.needs_limits) == kind);
     same.map(|deviation| deviation.ratio).fold(0.0, f64::max)
 }
 
-fn one(
+fn compare_one(
     workload: &Workload,
     seed: u64,
     noisy: Noisy,
@@ -317,8 +316,8 @@ fn one(
     })
 }
 
-/// Leaves out one thing after the other as long as the two disagree in the same way, by few runs.
-/// Of these steps the last one is kept that is confirmed by as many as a comparison makes.
+/// Shrinks a case by few runs while the disagreement stays of its kind, then returns the last step
+/// that [`Noisy::MOST`] runs confirm.
 fn shrink(
     plan: &Plan,
     case: u64,
@@ -327,7 +326,7 @@ fn shrink(
     event: &mut impl FnMut(Event<'_>) -> Result<(), Error>,
 ) -> Result<Found, Error> {
     let enough = strength(cell, kind).min(STRONG.max(plan.beyond));
-    // What has just enough is to be confirmed as well.
+    // A ratio of exactly `enough` needs confirmation too.
     let noisy = Noisy::confirmed(NOISY, enough.next_down());
     let mut start = (workload(case, plan.level), cell.clone());
     let mut tried = 0;
@@ -335,12 +334,12 @@ fn shrink(
         let mut differ = |candidate: &Workload| {
             tried += 1;
             event(Event::Shrinking(tried))?;
-            let made = one(candidate, case, Noisy::only(NOISY_MODELS), (*first, *second))?;
+            let made = compare_one(candidate, case, Noisy::only(NOISY_MODELS), (*first, *second))?;
             Ok(strength(&made, kind) >= enough)
         };
         if differ(&start.0)? {
             let small = minimize(&start.0, plan.attempts, kind, &mut differ)?;
-            let made = one(&small, case, noisy, (between.reference, between.against))?;
+            let made = compare_one(&small, case, noisy, (between.reference, between.against))?;
             if strength(&made, kind) >= enough {
                 start = (small, made);
             }
@@ -351,7 +350,7 @@ fn shrink(
         tried += 1;
         event(Event::Shrinking(tried))?;
         let noisy = Noisy::only(NOISY);
-        let made = one(candidate, case, noisy, (between.reference, between.against))?;
+        let made = compare_one(candidate, case, noisy, (between.reference, between.against))?;
         let differs = strength(&made, kind) >= enough;
         steps.extend(differs.then(|| candidate.clone()));
         Ok(differs)
@@ -359,7 +358,7 @@ fn shrink(
     for workload in steps.into_iter().rev() {
         tried += 1;
         event(Event::Shrinking(tried))?;
-        let cell = one(&workload, case, noisy, (between.reference, between.against))?;
+        let cell = compare_one(&workload, case, noisy, (between.reference, between.against))?;
         if strength(&cell, kind) >= enough {
             return Ok(Found { case, workload, cell });
         }
@@ -368,7 +367,7 @@ fn shrink(
     Ok(Found { case, workload, cell })
 }
 
-/// The same of any pair; `differs` tells whether a candidate is as good as what it was made of.
+/// Shrinks with `differs` as the test of a candidate.
 fn minimize(
     workload: &Workload,
     attempts: u64,
@@ -377,7 +376,7 @@ fn minimize(
 ) -> Result<Workload, Error> {
     let mut failed = None;
     let small = random::minimize(workload, attempts, |candidate| {
-        // Without these each kernel has its own again.
+        // Without equal settings the kernels would differ for another reason.
         let same = |w: &Workload| (w.machine.preempt, w.machine.hrtick);
         let has_phase = candidate.machine.timer_phase_ns.is_some();
         let is_leveled = workload.machine.timer_phase_ns.is_none()
@@ -401,7 +400,7 @@ impl Line {
         };
         Line {
             case,
-            // As many digits as matter: what is written reads back the same.
+            // Three decimals: the written number reads back as the same one.
             ratio: cell.verdict.ratio().map(|ratio| (ratio * 1000.0).round() / 1000.0),
             kind: None,
             path: cell.worst().map(|worst| worst.path.clone()),

@@ -1,4 +1,4 @@
-//! Real kernels in virtual machines, as a world.
+//! The world of real kernels in virtual machines.
 
 use crate::cell::Mode;
 use crate::world::{Answer, Each, Error, Job, Run, World};
@@ -18,7 +18,7 @@ pub struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// That kernel; it must have been fetched.
+    /// The world of this kernel, which must have been fetched.
     pub fn new(asked: &NamedKernel, how: How<'a>) -> Result<Machine<'a>, cpumax_lab::Error> {
         let mut lab = Lab::open()?;
         if let Some(folder) = how.kept {
@@ -32,7 +32,7 @@ impl<'a> Machine<'a> {
         mode(self.how, job.workload)
     }
 
-    /// Job of the lab's own kind.
+    /// The lab's job for this job.
     fn job(&self, job: &Job<'_>) -> cpumax_lab::Job {
         let duration_ns = job.workload.duration_ns;
         let mode = self.mode(job);
@@ -56,8 +56,7 @@ impl World for Machine<'_> {
     fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
         let cpus = jobs.iter().map(|job| self.lab.host_cpus(self.mode(job))).max().unwrap_or(1);
         let side_by_side = side_by_side(self.how.side_by_side, cpus);
-        // The longer a chunk, the less is waited for its last; the shorter, the sooner its first is
-        // told.
+        // Long chunks wait less often for their last job; short ones report their first job sooner.
         let chunk_len = if side_by_side == 1 { 1 } else { 4 * side_by_side };
         for (chunk, jobs) in jobs.chunks(chunk_len).enumerate() {
             let asked: Vec<cpumax_lab::Job> = jobs.iter().map(|job| self.job(job)).collect();
@@ -85,7 +84,7 @@ impl World for Machine<'_> {
 }
 
 impl Machine<'_> {
-    /// What an error means: for this job only, or for all.
+    /// The result of an error: an answer if it concerns one job, else an error for all.
     fn answer(&self, workload: &Workload, error: &cpumax_lab::Error) -> Result<Answer, Error> {
         use cpumax_lab::Error as Lab;
         match error {
@@ -106,7 +105,7 @@ impl Machine<'_> {
     }
 }
 
-/// Why a scenario of so many CPUs is refused, and what to ask for instead.
+/// Why a scenario with so many CPUs is refused, and the option that allows it.
 fn refusal(mode: Mode, cpus: u16, reason: &str) -> String {
     let needs = format!("needs {cpus} CPUs");
     if mode == Mode::Exact && reason.starts_with(&needs) {
@@ -122,7 +121,7 @@ fn mode(how: How<'_>, workload: &Workload) -> cpumax_lab::Mode {
     }
 }
 
-/// Boots these kernels, for these workloads, side by side, where that has not been done yet.
+/// Boots these kernels in parallel for these workloads, unless booted states are kept already.
 pub fn boot(
     asked: &[&NamedKernel],
     how: How<'_>,
@@ -132,7 +131,7 @@ pub fn boot(
     let lab = Lab::open()?;
     let mut kernels = Vec::new();
     for kernel in asked {
-        // Told before the first machine boots.
+        // Reports a missing kernel before the first machine boots.
         lab.kernel(&kernel.name)?;
         kernels.extend(modes.iter().map(|&mode| (kernel.name.clone(), mode)));
     }
@@ -140,7 +139,7 @@ pub fn boot(
     lab.boot_all(&kernels, side_by_side(how.side_by_side, cpus), &Until(how.stop))
 }
 
-/// Stops the machines when the caller says so.
+/// Stops the machines when the caller asks for it.
 struct Until(fn() -> bool);
 
 impl Watch for Until {

@@ -1,5 +1,5 @@
-//! A world: whatever turns a workload and a seed into an outcome. Here: what is asked of one, and
-//! the model.
+//! Worlds, which turn a workload and a seed into an outcome: their jobs and answers, and the model
+//! as a world.
 
 use crate::follow::{Led, Microseconds, lead};
 use crate::parting::{parting, rivals};
@@ -12,107 +12,106 @@ use cpumax_workload::{Class, Domain, Stream, TaskSpec, Workload};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-/// One run that is asked for.
+/// One requested run.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
-    /// What is run.
+    /// Workload to run.
     pub workload: &'a Workload,
     /// Seed of every random stream.
     pub seed: u64,
-    /// Of several runs of the same job, which one: 0 and following. A real kernel's differ by
+    /// Number of this run among several of one job, from 0. Runs of a real kernel differ by
     /// microseconds.
     pub run: u16,
-    /// The run that this one will be held against; a real kernel cannot be told what it found.
+    /// The reference's run, whose conditions the model takes over; a real kernel cannot.
     pub observed: Option<&'a Run>,
-    /// Whether to record what happens when.
+    /// Whether to record events.
     pub trace: bool,
-    /// What is known to have happened when: of all runs under noise the one is recorded that parts
-    /// from it last.
+    /// Recorded events of the reference: the noisy run that diverges from them last is the one
+    /// recorded.
     pub follow: Option<&'a Recorded>,
-    /// How many more runs under microsecond noise, to see how far each number moves; a real kernel
-    /// has its own.
+    /// Number of further runs under microsecond noise, which show how much each number varies; a
+    /// real kernel has its own noise.
     pub noisy: u32,
 }
 
-/// What came of a job.
+/// Answer to a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// It was run.
+    /// The run.
     Done(Box<Run>),
-    /// It asks for something that this world cannot do: what.
+    /// The world cannot run it, with the reason.
     Refused(String),
-    /// It was not run to its end: why.
+    /// It did not end, with the reason.
     Failed(String),
 }
 
-/// A run.
+/// A finished run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// What it yielded.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// What it found.
+    /// Conditions under which it ran.
     pub conditions: Conditions,
-    /// Numbers of the outcome that mean nothing, because they were not measured: paths, or their
-    /// last parts.
+    /// Paths (or their last parts) of numbers that were not measured.
     pub not_measured: Vec<String>,
-    /// Where it is not quite what the workload says.
+    /// Deviations from the workload.
     pub notes: Vec<String>,
-    /// What happened when, if that was asked for.
+    /// Events, if requested.
     pub trace: Option<Recorded>,
-    /// What the runs under noise yielded.
+    /// Outcomes of the runs under noise.
     pub noisy: Vec<Outcome>,
-    /// Where the recorded run parts from what it was to follow, in a sentence.
+    /// Description of where the recorded run diverges from the one to follow.
     pub parted: Option<String>,
 }
 
-/// Why a world can do no more jobs.
+/// Why a comparison or a search ends early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller said stop.
+    /// The caller stopped it.
     #[error("interrupted")]
     Interrupted,
-    /// It does not work (any more).
+    /// A world that fails.
     #[error("{world}: {reason}")]
     World {
-        /// Which.
+        /// Label of the world.
         world: String,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
-    /// A kernel that cannot be run.
+    /// An error of the engine, such as a kernel that has not been fetched.
     #[error(transparent)]
     Engine(cpumax_engine::Error),
     /// A file of a search that cannot be read or written.
     #[error("{path}: {reason}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
 }
 
-/// Takes the number of a job, counted from 0, and what came of it; may stop the rest.
+/// Receives the index of a job, from 0, and its answer; may stop the rest.
 pub type Each<'a> = &'a mut dyn FnMut(usize, Answer) -> ControlFlow<()>;
 
-/// Whatever can run jobs.
+/// Runs jobs.
 pub trait World {
-    /// What it is called, e.g. `model 6.18`.
+    /// Name, e.g. `model 6.18`.
     fn label(&self) -> String;
 
-    /// Runs jobs in order and hands over each answer as it comes.
+    /// Runs jobs in order and passes each answer on as it comes.
     ///
     /// # Errors
-    /// When it was interrupted, by `each` or otherwise, and when it can do no more jobs.
+    /// The run was interrupted, by `each` or otherwise, or the world fails.
     fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error>;
 
-    /// A run of this world led along one of another (`job.follow`), microsecond by microsecond,
-    /// until `ratio`, which says how far off the worst number of one is, is at most 1, or as far as
-    /// it goes; `None` where microseconds cannot be chosen.
+    /// Guides a run of this world along the recorded one (`job.follow`), until `ratio` of its
+    /// outcome (that of its worst number) is at most 1, or as far as possible; `None` if the world
+    /// cannot choose microseconds.
     ///
     /// # Errors
-    /// When it was interrupted.
+    /// The run was interrupted.
     fn lead(
         &mut self,
         _job: &Job<'_>,
@@ -122,7 +121,7 @@ pub trait World {
     }
 }
 
-/// The model of a kernel.
+/// The model of a kernel as a world.
 #[derive(Debug, Clone, Copy)]
 pub struct Model {
     kernel: Kernel,
@@ -130,7 +129,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model of this kernel; `stop` is asked now and then whether to go on.
+    /// The model of this kernel; `stop` is polled, and ends a run by returning true.
     pub fn new(kernel: Kernel, stop: fn() -> bool) -> Model {
         Model { kernel, stop }
     }
@@ -176,8 +175,8 @@ impl Model {
         Ok(Answer::Done(Box::new(run)))
     }
 
-    /// Where a run under this noise parts from what it was to follow, and how far apart the two
-    /// were that came first there.
+    /// Describes where a run under this noise diverges from `followed`, and how close the order of the two
+    /// tasks there was.
     fn parted(
         &self,
         job: &Job<'_>,
@@ -229,7 +228,7 @@ impl Model {
         if (self.stop)() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// One run, or why there is none.
+    /// One run, or the reason why it failed.
     fn outcome(
         &self,
         job: &Job<'_>,
@@ -241,7 +240,7 @@ impl Model {
         let mut progress = |_| self.go_on();
         let sink = trace.map(|trace| trace as &mut dyn TraceSink);
         let run = || run(job.workload, &options, sink, Some(&mut progress));
-        // The model's assertions are always on; one that fails is a finding, not the end of a
+        // The model's assertions are always on; one that fails is a finding, and does not end a
         // search.
         match guarded(run) {
             Ok(Ok(outcome)) => Ok(Ok(outcome)),
@@ -252,8 +251,8 @@ impl Model {
     }
 }
 
-/// What a real run was of: nothing in user space is a kernel thread, so a process stood for each,
-/// which comes back from every call, and makes way there where preemption is lazy.
+/// The workload that a real run executed: a process, which returns from system calls, stands for
+/// each kernel thread.
 fn in_user_space<'a>(job: &Job<'a>) -> Cow<'a, Workload> {
     let is_kthread = |kind: &TaskSpec| kind.class == Class::Kthread;
     let is_real = job.observed.is_some_and(|run| run.outcome.world != "model");
@@ -264,18 +263,17 @@ fn in_user_space<'a>(job: &Job<'a>) -> Cow<'a, Workload> {
     for kind in parts.tasks.iter_mut().filter(|kind| is_kthread(kind)) {
         kind.class = Class::Fair;
     }
-    // What only a kernel thread may do has not been run on a real kernel.
+    // A real kernel cannot have run instructions that only kernel threads may execute.
     Workload::try_from(parts).map_or(Cow::Borrowed(job.workload), Cow::Owned)
 }
 
-/// What the run was under that this one will be held against, or what is chosen for both.
+/// The conditions of the run to compare with, or conditions chosen for both.
 fn conditions(job: &Job<'_>) -> Conditions {
     let found = job.observed.map(|run| run.conditions.clone());
     found.unwrap_or_else(|| phases(job.workload, job.seed))
 }
 
-/// Phases of the period timers, by chance on every kernel: two models are compared with the same
-/// ones.
+/// Random phases of the period timers, equal on every kernel, so that two models can be compared.
 fn phases(workload: &Workload, seed: u64) -> Conditions {
     let mut conditions = Conditions::default();
     for (index, group) in workload.groups.iter().enumerate().skip(1) {

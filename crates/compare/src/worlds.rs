@@ -1,5 +1,4 @@
-//! The worlds that workloads can be compared in: the model of a kernel, or the kernel itself in a
-//! virtual machine.
+//! Creates worlds: the model of a kernel, or the kernel in a virtual machine.
 
 use crate::cell::Mode;
 use crate::vm;
@@ -8,35 +7,35 @@ use cpumax_engine::{Error, NamedKernel};
 use cpumax_workload::Workload;
 use std::path::Path;
 
-/// How worlds run what they are given.
+/// Options of worlds.
 #[derive(Debug, Clone, Copy)]
 pub struct How<'a> {
-    /// Kernels are run themselves, in virtual machines; otherwise their models are.
+    /// Whether to run real kernels in virtual machines instead of models.
     pub real: bool,
-    /// One CPU, or several side by side.
+    /// One CPU, or several in parallel.
     pub mode: Mode,
-    /// Virtual machines at a time, if not as many as there are CPUs for.
+    /// Number of virtual machines at a time; `None`: as the host's CPUs allow.
     pub side_by_side: Option<usize>,
-    /// Where real kernels' runs are kept, and taken from.
+    /// Directory that keeps runs of real kernels for reuse.
     pub kept: Option<&'a Path>,
-    /// Whether real kernels time what releases, and count what each call does.
+    /// Whether real kernels time calls that release tasks, and count their work.
     pub releases: bool,
-    /// Asked now and then: whether to stop.
+    /// Polled; stops the run by returning true.
     pub stop: fn() -> bool,
 }
 
-/// Prepares kernels for what they will run, all at once rather than each when it is needed.
+/// Boots all virtual machines that the workloads need; nothing for models.
 ///
 /// # Errors
-/// One has not been fetched, or does not boot.
+/// A kernel has not been fetched, or does not boot.
 pub fn prepare(asked: &[&NamedKernel], how: How<'_>, workloads: &[Workload]) -> Result<(), Error> {
     if how.real { Ok(vm::boot(asked, how, workloads)?) } else { Ok(()) }
 }
 
-/// That kernel, itself or its model.
+/// The world of this kernel: itself, or its model.
 ///
 /// # Errors
-/// It has not been fetched.
+/// The kernel has not been fetched.
 pub fn world<'a>(asked: &NamedKernel, how: How<'a>) -> Result<Box<dyn World + 'a>, Error> {
     if how.real {
         return Ok(Box::new(vm::Machine::new(asked, how)?));

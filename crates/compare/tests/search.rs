@@ -1,4 +1,4 @@
-//! The search finds, without being told where to look, what is known to differ between kernels.
+//! The search finds known differences between kernels without hints.
 
 use cpumax_compare::matrix::Noisy;
 use cpumax_compare::search::{
@@ -25,7 +25,7 @@ fn model(kernel: &str) -> Model {
     Model::new(parse_kernels(kernel).expect("is a kernel")[0], || false)
 }
 
-/// What a search finds, and how many cases it ran.
+/// Findings of a search, and the number of its cases.
 fn find(plan: &Plan, log: &mut Log, kernel: &str, against: &str) -> (Vec<Found>, usize) {
     let mut all = Vec::new();
     let mut cases = 0;
@@ -86,7 +86,7 @@ fn what_needs_limits_is_not_hidden_by_what_differs_more() {
     assert!(worst.len() < worst_of_these.len(), "{worst:?} {worst_of_these:?}");
 }
 
-/// A world that counts how often it is asked, as if it were slow.
+/// A world that counts its jobs; its label is not that of a model, as if it were slow.
 struct Counted(Model, usize);
 
 impl World for Counted {
@@ -141,8 +141,8 @@ fn a_search_that_was_stopped_goes_on() {
     assert_eq!(open().lines(), whole.lines(), "as if it had not been stopped");
 }
 
-/// The model of 7.2, which among as many runs under noise as a comparison makes has one that does
-/// as 6.18 does, if `agrees` says so of the workload.
+/// The model of 7.2. If `agrees` holds for the workload, one of [`Noisy::MOST`] runs under noise
+/// behaves like 6.18.
 struct Rare(fn(&Workload, u64) -> bool);
 
 impl World for Rare {
@@ -173,7 +173,7 @@ impl World for Rare {
     }
 }
 
-/// The numbers of the cases that disagree, and what is kept.
+/// Numbers of the disagreeing cases, and the kept findings.
 fn find_rare(plan: &Plan, agrees: fn(&Workload, u64) -> bool) -> (Vec<u64>, Vec<Found>) {
     let (mut reference, mut against) = (model("6.18"), Rare(agrees));
     let mut between = Between { reference: &mut reference, against: &mut against, models: None };
@@ -207,7 +207,7 @@ fn what_is_kept_is_confirmed() {
         assert_eq!(found.workload, workload(found.case, PLAN.level), "nothing smaller is");
         assert!(found.cell.worst().is_some_and(|worst| worst.ratio > PLAN.beyond));
     }
-    // The same, where what is shorter by half agrees.
+    // A shrunk duration agrees.
     let halves =
         |made: &Workload, case| made.duration_ns < workload(case, PLAN.level).duration_ns / 2;
     let (_, found) = find_rare(&plan, halves);

@@ -2,7 +2,7 @@
 //! terminal, and a reader that goes away ends the program quietly.
 
 use crate::failure::Failure;
-use cpumax_report::stream::{Clean, Heard};
+use cpumax_report::stream::{EscapeControls, IgnoreClosedPipe};
 use cpumax_report::{Page, WriteError, escape};
 use indicatif::{HumanDuration, ProgressState, ProgressStyle};
 use serde::Serialize;
@@ -13,12 +13,12 @@ pub use cpumax_report::style::{BAD, BOLD, DIM, styled};
 
 /// Standard output; `NO_COLOR` and what is not a terminal get plain text.
 pub fn stdout() -> impl Write {
-    Clean(Heard(anstream::AutoStream::auto(io::stdout()).lock()))
+    EscapeControls(IgnoreClosedPipe(anstream::AutoStream::auto(io::stdout()).lock()))
 }
 
 /// Standard error.
 pub fn stderr() -> impl Write {
-    Clean(Heard(anstream::AutoStream::auto(io::stderr()).lock()))
+    EscapeControls(IgnoreClosedPipe(anstream::AutoStream::auto(io::stderr()).lock()))
 }
 
 /// One line on standard error, for whoever reads it.

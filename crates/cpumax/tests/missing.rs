@@ -26,7 +26,7 @@ use cpumax_engine::verify::verify;
 use cpumax_engine::{Replay, Request, Running, Try};
 use cpumax_machine::kernel;
 use cpumax_recording::{GapKind, Options, Recording};
-use cpumax_report::{Named, Page, advised, html, inspected, replayed};
+use cpumax_report::{Named, Page, advice_text, html, recording_text, replay_text};
 use traces::{IDLE, MS, Trace};
 
 /// For so long, and under this limit.
@@ -230,10 +230,10 @@ fn answers(name: &str, recording: &Recording) -> Answers {
     let verified = verify(&saved, &observed(), None, 1).unwrap();
     let text = |lines: &[String]| lines.join("\n");
     let texts = vec![
-        ("inspect", inspected(name, recording, 20, page)),
+        ("inspect", recording_text(name, recording, 20, page)),
         ("inspect --json", serde_json::to_string(&Inspected::new(name, recording)).unwrap()),
-        ("replay", replayed(name, &replay, &kernels, &runs, false, page)),
-        ("advise", advised(&advice, &cases, page)),
+        ("replay", replay_text(name, &replay, &kernels, &runs, false, page)),
+        ("advise", advice_text(&advice, &cases, page)),
         ("advise --json", serde_json::to_string(&advice.document(&cases)).unwrap()),
         ("verify", text(&verified.notes)),
         ("report", html(&[Named { name: name.to_owned(), study: saved }], "0")),

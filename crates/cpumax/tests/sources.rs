@@ -129,7 +129,7 @@ fn here(claim: &Claim) -> String {
             .map(|point| {
                 let point: Vec<&Ended<'_>> = point.iter().collect();
                 let values = point[0].kernels.iter().map(|kernel| {
-                    let value = cpumax_report::shown_on(&point, number, kernel.version);
+                    let value = cpumax_report::number_on_kernel(&point, number, kernel.version);
                     format!("{value} on {}", kernel.version)
                 });
                 settings(point[0]) + &values.collect::<Vec<_>>().join(", ")

@@ -1,9 +1,10 @@
-//! The smallest limit that keeps what is asked: in a sentence, the rows that decide, and why.
+//! Prints advice: the smallest limit that meets the goals, in a sentence, the rows that decide, and
+//! the reasons.
 
 use crate::escape;
 use crate::page::Page;
 use crate::predicted::{Ranges, predicted};
-use crate::recording::{described, missing};
+use crate::recording::{missing, recording_heading};
 use crate::replay::{UNHEARD, doubts, legend, limited, row, rows_of, taken};
 use crate::style::{BOLD, DIM, styled};
 use crate::units::{duration, percent};
@@ -16,12 +17,12 @@ use cpumax_engine::{Replay, Try};
 use cpumax_outcome::percentile;
 use std::fmt::Write;
 
-/// A number of threads at once counts where there were so many for this share of the time in which
-/// there was any.
+/// A number of threads working at once counts if it was reached in this share of the time in which
+/// any worked.
 const OFTEN: f64 = 0.05;
 
-/// The answer in a sentence, without its end of line.
-pub fn advice(answer: &Advice, cases: &[Case]) -> String {
+/// The answer in one sentence, without a line end.
+pub fn advice_sentence(answer: &Advice, cases: &[Case]) -> String {
     if !answer.lacks.is_empty() {
         let what = if cases.len() == 1 { "the recording does" } else { "the recordings do" };
         return format!("No limit is recommended: {what} not tell enough.");
@@ -54,10 +55,10 @@ pub fn advice(answer: &Advice, cases: &[Case]) -> String {
     )
 }
 
-/// The whole answer.
-pub fn advised(answer: &Advice, cases: &[Case], page: Page) -> String {
+/// The whole answer: the sentence, a table for each recording, what decides, and alternatives.
+pub fn advice_text(answer: &Advice, cases: &[Case], page: Page) -> String {
     let mut out = String::new();
-    let sentence = page.wrapped(&advice(answer, cases));
+    let sentence = page.wrapped(&advice_sentence(answer, cases));
     let _ = writeln!(out, "{}", styled(BOLD, sentence));
     if answer.is_usual {
         let usual = "That is what a limit must keep where nothing is asked: --p99, --p50, \
@@ -80,7 +81,7 @@ pub fn advised(answer: &Advice, cases: &[Case], page: Page) -> String {
         let _ = writeln!(
             out,
             "{}\n{}\n{}{}\n{table}",
-            described(&case.name, case.replay.summary(), page),
+            recording_heading(&case.name, case.replay.summary(), page),
             page.wrapped(&limited(&case.replay)),
             runs.map_or_else(String::new, |runs| taken(&case.replay, runs, page)),
             missing(case.replay.gaps(), page),
@@ -106,8 +107,8 @@ pub fn advised(answer: &Advice, cases: &[Case], page: Page) -> String {
     out
 }
 
-/// What is not in the recordings, for where nothing else of the answer is told.
-pub fn missing_of(cases: &[Case], page: Page) -> String {
+/// Gaps of all recordings, for callers that print nothing else of the answer.
+pub fn gaps_text(cases: &[Case], page: Page) -> String {
     cases.iter().map(|case| missing(case.replay.gaps(), page)).collect()
 }
 
@@ -121,7 +122,7 @@ fn named(limit: &Try) -> String {
     format!("{millicpus}m ({}{burst})", limit.limit)
 }
 
-/// Of each goal what is furthest from being kept.
+/// For each goal the number furthest from it, over all runs with this limit.
 fn held_by(probe: &Probe) -> Vec<Held> {
     let mut worst: Vec<Held> = Vec::new();
     for (_, _, held) in probe.each() {
@@ -136,7 +137,7 @@ fn held_by(probe: &Probe) -> Vec<Held> {
     worst
 }
 
-/// What is asked, in words: `p99 below 50ms and 5 % of periods throttled at most`.
+/// The goals in words: `p99 below 50ms and 5 % of periods throttled at most`.
 fn goals(probe: &Probe) -> String {
     let all: Vec<String> = held_by(probe).iter().map(asked).collect();
     all.join(" and ")
@@ -167,7 +168,7 @@ fn name(measure: Measure) -> &'static str {
     }
 }
 
-/// Whether the bound is what happens without a limit, so that nobody has said it.
+/// Whether the bound is derived from the run without a limit instead of given by the user.
 fn is_relative(held: &Held) -> bool {
     matches!(held.goal, Goal::Slower(_) | Goal::Throughput(_))
 }
@@ -210,7 +211,7 @@ fn kernels(probe: &Probe) -> String {
     kernels.join(", ")
 }
 
-/// The rows that decide, of one recording.
+/// The rows that decide, for one recording.
 fn table(answer: &Advice, case: usize, replay: &Replay, page: Page) -> (String, Ranges) {
     let recorded = replay.recorded();
     let mut rows = vec![row("recorded", "", &recorded)];
@@ -237,7 +238,7 @@ fn table(answer: &Advice, case: usize, replay: &Replay, page: Page) -> (String, 
     (text, ranges)
 }
 
-/// What the next smaller limit and the current one do that was not asked for.
+/// Numbers of the next smaller limit, of a risky one and of the current one.
 fn what_decides(answer: &Advice) -> Vec<String> {
     let found = answer.recommended();
     let mut lines = Vec::new();
@@ -273,7 +274,7 @@ fn fails(probe: &Probe) -> String {
     }
 }
 
-/// How the answer was found, and where a larger limit does worse.
+/// How the answer was found, and whether a larger limit does worse.
 fn steps(found: &Found) -> String {
     let share = percent(1.0 / STEP_PART as f64);
     let mut text = format!(
@@ -292,7 +293,7 @@ fn steps(found: &Found) -> String {
     text
 }
 
-/// Why the service is throttled where it is: what it asks for in a period, and how fast.
+/// Why the service is throttled there: its demand in a period, and how fast it uses a quota up.
 fn why(found: &Found, replay: &Replay) -> String {
     let limit = found.below.as_ref().or(found.smallest.as_ref()).map(|probe| &probe.limit);
     let Some(quota_ns) = limit.and_then(|limit| limit.limit.quota_ns()) else {
@@ -327,7 +328,7 @@ fn why(found: &Found, replay: &Replay) -> String {
     )
 }
 
-/// What other kinds of limits need, as far as runs of the model show it.
+/// Limits that other periods, bursts or kernels need.
 fn others(answer: &Advice, best: &Found) -> Vec<String> {
     let asked = answer.found.iter().filter(|found| !std::ptr::eq(*found, best));
     asked.chain(&answer.others).map(|found| other(found, best)).collect()
@@ -351,7 +352,7 @@ fn other(found: &Found, best: &Found) -> String {
     format!("With {kind}, {} keeps it, {compared}.", named(&probe.limit))
 }
 
-/// What a kind has that the recommended one does not.
+/// Differences of a kind of limit from the recommended one.
 fn kind(kind: &Kind, best: &Kind) -> String {
     let mut differs = Vec::new();
     if kind.period_ns != best.period_ns {

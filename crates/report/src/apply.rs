@@ -1,59 +1,59 @@
-//! A limit as the systems that set limits take it. None of them gets less than was found; what a
-//! system cannot express is told in a comment.
+//! Prints a limit in the form that other systems take. Values are never rounded down; comments name
+//! what a system cannot express.
 
-use crate::advised::advice;
+use crate::advised::advice_sentence;
 use crate::escape;
 use cpumax_engine::Try;
 use cpumax_engine::advise::{Advice, Case};
 use std::fmt::Write;
 
-/// What sets the limit.
+/// A system that sets limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum System {
-    /// A strategic-merge patch of a Deployment or its like.
+    /// A strategic-merge patch of a Deployment or a similar object.
     Kubernetes,
     /// A drop-in of a unit.
     Systemd,
     /// `docker update`.
     Docker,
-    /// The files of the group itself.
+    /// The files of the control group.
     Cgroup,
 }
 
 impl System {
-    /// What they are called.
+    /// Names of all systems, in the order of the variants.
     pub const NAMES: [&str; 4] = ["kubernetes", "systemd", "docker", "cgroup"];
 
-    /// The one that is called so.
+    /// The system of this name.
     pub fn of(name: &str) -> Option<System> {
         let all = [System::Kubernetes, System::Systemd, System::Docker, System::Cgroup];
         all.into_iter().find(|system| system.name() == name)
     }
 
-    /// What it is called.
+    /// Name of the system.
     pub fn name(self) -> &'static str {
         System::NAMES[self as usize]
     }
 
-    /// Whether it can set a burst.
+    /// Whether the system can set a burst.
     pub fn has_burst(self) -> bool {
         self == System::Cgroup
     }
 }
 
-/// The recommended limit, for what sets it; where recordings do not name one group, `/GROUP` stands
-/// for it. `None`: the system has nothing like it.
-pub fn to_apply(answer: &Advice, cases: &[Case], system: System) -> Option<String> {
+/// The recommended limit in the form of `system`, for the recorded group, or for `/GROUP` where the
+/// recordings name several. `None`: there is no limit, or the system cannot express it.
+pub fn advice_in_form(answer: &Advice, cases: &[Case], system: System) -> Option<String> {
     let limit = answer.recommended().and_then(|found| found.smallest.as_ref());
     let limit = limit.map_or_else(Try::none, |probe| probe.limit.clone());
     let mut paths = cases.iter().map(|case| case.replay.recorded_path());
     let first = paths.next().flatten().filter(|first| paths.all(|path| path == Some(*first)));
-    applied(system, &limit, &advice(answer, cases), first.unwrap_or("/GROUP"))
+    limit_in_form(system, &limit, &advice_sentence(answer, cases), first.unwrap_or("/GROUP"))
 }
 
-/// What is to be applied; `why` is the sentence that names the limit, and `group` the recorded path
-/// of the service. `None`: there is no limit to apply, or the system has nothing like it.
-pub fn applied(system: System, limit: &Try, why: &str, group: &str) -> Option<String> {
+/// A limit in the form of `system`; `why` is the sentence that names it, and `group` the recorded
+/// path of the service. `None`: there is no quota, or the system cannot express the limit.
+pub fn limit_in_form(system: System, limit: &Try, why: &str, group: &str) -> Option<String> {
     let quota_us = limit.limit.quota_ns()? / 1_000;
     let (period_us, burst_us) = (limit.limit.period_ns() / 1_000, limit.limit.burst_ns() / 1_000);
     if burst_us > 0 && !system.has_burst() {
@@ -111,10 +111,10 @@ pub fn applied(system: System, limit: &Try, why: &str, group: &str) -> Option<St
     Some(out)
 }
 
-/// Lines for a shell that write the files of a group: those of version 2, or, where the group has
-/// none, of version 1, which sets the period while there is no quota that it could contradict.
+/// Shell lines that write the files of a group: those of cgroup v2, or, where it has none, of v1.
+/// The v1 period is set while there is no quota that it could contradict.
 fn files(group: &str, [quota_us, period_us, burst_us]: [u64; 3]) -> String {
-    // Kernels before 5.14 have no files for a burst.
+    // Kernels before 5.14 have no file for a burst.
     let no_burst = |file: &str| format!("  [ ! -e \"{file}\" ] || echo 0 > \"{file}\"\n");
     let burst = |file: &str| match burst_us {
         0 => String::new(),
@@ -134,7 +134,7 @@ fn files(group: &str, [quota_us, period_us, burst_us]: [u64; 3]) -> String {
     )
 }
 
-/// A path for a shell, whatever is in it; one with hidden characters is left to who applies it.
+/// A path quoted for a shell; `/GROUP` for a path with hidden characters.
 fn quoted(path: &str) -> String {
     if path.chars().any(escape::is_hidden) {
         return "/GROUP".to_owned();
@@ -155,10 +155,10 @@ mod tests {
 
     fn text(system: System, limit: &str) -> String {
         let limit = Try::parse(limit).unwrap();
-        applied(system, &limit, "Because.", "/a b'c").unwrap()
+        limit_in_form(system, &limit, "Because.", "/a b'c").unwrap()
     }
 
-    /// What is not a comment.
+    /// The lines that are not comments.
     fn orders(system: System, limit: &str) -> String {
         let text = text(system, limit);
         text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
@@ -238,8 +238,8 @@ mod tests {
     fn who_has_no_burst_gets_no_limit_that_needs_one() {
         let limit = Try::parse("80000 100000,cpu.max.burst=40000").unwrap();
         for system in ALL {
-            assert_eq!(applied(system, &limit, "", "/a").is_some(), system.has_burst());
+            assert_eq!(limit_in_form(system, &limit, "", "/a").is_some(), system.has_burst());
         }
-        assert_eq!(applied(System::Docker, &Try::none(), "", "/a"), None);
+        assert_eq!(limit_in_form(System::Docker, &Try::none(), "", "/a"), None);
     }
 }

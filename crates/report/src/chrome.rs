@@ -1,11 +1,11 @@
-//! The events of a run as a file that the Perfetto UI and Chrome (`about:tracing`) open.
+//! Events of a run as a file for the Perfetto UI and Chrome (`about:tracing`).
 //!
-//! Answers to the Trace Event Format ("JSON object format"): complete slices (`X`), instants (`i`),
-//! counters (`C`) and names (`M`). Names are known only when the run ends, so events wait in an
-//! unnamed temporary file until then: memory stays proportional to the number of CPUs, tasks and
-//! throttled groups, however long the run. Three processes hold the tracks: CPUs (who ran), tasks
-//! (running, ready, parked, waiting for a lock) and limits (where each group was throttled, on how
-//! many CPUs, and its periods). A call that releases is a mark on its CPU.
+//! The format is the Trace Event Format ("JSON object format"): complete slices (`X`), instants
+//! (`i`), counters (`C`) and names (`M`). Names arrive at the end of a run, so events wait in an
+//! unnamed temporary file; memory stays proportional to the number of CPUs, tasks and throttled
+//! groups. Three processes hold the tracks: CPUs (the running task), tasks (running, ready, parked,
+//! waiting for a lock) and limits (the CPUs on which each group is throttled, and its periods). A
+//! call that releases tasks is a mark on its CPU.
 
 mod spool;
 mod stretch;
@@ -24,7 +24,7 @@ const CPUS: u32 = 1;
 const TASKS: u32 = 2;
 const LIMITS: u32 = 3;
 
-/// Takes the events of one run and writes them when the run is over.
+/// Collects the events of one run, and writes them when the run is over.
 #[derive(Debug)]
 pub struct ChromeTrace {
     spool: Spool,
@@ -32,18 +32,18 @@ pub struct ChromeTrace {
 }
 
 impl ChromeTrace {
-    /// A trace without events.
+    /// A trace without events; makes a temporary file.
     ///
     /// # Errors
-    /// When no temporary file can be made.
+    /// No temporary file can be made.
     pub fn new() -> io::Result<ChromeTrace> {
         Ok(ChromeTrace { spool: Spool::new()?, names: Names::default() })
     }
 
-    /// Writes the whole trace. Tracks that were still open end with the last event.
+    /// Writes the whole trace to `out`. Open slices end with the last event.
     ///
     /// # Errors
-    /// When the temporary file could not be written or read, or `out` not be written.
+    /// The temporary file cannot be written or read, or `out` cannot be written.
     pub fn write<W: Write>(self, out: W) -> io::Result<W> {
         let mut writer = Writer::new(out, &self.names)?;
         self.spool.replay(|event| writer.event(event))?;
@@ -61,19 +61,19 @@ impl TraceSink for ChromeTrace {
     }
 }
 
-/// One event of the format; fields that a kind of event does not have are left out.
+/// One event of the format; absent fields are left out.
 #[derive(Serialize)]
 struct Entry<'a> {
     ph: &'static str,
     name: &'a str,
     pid: u32,
     tid: u32,
-    /// us
+    /// Start, us.
     ts: f64,
-    /// us
+    /// Length, us.
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
-    /// Scope of an instant: its thread.
+    /// Scope of an instant; `t`: its thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,7 +91,7 @@ enum Args<'a> {
     Released(Release),
 }
 
-/// A call that releases: see [`What::Release`].
+/// Numbers of a call that releases tasks: see [`What::Release`].
 #[derive(Serialize)]
 struct Release {
     took_ns: u64,
@@ -106,14 +106,14 @@ struct Writer<'a, W: Write> {
     first: bool,
     names: &'a Names,
     last_ns: u64,
-    /// By CPU: who runs there, and since when.
+    /// For each CPU: the running task, and its start, ns.
     running: BTreeMap<u16, (u32, u64)>,
     states: States,
-    /// By group and CPU: throttled since when.
+    /// For each throttled group and CPU: the start of the throttle, ns.
     throttled: BTreeMap<(u32, u16), u64>,
     /// Number of CPUs on which a group is throttled.
     throttled_cpus: BTreeMap<u32, u64>,
-    /// Track of a group (`None`: its periods) on a CPU.
+    /// Track of a group on a CPU; without a CPU, of its periods.
     limit_tracks: BTreeMap<(u32, Option<u16>), u32>,
     cpus_named: BTreeSet<u16>,
 }
@@ -318,7 +318,7 @@ impl<'a, W: Write> Writer<'a, W> {
         name_of(&self.names.tasks, task, "task")
     }
 
-    /// Closes what is still open at the time of the last event.
+    /// Ends all open slices at the time of the last event.
     fn finish(mut self) -> io::Result<W> {
         let end_ns = self.last_ns;
         for (cpu, (task, since_ns)) in std::mem::take(&mut self.running) {
@@ -340,7 +340,7 @@ fn entry<'a>(ph: &'static str, name: &'a str, pid: u32, tid: u32, time_ns: u64) 
     Entry { ph, name, pid, tid, ts: time_ns as f64 / 1e3, dur: None, s: None, args: None }
 }
 
-/// A run that was broken off never told its names.
+/// The name of a task, group or lock, or its number: an aborted run delivers no names.
 fn name_of(names: &[String], index: u32, kind: &str) -> String {
     let name = names.get(index as usize).map(|name| line(name).into_owned());
     name.unwrap_or_else(|| format!("{kind} {index}"))

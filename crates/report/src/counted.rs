@@ -1,7 +1,7 @@
-//! What can be said of limits from counters alone.
+//! Prints the limits that counters alone can judge.
 
 use crate::escape::line;
-use crate::fitted::fitted;
+use crate::fitted::fit_text;
 use crate::page::Page;
 use crate::predicted::{Ranges, ranged, ranged_cpus};
 use crate::style::{BOLD, DIM, styled};
@@ -10,11 +10,41 @@ use crate::units::duration;
 use cpumax_engine::counted::{Counted, Judged};
 use std::fmt::Write;
 
-/// All of it; `throttled` is what was asked.
-pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
+/// The whole answer. `throttled` is the goal, per cent of periods.
+pub fn counters_text(told: &Counted, throttled: Option<f64>, page: Page) -> String {
     let mut out = String::new();
+    let first = sentence(told, throttled);
+    let _ = writeln!(out, "{}", styled(BOLD, page.wrapped(&first)));
+    out.push_str(&readings(told, page));
+    if let Some(fit) = &told.fit {
+        out.push_str(&fit_text(fit, page));
+    } else {
+        let header = ["limit", "cpu.max", "throttled periods, %", ""];
+        let _ = writeln!(out, "\n{}", list(&header, told.limits.iter().map(row), page.width()));
+    }
+    for note in &told.notes {
+        let _ = writeln!(out, "{}", page.wrapped(note));
+    }
+    if !told.not_told.is_empty() {
+        let text = format!(
+            "{} cannot be told from this: record the service, `cpumax advise RECORDING`.",
+            told.not_told.join(", ")
+        );
+        let _ = writeln!(out, "{}", page.wrapped(&text));
+    }
+    if told.fit.is_some() {
+        return out;
+    }
+    let legend = "In brackets 95 % intervals; throttled periods lie between the two numbers if the \
+                  load stays as it is.";
+    let _ = writeln!(out, "{}", styled(DIM, page.wrapped(legend)));
+    out
+}
+
+/// The answer in one sentence.
+fn sentence(told: &Counted, throttled: Option<f64>) -> String {
     let used = ranged_cpus(told.cpus);
-    let first = match (throttled, told.enough) {
+    match (throttled, told.enough) {
         (Some(most), Some(millicpus)) => {
             format!(
                 "{millicpus}m throttles at most {most} % of periods at the load that was counted."
@@ -34,8 +64,13 @@ pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
              is asked of one: give --throttled.",
             line(&told.group)
         ),
-    };
-    let _ = writeln!(out, "{}", styled(BOLD, page.wrapped(&first)));
+    }
+}
+
+/// Numbers that the counters give directly, a paragraph each.
+fn readings(told: &Counted, page: Page) -> String {
+    let mut out = String::new();
+    let used = ranged_cpus(told.cpus);
     let watched = format!(
         "{}: {} readings in {}, {used} CPUs, cpu.max {}.",
         line(&told.group),
@@ -67,28 +102,6 @@ pub fn counted(told: &Counted, throttled: Option<f64>, page: Page) -> String {
         );
         let _ = writeln!(out, "{}", page.wrapped(&text));
     }
-    if let Some(fit) = &told.fit {
-        out.push_str(&fitted(fit, page));
-    } else {
-        let header = ["limit", "cpu.max", "throttled periods, %", ""];
-        let _ = writeln!(out, "\n{}", list(&header, told.limits.iter().map(row), page.width()));
-    }
-    for note in &told.notes {
-        let _ = writeln!(out, "{}", page.wrapped(note));
-    }
-    if !told.not_told.is_empty() {
-        let text = format!(
-            "{} cannot be told from this: record the service, `cpumax advise RECORDING`.",
-            told.not_told.join(", ")
-        );
-        let _ = writeln!(out, "{}", page.wrapped(&text));
-    }
-    if told.fit.is_some() {
-        return out;
-    }
-    let legend = "In brackets 95 % intervals; throttled periods lie between the two numbers if the \
-                  load stays as it is.";
-    let _ = writeln!(out, "{}", styled(DIM, page.wrapped(legend)));
     out
 }
 

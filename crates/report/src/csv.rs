@@ -30,7 +30,7 @@ const NUMBERS: [&str; 10] = [
     "work_takes_ns",
 ];
 
-/// All of it, with a head.
+/// The whole study, with a header line.
 pub fn csv(saved: &Saved) -> String {
     let mut head: Vec<String> = TEXTS.iter().map(|&name| name.to_owned()).collect();
     for name in NUMBERS {
@@ -70,7 +70,7 @@ fn line(run: &Predicted) -> Vec<String> {
     cells
 }
 
-/// What other groups may use: `/sidecar:cpu.max=20000 100000`.
+/// Limits of other groups: `/sidecar:cpu.max=20000 100000`.
 fn beside(limit: &Try) -> String {
     let one = |beside: &Beside| format!("{}:cpu.max={}", beside.path, beside.share.limit);
     limit.beside.iter().map(one).collect::<Vec<_>>().join(",")
@@ -82,7 +82,7 @@ fn three<T: ToString>(number: Option<Ranged<T>>) -> [String; 3] {
     })
 }
 
-/// A text that may have anything in it; one that a spreadsheet would take for a formula is none.
+/// A cell with any text. A leading quote keeps spreadsheets from reading it as a formula.
 fn quoted(text: &str) -> String {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = if is_formula { format!("'{text}") } else { text.to_owned() };

@@ -1,6 +1,5 @@
-//! Names and other text from files, made so that whoever shows them shows them and nothing else:
-//! no escape sequences for a terminal, no line ends, nothing that turns the order of letters around
-//! or that nobody sees, and nothing that is markup.
+//! Escapes names and other text from files: no escape sequences for a terminal, no line ends, no
+//! characters that are invisible or reverse the direction of text, no markup.
 
 use cpumax_limit::escaped;
 use serde_json::ser::{CompactFormatter, Formatter};
@@ -9,16 +8,16 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 
-/// For one line on a terminal, and paths.
+/// For one line on a terminal, and for paths.
 pub use cpumax_limit::{is_hidden, one_line as line, shown as path};
 
-/// The same for text of several lines.
+/// Escapes text of several lines; line ends stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c != '\n' && is_hidden(c))
 }
 
-/// The same for text that has styles of our own, which are kept: colours and weights, nothing that
-/// moves or asks.
+/// Escapes text of several lines, but keeps ANSI styles: colours and weights, nothing that moves
+/// the cursor.
 pub fn styled_lines(text: &str) -> Cow<'_, str> {
     if !text.contains('\u{1b}') {
         return lines(text);
@@ -37,8 +36,8 @@ pub fn styled_lines(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// An error and its causes on one line; a cause that the error before it has told already is left
-/// out.
+/// An error and its causes on one line, escaped. A cause that the text before already ends with is
+/// left out.
 pub fn chain<'a>(errors: impl Iterator<Item = &'a (dyn Error + 'static)>) -> String {
     let mut told = String::new();
     for error in errors.map(ToString::to_string) {
@@ -51,20 +50,20 @@ pub fn chain<'a>(errors: impl Iterator<Item = &'a (dyn Error + 'static)>) -> Str
     lines(&told).into_owned()
 }
 
-/// For a text in Markdown, also in a cell of a table.
+/// Escapes text for Markdown, also in a cell of a table.
 pub fn markdown(text: &str) -> String {
     with_entities(&line(text), |c| {
         matches!(c, '&' | '<' | '>' | '|' | '`' | '\\' | '[' | ']' | '*')
     })
 }
 
-/// A name in Markdown, as code where nothing in it is markup.
+/// A name in Markdown: as code unless it contains markup.
 pub fn markdown_name(name: &str) -> String {
     let is_plain = !name.is_empty() && !name.chars().any(|c| matches!(c, '|' | '`' | '\\'));
     if is_plain && line(name) == name { format!("`{name}`") } else { markdown(name) }
 }
 
-/// For text and attributes of XML: SVG and HTML.
+/// Escapes text and attributes for XML: SVG and HTML.
 pub fn xml(text: &str) -> String {
     with_entities(&line(text), |c| matches!(c, '&' | '<' | '>' | '"' | '\''))
 }
@@ -86,7 +85,7 @@ fn with_entities(text: &str, is_markup: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// JSON whose text is the same to whoever parses it, and hides nothing from whoever looks at it.
+/// Formats JSON with hidden characters escaped; parsers read the same text.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct VisibleJson;
 
@@ -113,24 +112,24 @@ impl Formatter for VisibleJson {
     }
 }
 
-/// Writes a value as JSON on one line.
+/// Writes a value as JSON on one line, hidden characters escaped.
 ///
 /// # Errors
-/// It cannot be written.
+/// `writer` fails, or JSON cannot represent the value.
 pub fn to_json(writer: impl io::Write, value: &impl serde::Serialize) -> serde_json::Result<()> {
     value.serialize(&mut serde_json::Serializer::with_formatter(writer, VisibleJson))
 }
 
-/// A value as JSON on several lines, for people as well.
+/// A value as indented JSON, hidden characters escaped.
 ///
 /// # Errors
-/// It is none that JSON can have.
+/// JSON cannot represent the value.
 pub fn pretty_json(value: &impl serde::Serialize) -> serde_json::Result<String> {
     let text = serde_json::to_string_pretty(value)?;
     let mut out = String::with_capacity(text.len());
     let mut units = [0; 2];
     for c in text.chars() {
-        // What is hidden can only be in a string.
+        // Hidden characters occur only inside strings.
         if c == '\n' || !is_hidden(c) {
             out.push(c);
             continue;

@@ -1,7 +1,7 @@
-//! A file for results: written beside what is there and moved in its place, so that whatever
-//! happens there is all of the old one or all of the new one.
+//! Result files, written beside an existing file and moved into its place: there is always a
+//! complete old file or a complete new one.
 
-use crate::stream::{Heard, raw_stdout};
+use crate::stream::{IgnoreClosedPipe, raw_stdout};
 use cpumax_limit::shown;
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -10,18 +10,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Where something cannot be written, and why.
+/// A file or stream that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {place}")]
 pub struct WriteError {
     /// The file, or standard output.
     pub place: String,
-    /// What the system says.
+    /// The system's error.
     pub source: io::Error,
 }
 
 impl WriteError {
-    /// Of what goes to standard output.
+    /// An error of standard output.
     pub fn stdout(source: io::Error) -> WriteError {
         WriteError { place: "to standard output".to_owned(), source }
     }
@@ -32,11 +32,11 @@ impl WriteError {
     }
 }
 
-/// Who may read and write a new one, less what the user's mask takes away.
+/// Permissions of a new file, before the user's umask.
 const MODE: u32 = 0o666;
 
-/// A file, opened before anything is run so that a wrong path is told at once. What is there stays
-/// until there is something to write.
+/// A result file, opened before the work starts so that a wrong path is reported at once. An
+/// existing file stays until the result is complete.
 ///
 /// ```
 /// use cpumax_report::ResultFile;
@@ -52,28 +52,28 @@ const MODE: u32 = 0o666;
 /// ```
 #[derive(Debug)]
 pub struct ResultFile {
-    /// As it was given.
+    /// The path as given.
     path: PathBuf,
     place: Place,
 }
 
 #[derive(Debug)]
 enum Place {
-    /// Standard output.
     Stdout,
-    /// A device, a pipe, or what cannot be replaced by one like it: written as it is.
+    /// A device, a pipe, or a file that cannot be replaced: written in place.
     Itself(File),
-    /// A file that has no name yet, and the name it will have.
+    /// A file without a name yet, and its later name.
     Beside(File, PathBuf),
-    /// The same where the file system has no such files. It is removed unless it is whole.
+    /// A file with a temporary name, on file systems without nameless files, and its later name. It
+    /// is removed unless it is complete.
     Named(tempfile::NamedTempFile, PathBuf),
 }
 
 impl ResultFile {
-    /// Sees that the file can be written; `-` is standard output.
+    /// Opens the file for writing; `-` is standard output.
     ///
     /// # Errors
-    /// It cannot.
+    /// The file cannot be written.
     pub fn create(path: &Path) -> Result<ResultFile, WriteError> {
         if path == Path::new("-") {
             return Ok(ResultFile { path: path.to_owned(), place: Place::Stdout });
@@ -82,15 +82,16 @@ impl ResultFile {
         Ok(ResultFile { path: path.to_owned(), place })
     }
 
-    /// Whether it goes where tables would.
+    /// Whether the result goes to standard output.
     pub fn is_stdout(&self) -> bool {
         matches!(self.place, Place::Stdout)
     }
 
-    /// Writes it instead of what is there. A pipe that nobody reads any more is no error.
+    /// Writes the result and moves it into place. A closed pipe is no error.
     ///
     /// # Errors
-    /// It cannot be written whole; then what is there stays.
+    /// The result cannot be written completely; an existing file then stays, unless it is written
+    /// in place.
     pub fn write(
         self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -104,7 +105,7 @@ impl ResultFile {
             Place::Itself(mut file) => {
                 let is_file = file.metadata().is_ok_and(|data| data.is_file());
                 let emptied = if is_file { file.set_len(0) } else { Ok(()) };
-                emptied.and_then(|()| write(&mut Heard(&mut file)))
+                emptied.and_then(|()| write(&mut IgnoreClosedPipe(&mut file)))
             }
             Place::Beside(mut file, target) => {
                 write(&mut file).and_then(|()| give_name(&mut file, &target))
@@ -116,10 +117,10 @@ impl ResultFile {
         written.map_err(WriteError::of(&self.path))
     }
 
-    /// Writes a text instead of what is there.
+    /// Writes a text as the result.
     ///
     /// # Errors
-    /// As [`ResultFile::write`].
+    /// See [`ResultFile::write`].
     pub fn write_text(self, text: &str) -> Result<(), WriteError> {
         self.write(|out| out.write_all(text.as_bytes()))
     }
@@ -127,11 +128,11 @@ impl ResultFile {
 
 impl Place {
     fn of(path: &Path) -> io::Result<Place> {
-        // What a link leads to is replaced, not the link.
+        // Replaces the target of a link, not the link.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let before = fs::metadata(&target).ok();
         if path.symlink_metadata().is_ok() {
-            // Also tells a folder, and what may not be written.
+            // Opening fails for a directory and for a read-only file.
             let itself = OpenOptions::new().write(true).open(path)?;
             if before.as_ref().is_none_or(|before| !before.is_file() || before.nlink() > 1) {
                 return Ok(Place::Itself(itself));
@@ -151,7 +152,7 @@ impl Place {
                 let named = tempfile::Builder::new().permissions(permissions).tempfile_in(&folder);
                 match (named, &before) {
                     (Ok(file), _) => Place::Named(file, target),
-                    // A file that may be written in a folder that may not.
+                    // A writable file in a read-only directory.
                     (Err(_), Some(_)) => Place::Itself(OpenOptions::new().write(true).open(path)?),
                     (Err(error), None) => return Err(error),
                 }
@@ -163,7 +164,8 @@ impl Place {
         }
     }
 
-    /// With the same owner and rights as what it replaces, or that itself where this cannot be.
+    /// Copies the permissions of the file to be replaced. Falls back to writing in place where the
+    /// owner or the permissions cannot be the same.
     fn like(self, before: &fs::Metadata, path: &Path) -> io::Result<Place> {
         let file = match &self {
             Place::Itself(_) | Place::Stdout => return Ok(self),
@@ -179,14 +181,14 @@ impl Place {
     }
 }
 
-/// Gives a file without a name one, in place of what has it.
+/// Gives a nameless file the name `target`, and replaces the file of that name.
 fn give_name(file: &mut File, target: &Path) -> io::Result<()> {
-    // Only a rename replaces, and it needs a name.
+    // Only a rename replaces a file, and it needs a name.
     let name = target.file_name().unwrap_or_default().to_string_lossy();
     let beside = target.with_file_name(format!(".{name}.{}", std::process::id()));
     let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
     if linkat(CWD, nameless, CWD, &beside, AtFlags::SYMLINK_FOLLOW).is_err() {
-        // Without /proc: another one, with a name.
+        // Without /proc, copies to a file with a name.
         file.seek(SeekFrom::Start(0))?;
         io::copy(file, &mut File::create(&beside)?)?;
     }

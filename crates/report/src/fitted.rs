@@ -1,4 +1,4 @@
-//! What services tell that were fitted to counters: limits, p99, and other kernels.
+//! Prints services that were fitted to counters: limits, p99, and other kernels.
 
 use crate::page::Page;
 use crate::predicted::{Ranges, ranged, ranged_cpus};
@@ -7,8 +7,8 @@ use cpumax_engine::fitted::{Costs, Fit, FittedLimit};
 use cpumax_engine::predict::Ranged;
 use std::fmt::Write;
 
-/// The table of limits with what is to be said of it, and that of other kernels.
-pub fn fitted(fit: &Fit, page: Page) -> String {
+/// The table of limits with its notes, and that of other kernels.
+pub fn fit_text(fit: &Fit, page: Page) -> String {
     let mut out = String::new();
     let costs = match fit.costs {
         Costs::Nothing => {

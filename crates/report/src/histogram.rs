@@ -1,17 +1,17 @@
-//! Calls that release, by length: drawn with characters, in the shape that users of bpftrace know.
+//! Histogram of calls that release tasks, by length, in the form of bpftrace.
 
 use cpumax_outcome::{Call, Calls, Did};
 use std::fmt::Write;
 
-/// Width of the longest bar.
+/// Width of the longest bar, characters.
 const BAR: u64 = 28;
-/// What a call did, in the order of [`Did::numbers`].
+/// Numbers of a call, in the order of [`Did::numbers`].
 const DID: [&str; 4] = ["told", "rqs", "cfs_rqs", "tasks"];
 
-/// The calls of one function by length: the bounds of each length in ns, how many calls there are,
-/// a bar, and what one of them did in the mean; below these what the longest call did.
+/// The calls of one function by length: bounds in ns, number of calls, a bar, and the means of a
+/// call's numbers; below, the longest call.
 ///
-/// Bounds are written with the binary suffixes `K`, `M`, `G` where they are whole: 65536 is `64K`.
+/// Whole multiples of a binary unit have the suffix `K`, `M` or `G`: 65536 is `64K`.
 pub fn histogram(calls: &Calls) -> String {
     let most = calls.by_length.iter().map(|of| of.calls).max().unwrap_or(0).max(1);
     let width = BAR as usize;
@@ -35,7 +35,7 @@ pub fn histogram(calls: &Calls) -> String {
     text
 }
 
-/// What one of so many calls did, to a tenth.
+/// Mean of each number over so many calls, to a tenth.
 fn means(did: Did, calls: u64) -> [String; 4] {
     did.numbers().map(|all| {
         let tenths = (u128::from(all) * 10 + u128::from(calls) / 2) / u128::from(calls.max(1));

@@ -1,9 +1,9 @@
-//! Studies as one HTML file that shows all without a network: the answer first, then plots, the
-//! table, what was recorded and what is doubtful, and the commands that make it again.
+//! Studies as one self-contained HTML page: the answer first, then plots, the table, what was
+//! recorded, doubts, and the commands that reproduce it.
 //!
-//! Series are chosen and plots are widened by style alone, so that it can be printed, attached to a
-//! ticket and read aloud; the only program in it opens a stretch elsewhere when a button is
-//! pressed. All of it is made from what was saved as JSON.
+//! Selection and zoom use CSS only, so the page can be printed, attached to a ticket and read
+//! aloud. The only script opens an excerpt in the Perfetto UI when a button is pressed. The page is
+//! made from the saved JSON.
 
 mod beside;
 mod plot;
@@ -13,7 +13,7 @@ mod words;
 
 use crate::escape::{self, xml};
 use crate::page::Page;
-use crate::predicted::{Ranged, Ranges, ranged};
+use crate::predicted::{PredictedRow, Ranged, Ranges, ranged};
 use crate::replay::row;
 use cpumax_engine::advise::Role;
 use cpumax_engine::predict;
@@ -23,17 +23,17 @@ use plot::{Axis, Mark, Plot, Point, Series, key};
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("html/style.css");
-/// Colours that are told apart.
+/// Number of distinct colours.
 const COLOURS: usize = 6;
-/// Distributions of more limits are not told apart in one plot.
+/// Most distributions in one plot.
 const DISTRIBUTIONS: usize = 6;
 
-/// A study with the name of its file.
+/// A study and its name.
 #[derive(Debug, Clone)]
 pub struct Named {
-    /// What it is called.
+    /// Name, usually that of its file.
     pub name: String,
-    /// What was saved.
+    /// The saved study.
     pub study: Saved,
 }
 
@@ -73,8 +73,8 @@ pub fn html(studies: &[Named], version: &str) -> String {
     out
 }
 
-/// The answer of each study alone, for who wrote the page.
-pub fn answers(studies: &[Named], page: Page) -> String {
+/// Only the answers of the studies, for a terminal.
+pub fn answer_lines(studies: &[Named], page: Page) -> String {
     let line = |named: &Named| {
         let answer = format!("{}: {}", named.name, words::answer(&named.study));
         page.wrapped(&escape::line(&answer)) + "\n"
@@ -83,7 +83,7 @@ pub fn answers(studies: &[Named], page: Page) -> String {
     beside.into_iter().chain(studies.iter().map(line)).collect()
 }
 
-/// What belongs together in plots: a kernel, and of several kinds of limits one.
+/// A series of the plots: runs on one kernel with one kind of limit.
 struct Group<'a> {
     name: String,
     runs: Vec<&'a Predicted>,
@@ -93,7 +93,7 @@ struct Section<'a> {
     prefix: char,
     named: &'a Named,
     groups: Vec<Group<'a>>,
-    /// Runs whose latencies are shown, on one kernel.
+    /// Runs whose latency distributions are shown, on one kernel.
     distributions: Vec<&'a Predicted>,
 }
 
@@ -134,7 +134,7 @@ impl<'a> Section<'a> {
         Section { prefix, named, groups, distributions }
     }
 
-    /// Hides what is not chosen.
+    /// Writes CSS rules that hide unselected series.
     fn rules(&self, out: &mut String) {
         let prefix = self.prefix;
         for (kind, count) in [('k', self.groups.len()), ('l', self.distributions.len())] {
@@ -150,7 +150,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Runs that were looked at closely.
+    /// Runs with recorded excerpts.
     fn traces(&self) -> impl Iterator<Item = (stretch::Of<'_>, &RunTrace)> {
         let traced =
             self.named.study.runs.iter().filter_map(|run| Some((run, run.trace.as_ref()?)));
@@ -288,7 +288,7 @@ impl<'a> Section<'a> {
         );
     }
 
-    /// A plot that may be wider than the page.
+    /// A plot in a container that may be wider than the page.
     fn widened(&self, plot: &Plot<'_>) -> String {
         let (prefix, title) = (self.prefix, xml(&plot.title));
         let svg = plot.svg();
@@ -367,34 +367,40 @@ impl<'a> Section<'a> {
         }
         out.push_str("</tr></thead>\n<tbody>\n");
         for (run, row) in rows {
-            let role = run.and_then(|run| run.role);
-            let class = if role == Some(Role::Recommended) { " class=\"advised\"" } else { "" };
-            let doubtful = if row.doubtful { " ?" } else { "" };
-            let _ = write!(
-                out,
-                "<tr{class}><th scope=\"row\">{}{}{doubtful}</th><td class=\"text\">{}</td>",
-                xml(&row.limit),
-                words::role(role),
-                xml(&row.kernel)
-            );
+            row_labels(out, &row, run.and_then(|run| run.role));
             let mut numbers = vec![row.cpus, row.throttled_percent];
             numbers.extend(row.latency_ms);
             numbers.extend(rates.then_some(row.requests_per_second));
             numbers.extend(takes.then_some(row.takes_s));
             for number in numbers {
-                let text = number.map_or("-".to_owned(), |n| ranged(n, Ranges::Below));
-                match text.split_once('\n') {
-                    Some((value, range)) => {
-                        let _ = write!(out, "<td>{value}<small>{range}</small></td>");
-                    }
-                    None => {
-                        let _ = write!(out, "<td>{text}</td>");
-                    }
-                }
+                let text = number.map_or("-".to_owned(), number_html);
+                let _ = write!(out, "<td>{text}</td>");
             }
             out.push_str("</tr>\n");
         }
         out.push_str("</tbody>\n</table></div>\n");
+    }
+}
+
+/// Begins a row of the table with limit, role and kernel.
+fn row_labels(out: &mut String, row: &PredictedRow, role: Option<Role>) {
+    let class = if role == Some(Role::Recommended) { " class=\"advised\"" } else { "" };
+    let doubtful = if row.doubtful { " ?" } else { "" };
+    let _ = write!(
+        out,
+        "<tr{class}><th scope=\"row\">{}{}{doubtful}</th><td class=\"text\">{}</td>",
+        xml(&row.limit),
+        words::role(role),
+        xml(&row.kernel)
+    );
+}
+
+/// A number, and its range in small type.
+fn number_html(number: Ranged) -> String {
+    let text = ranged(number, Ranges::Below);
+    match text.split_once('\n') {
+        Some((value, range)) => format!("{value}<small>{range}</small>"),
+        None => text,
     }
 }
 
@@ -403,7 +409,7 @@ fn in_ms(number: predict::Ranged<u64>) -> Ranged {
     Ranged { value: ms(number.value), low: ms(number.low), high: ms(number.high) }
 }
 
-/// The limits that are recommended and in force.
+/// Marks of the recommended and the current limit.
 fn marks(study: &Saved) -> Vec<Mark> {
     let mut marks: Vec<Mark> = Vec::new();
     for (role, name) in [(Role::Recommended, "advised"), (Role::Current, "current")] {
@@ -415,7 +421,7 @@ fn marks(study: &Saved) -> Vec<Mark> {
     marks
 }
 
-/// Of a histogram the share, per cent, that takes longer than each end of a bucket, ms.
+/// Points of a histogram: for each end of a bucket, ms, the share, per cent, of latencies above it.
 fn longer(buckets: &[[u64; 3]]) -> Vec<Point> {
     let all = buckets.iter().fold(0_u64, |sum, [_, _, count]| sum.saturating_add(*count));
     let mut left = all;

@@ -1,5 +1,5 @@
-//! What a recording of `cpumax record` says of itself: the machine, the limits in force, what
-//! changed and what was lost.
+//! Prints what a recording of `cpumax record` says about itself: the machine, the limits in force,
+//! changes and losses.
 
 use crate::escape;
 use crate::page::Page;
@@ -10,8 +10,8 @@ use cpumax_recording::Summary;
 use cpumax_recording::about::{About, Ended, GroupFiles};
 use std::fmt::Write;
 
-/// Some lines and a table of the groups; nothing of other recordings.
-pub fn itself(summary: &Summary, page: Page) -> String {
+/// Some lines and a table of groups; empty for recordings of other tools.
+pub fn recorder_notes(summary: &Summary, page: Page) -> String {
     let Some(about) = &summary.about else { return String::new() };
     let mut out = String::new();
     let _ = writeln!(out, "{}", page.wrapped(&machine(about)));
@@ -61,7 +61,7 @@ fn machine(about: &About) -> String {
     text
 }
 
-/// A row for each group up the tree.
+/// A table with a row for each group from the recorded one to the root.
 fn limits(about: &About, ended: &Ended, page: Page) -> String {
     let rows: Vec<Vec<String>> = about
         .groups
@@ -86,7 +86,7 @@ fn limits(about: &About, ended: &Ended, page: Page) -> String {
     list(&heads, rows, page.width())
 }
 
-/// As `cpu.max` has it, µs of quota and period.
+/// The group's limit in the form of `cpu.max`, us.
 fn limit(group: &GroupFiles) -> String {
     let limit = group.limit().map(|limit| limit.to_string());
     limit.unwrap_or_else(|| file(group, &["cpu.max"]))

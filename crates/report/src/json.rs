@@ -6,12 +6,12 @@ use serde::Serialize;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Where the results go.
+/// A file for results.
 #[derive(Debug)]
 pub struct JsonArray(ResultFile);
 
 impl JsonArray {
-    /// Sees that they can go there; `-` is standard output.
+    /// Opens the file for writing; `-` is standard output.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -19,32 +19,35 @@ impl JsonArray {
         Ok(JsonArray(ResultFile::create(path)?))
     }
 
-    /// Whether they go where tables would.
+    /// Whether the results go to standard output.
     pub fn is_stdout(&self) -> bool {
         self.0.is_stdout()
     }
 
-    /// Writes all of them.
+    /// Writes all items.
     ///
     /// # Errors
-    /// They cannot be written whole.
+    /// They cannot be written completely.
     pub fn write<T: Serialize>(self, items: impl Iterator<Item = T>) -> Result<(), WriteError> {
         self.0.write(|out| array(BufWriter::new(out), items))
     }
 }
 
-/// Two things would be printed in one place.
+/// Both JSON and CSV would go to standard output.
 #[derive(Debug, thiserror::Error)]
 #[error("--json - and --csv - print in one place: give one of them a file")]
-pub struct OnePlace;
+pub struct StdoutTaken;
 
-/// Whether tables go to standard output: nothing else does.
+/// Whether standard output is free for tables.
 ///
 /// # Errors
-/// Both do.
-pub fn leaves_room(json: Option<&JsonArray>, csv: Option<&ResultFile>) -> Result<bool, OnePlace> {
+/// Both JSON and CSV go to standard output.
+pub fn stdout_is_free(
+    json: Option<&JsonArray>,
+    csv: Option<&ResultFile>,
+) -> Result<bool, StdoutTaken> {
     match (json.is_some_and(JsonArray::is_stdout), csv.is_some_and(ResultFile::is_stdout)) {
-        (true, true) => Err(OnePlace),
+        (true, true) => Err(StdoutTaken),
         (json, csv) => Ok(!json && !csv),
     }
 }

@@ -1,5 +1,4 @@
-//! What there is: scenarios that are built in, versions of the model that behave alike, real
-//! kernels.
+//! Lists of built-in scenarios, of versions of the model that behave alike, and of real kernels.
 
 use crate::page::Page;
 use crate::style::{DIM, styled};
@@ -7,13 +6,13 @@ use crate::table::list;
 use cpumax_engine::builtin::Listed;
 use cpumax_engine::kernels::{Alike, Here, Real, oldest_real};
 
-/// The built-in scenarios.
+/// A table of the built-in scenarios.
 pub fn scenarios(all: Vec<Listed>, page: Page) -> String {
     let row = |Listed { scenario, shows, .. }| vec![scenario.to_owned(), shows];
     list(&["scenario", "shows"], all.into_iter().map(row), page.width())
 }
 
-/// Which versions behave alike, and what changed between them.
+/// A table of the versions that behave alike, and the changes between them.
 pub fn generations(all: Vec<Alike>, page: Page) -> String {
     let row = |Alike { first, last, generation, changed }| {
         let versions = if first == last { first } else { format!("{first}..{last}") };
@@ -29,7 +28,7 @@ pub fn generations(all: Vec<Alike>, page: Page) -> String {
     format!("{table}\n{}\n", styled(DIM, page.wrapped(&note)))
 }
 
-/// The real kernels, and how those that are here were built.
+/// A table of the real kernels, and the configuration of those that are present.
 pub fn real_kernels(kernels: &[Real], page: Page) -> String {
     let header = ["kernel", "HZ", "preempts", "limits", "sched_ext", "nohz_full", "here"];
     let mut out = list(&header, kernels.iter().map(row), page.width());

@@ -1,8 +1,8 @@
 //! Answers as tables, documents, histograms, traces and files, for people and their tools.
 //!
-//! Everything here turns what was found into text and decides nothing, and asks no terminal
-//! anything. Callers say how wide a [`Page`] is; they print what they get, or hand over a file for
-//! it ([`ResultFile`], [`JsonArray`]).
+//! This crate only turns results into text: it decides nothing and queries no terminal. Callers
+//! give the width ([`Page`]), print the text, or pass a file for it ([`ResultFile`],
+//! [`JsonArray`]).
 
 mod advised;
 mod apply;
@@ -35,27 +35,27 @@ mod verdict;
 mod verified;
 mod weighed;
 
-pub use advised::{advice, advised, missing_of};
-pub use apply::{System, applied, to_apply};
+pub use advised::{advice_sentence, advice_text, gaps_text};
+pub use apply::{System, advice_in_form, limit_in_form};
 pub use chrome::ChromeTrace;
-pub use counted::counted;
+pub use counted::counters_text;
 pub use csv::csv;
 pub use document::{Made, document};
 pub use file::{ResultFile, WriteError};
 pub use histogram::histogram;
-pub use html::{Named, answers, html};
-pub use json::{JsonArray, OnePlace, leaves_room};
+pub use html::{Named, answer_lines, html};
+pub use json::{JsonArray, StdoutTaken, stdout_is_free};
 pub use kernels::{generations, real_kernels, scenarios};
 pub use matrix::{markdown, matrix, svg};
 pub use page::Page;
-pub use recording::{described, inspected};
-pub use replay::replayed;
-pub use run::{failures, suite};
+pub use recording::{recording_heading, recording_text};
+pub use replay::replay_text;
+pub use run::{failed_expectations, runs_text};
 pub use scheduler::{cpu_stat, groups_of_scheduler, openmetrics};
 pub use table::{Quota, groups, list, tasks};
-pub use trace_files::{SameFile, TraceFiles};
+pub use trace_files::{SameTraceFile, TraceFiles};
 pub use units::{cpus, duration, percent};
-pub use varied::{shown_on, varied};
+pub use varied::{number_on_kernel, numbers_table};
 pub use verdict::verdict;
-pub use verified::verified;
-pub use weighed::weighed;
+pub use verified::verification_text;
+pub use weighed::weights_table;

@@ -1,39 +1,39 @@
-//! What text is written on: how wide it may be, and text broken into lines.
+//! Width of printed text, and text broken into lines.
 
 use crate::escape;
 
-/// Width of text where nothing says how wide it may be.
+/// Width of text where none is given.
 const TEXT: u16 = 80;
 
-/// How wide what is written may be.
+/// The width of a page, in columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
     width: Option<u16>,
 }
 
 impl Page {
-    /// So many columns wide; `None`: tables are as wide as they like, and text is as wide as
-    /// anywhere.
+    /// A page of this width; `None`: tables have no maximum width, and text has 80 columns.
     pub fn of(width: Option<u16>) -> Page {
         Page { width }
     }
 
-    /// How wide a table may be.
+    /// Maximum width of a table.
     pub fn width(self) -> Option<u16> {
         self.width
     }
 
-    /// How wide text and tables of text may be.
+    /// Width of text, and of tables of text.
     pub fn text_width(self) -> u16 {
         self.width.unwrap_or(TEXT)
     }
 
-    /// Text in lines no longer than that, where its words allow it.
+    /// Breaks text into lines of at most this width, at blanks; escapes it.
     pub fn wrapped(self, text: &str) -> String {
         wrap(text, usize::from(self.text_width()))
     }
 
-    /// The same with every line after the first set in by so many columns; the first starts there.
+    /// Like [`Page::wrapped`], but every line after the first is indented by so many columns; the
+    /// first line is as long as the others without their indent.
     pub fn hanging(self, text: &str, indent: usize) -> String {
         let width = usize::from(self.text_width()).saturating_sub(indent);
         wrap(text, width).replace('\n', &format!("\n{:indent$}", ""))

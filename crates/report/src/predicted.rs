@@ -5,45 +5,44 @@ use crate::table::{cell, new_table, text};
 use crate::units::{cpus, duration};
 use cpumax_engine::predict::Over;
 
-/// A number and how far it may be off.
+/// A number and its range.
 pub(crate) type Ranged = cpumax_engine::predict::Ranged<f64>;
 
-/// One row.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PredictedRow {
-    /// Limit as shown in the first column; rows of the same limit follow each other.
+    /// Limit for the first column; rows of one limit are adjacent.
     pub limit: String,
     /// Kernel version.
     pub kernel: String,
     /// Kind of thread, for a row below that of its kernel.
     pub thread: Option<String>,
-    /// CPUs kept busy by the limited threads while their load was there.
+    /// CPUs kept busy by the limited threads while they had load.
     pub cpus: Option<Ranged>,
-    /// Throttled periods of a hundred.
+    /// Share of throttled periods, per cent.
     pub throttled_percent: Option<Ranged>,
-    /// Median and 99th percentile of the latencies, ms.
+    /// Median and 99th percentile of latencies, ms.
     pub latency_ms: [Option<Ranged>; 2],
-    /// How many latencies of a hundred are longer than a time.
+    /// Share of latencies above a bound, per cent.
     pub over: Option<Over<Ranged>>,
     /// Requests answered a second.
     pub requests_per_second: Option<Ranged>,
-    /// How long the recorded work takes, s.
+    /// Time that the recorded work takes, s.
     pub takes_s: Option<Ranged>,
-    /// Its numbers are not to be relied on.
+    /// Whether the numbers are unreliable.
     pub doubtful: bool,
 }
 
-/// How a number and its range stand in a cell.
+/// Position of a range in its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ranges {
-    /// In brackets behind it: `49.7 (42..57)`.
+    /// In brackets behind the number: `49.7 (42..57)`.
     Beside,
-    /// On a line of their own below it.
+    /// On a line of its own below the number.
     Below,
 }
 
-/// The table in no more columns than that, where numbers allow it, and where ranges stand in it:
-/// below their numbers if there is no room beside them. Latencies are of `unit`.
+/// The table, and where its ranges stand: below their numbers if the table would otherwise be wider
+/// than `width`. `unit` is what has latencies.
 pub(crate) fn predicted(rows: &[PredictedRow], unit: &str, width: u16) -> (String, Ranges) {
     let beside = table(rows, unit, Ranges::Beside, None);
     if beside.lines().all(|line| line.chars().count() <= usize::from(width)) {
@@ -77,7 +76,7 @@ fn table(rows: &[PredictedRow], unit: &str, ranges: Ranges, width: Option<u16>) 
         header.push("work takes,\ns");
     }
     let mut table = new_table(&header, labels, 0, width);
-    // Names are broken into lines where there is no room for them, numbers are not.
+    // Only names may be broken into lines.
     for column in table.column_iter_mut().take(labels) {
         column.remove_constraint();
     }
@@ -106,7 +105,7 @@ fn table(rows: &[PredictedRow], unit: &str, ranges: Ranges, width: Option<u16>) 
     text(&table)
 }
 
-/// `49.7 (42..57)`; a number alone where its range is no wider than it is exact.
+/// `49.7 (42..57)`; only the number if both ends of its range print alike.
 pub(crate) fn ranged(number: Ranged, ranges: Ranges) -> String {
     let value = digits(number.value, 3);
     let (low, high) = (digits(number.low, 2), digits(number.high, 2));
@@ -117,7 +116,7 @@ pub(crate) fn ranged(number: Ranged, ranges: Ranges) -> String {
     }
 }
 
-/// The same of CPUs, of which little may be used and is not nothing.
+/// A number of CPUs; small numbers keep more digits.
 pub(crate) fn ranged_cpus(number: Ranged) -> String {
     if number.value >= 0.1 {
         return ranged(number, Ranges::Beside);
@@ -126,7 +125,7 @@ pub(crate) fn ranged_cpus(number: Ranged) -> String {
     if low == high { value } else { format!("{value} ({low}..{high})") }
 }
 
-/// So many significant digits, no more than two behind the point: `0.45`, `9.2`, `11000`.
+/// Rounds to this many significant digits, and at most two decimals: `0.45`, `9.2`, `11000`.
 fn digits(value: f64, significant: i32) -> String {
     if value.abs() < 0.005 {
         return "0".to_owned();

@@ -1,7 +1,7 @@
-//! What is in a recording, before anything is asked of it.
+//! Prints the contents of a recording.
 
 use crate::escape;
-use crate::itself::itself;
+use crate::itself::recorder_notes;
 use crate::page::Page;
 use crate::style::{BAD, styled};
 use crate::table::list;
@@ -11,8 +11,8 @@ use cpumax_outcome::percentile;
 use cpumax_recording::{EventCost, Gap, Loop, Recording, Request, Service, Summary};
 use std::fmt::Write;
 
-/// What kind of recording it is, in some lines; `name` is what it is called.
-pub fn described(name: &str, summary: &Summary, page: Page) -> String {
+/// Form and size of a recording, in some lines; `name` is its name.
+pub fn recording_heading(name: &str, summary: &Summary, page: Page) -> String {
     let mut text = format!(
         "{}: {} on {} CPUs, {} events, {} threads",
         escape::line(name),
@@ -42,7 +42,7 @@ pub fn described(name: &str, summary: &Summary, page: Page) -> String {
     text.lines().map(|line| page.wrapped(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// What is not in it, a paragraph for each kind: what nothing can be relied on for stands out.
+/// Gaps of a recording, a paragraph each; those that make all numbers doubtful are highlighted.
 pub(crate) fn missing(gaps: &[Gap], page: Page) -> String {
     let paragraph = |gap: &Gap| {
         let text = page.wrapped(&escape::line(&gap.told));
@@ -51,20 +51,20 @@ pub(crate) fn missing(gaps: &[Gap], page: Page) -> String {
     gaps.iter().map(paragraph).collect()
 }
 
-/// Behind numbers that are not to be relied on.
+/// The mark of unreliable numbers.
 pub(crate) fn mark(doubtful: bool) -> &'static str {
     if doubtful { "?" } else { "" }
 }
 
-/// What is in it: CPUs in use, groups, threads and requests, `top` of each at most, and what was
-/// wrong with it.
-pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> String {
+/// Contents of a recording: CPUs in use, groups, threads and requests, at most `top` of each, and
+/// its defects.
+pub fn recording_text(name: &str, recording: &Recording, top: usize, page: Page) -> String {
     let summary = recording.summary();
-    let mut out = described(name, &summary, page) + "\n";
+    let mut out = recording_heading(name, &summary, page) + "\n";
     if let Some(command) = &summary.command {
         let _ = writeln!(out, "Recorded by: {}", escape::line(command));
     }
-    out.push_str(&itself(&summary, page));
+    out.push_str(&recorder_notes(&summary, page));
     let doubt = mark(summary.is_doubtful());
     let busy = |ns: u64| cpus(ns as f64 / summary.span_ns.max(1) as f64) + doubt;
     let uses = format!(
@@ -99,7 +99,7 @@ pub fn inspected(name: &str, recording: &Recording, top: usize, page: Page) -> S
 const NO_PROCESSES: &str = "Processes of threads are not told: pid:N chooses a thread and those \
 that it started, names and groups choose others.";
 
-/// What requests the threads of this name served, and how those who asked ask.
+/// Requests that threads of this name served, and how their clients ask.
 fn served(name: &str, service: &Service) -> String {
     let mut took_ns: Vec<u64> = service.requests.iter().map(Request::took_ns).collect();
     took_ns.sort_unstable();
@@ -186,7 +186,7 @@ fn more(all: usize, shown: usize, what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::inspected;
+    use super::recording_text;
     use crate::page::Page;
     use cpumax_recording::{GapKind, Options, Recording};
 
@@ -223,7 +223,7 @@ mod tests {
             let recording = Recording::read_bytes("text", lines.as_bytes(), options).unwrap();
             let gaps = recording.gaps();
             assert_eq!(gaps.iter().map(|gap| gap.kind).collect::<Vec<_>>(), want, "{gaps:?}");
-            let text = inspected("text", &recording, 5, Page::of(Some(10_000)));
+            let text = recording_text("text", &recording, 5, Page::of(Some(10_000)));
             assert!(gaps.iter().all(|gap| text.contains(&gap.told)), "{text}");
             assert_eq!(!text.contains("Processes of threads"), processes, "{text}");
         }

@@ -1,10 +1,9 @@
-//! What limits would do to a recorded service: the what-if table, what it is of, and how far it
-//! can be relied on.
+//! Prints a replay: the what-if table, what it limits, and its doubts.
 
 use crate::escape;
 use crate::page::Page;
 use crate::predicted::{PredictedRow, Ranged, Ranges, predicted};
-use crate::recording::{described, mark, missing};
+use crate::recording::{mark, missing, recording_heading};
 use crate::style::{DIM, styled};
 use crate::units::{cpus, duration};
 use cpumax_engine::predict::Prediction;
@@ -13,7 +12,7 @@ use cpumax_engine::{Replay, Share, Try};
 use cpumax_machine::kernel::Kernel;
 use std::fmt::Write;
 
-/// Kinds of thread shown at most.
+/// Most kinds of thread shown.
 const KINDS_SHOWN: usize = 20;
 
 pub(crate) const UNHEARD: &str = "\
@@ -21,7 +20,7 @@ Clients ask these threads, and what for is not in the recording: a burst is what
 from one wait to the next, not a request. Record messages of sockets or system calls \
 (docs/reference/recordings.md) to be told of requests.";
 
-/// What the columns and the numbers are.
+/// Explains the columns and numbers.
 pub(crate) fn legend(ranges: Ranges) -> String {
     let place = match ranges {
         Ranges::Beside => "in brackets",
@@ -34,9 +33,9 @@ pub(crate) fn legend(ranges: Ranges) -> String {
     )
 }
 
-/// The runs of a replay; `name` is what the recording is called, and with `threads` kinds of thread
-/// have rows of their own.
-pub fn replayed(
+/// The runs of a replay. `name` is that of the recording; with `threads`, kinds of thread have rows
+/// of their own.
+pub fn replay_text(
     name: &str,
     replay: &Replay,
     kernels: &[Kernel],
@@ -49,7 +48,8 @@ pub fn replayed(
     if let Some(unlimited) = runs.first() {
         out.push_str(&disagreements(replay, unlimited, page));
     }
-    let (described, limited) = (described(name, summary, page), page.wrapped(&limited(replay)));
+    let (described, limited) =
+        (recording_heading(name, summary, page), page.wrapped(&limited(replay)));
     let taken = taken(replay, runs, page);
     let _ = writeln!(out, "{described}\n{limited}\n{taken}");
     if !replay.gaps().is_empty() {
@@ -84,7 +84,7 @@ pub fn replayed(
     out
 }
 
-/// Why a kernel that was run stands for the recorded one, where it is not of its version.
+/// Why a kernel stands for the recorded one, where its version differs.
 pub(crate) fn taken(replay: &Replay, runs: &[Run], page: Page) -> String {
     let taken = replay.taken();
     let version = taken.kernel.version.to_string();
@@ -92,7 +92,7 @@ pub(crate) fn taken(replay: &Replay, runs: &[Run], page: Page) -> String {
     why.map_or_else(String::new, |why| page.wrapped(&format!("{why}; -k names another.")) + "\n")
 }
 
-/// What is limited, and when it had its load.
+/// The limited group, and when it had load.
 pub(crate) fn limited(replay: &Replay) -> String {
     let (summary, window) = (replay.summary(), replay.window());
     let in_force: Vec<String> = replay.in_force().map(|(path, share)| had(path, share)).collect();
@@ -121,14 +121,14 @@ pub(crate) fn limited(replay: &Replay) -> String {
     )
 }
 
-/// What a group had when it was recorded, and keeps.
+/// A recorded limit that another group keeps.
 fn had(path: &str, share: Share) -> String {
     let limit = share.limit.quota_ns().map(|_| format!(" cpu.max={}", share.limit));
     let weight = share.weight.map(|weight| format!(" cpu.weight={weight}"));
     format!("{}{}{}", escape::line(path), limit.unwrap_or_default(), weight.unwrap_or_default())
 }
 
-/// Which limits nothing can be relied on of, and why; each reason once.
+/// Limits that are not predictable, and the reasons, each once.
 pub(crate) fn doubts<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
@@ -152,7 +152,8 @@ pub(crate) fn doubts<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Vec<String>
     reasons.iter().map(line).collect()
 }
 
-/// Where the replay is not what was recorded, nothing else is as important.
+/// Differences between the replay without a limit and the recording. They come first, because
+/// everything else depends on them.
 fn disagreements(replay: &Replay, unlimited: &Run, page: Page) -> String {
     let lines = &unlimited.differs;
     if lines.is_empty() {
@@ -167,13 +168,13 @@ fn disagreements(replay: &Replay, unlimited: &Run, page: Page) -> String {
     )
 }
 
-/// The limit, and what of it this kernel does not have.
+/// The limit, and the parts of it that this kernel lacks.
 fn label(run: &Run) -> String {
     let lacks = run.lacks.iter().map(|missing| format!(" (no {})", missing.file));
     lacks.fold(run.limit.label(), |label, lacks| label + &lacks)
 }
 
-/// A run, with what its limit is beside what it is called, and kinds of thread below it.
+/// Rows of a run: its limit with `what` appended, and kinds of thread below it.
 pub(crate) fn rows_of(replay: &Replay, run: &Run, what: &str, threads: bool) -> Vec<PredictedRow> {
     let (limit, kernel) = (label(run) + what, run.outcome.kernel.as_str());
     let mut rows = vec![row(&limit, kernel, &run.prediction)];
@@ -195,7 +196,7 @@ pub(crate) fn rows_of(replay: &Replay, run: &Run, what: &str, threads: bool) -> 
     rows
 }
 
-/// The numbers of a limit, or of the recording.
+/// Numbers of a limit, or of the recording, as a row.
 pub(crate) fn row(limit: &str, kernel: &str, prediction: &Prediction) -> PredictedRow {
     let scaled = |number: cpumax_engine::predict::Ranged<u64>, unit_ns: f64| Ranged {
         value: number.value as f64 / unit_ns,

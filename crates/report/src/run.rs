@@ -1,4 +1,4 @@
-//! What came of scenarios: tables of their runs, and whether each shows what it must.
+//! Prints runs of scenarios: tables, and whether each expectation holds.
 
 use crate::escape;
 use crate::histogram::histogram;
@@ -13,9 +13,9 @@ use cpumax_workload::{Action, GroupIx, GroupSpec, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// All of them: each by itself, how many expectations hold where there are several, and which
-/// kernels exactly ran.
-pub fn suite(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
+/// All scenarios: tables of each, the number of expectations that hold if there are several, and
+/// the exact kernels.
+pub fn runs_text(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
     let mut out = String::new();
     for one in ended.iter().filter(|one| !one.reports.is_empty()) {
         out.push_str(&scenario(one, page, with_histogram));
@@ -37,8 +37,8 @@ pub fn suite(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
     out
 }
 
-/// Only what does not hold.
-pub fn failures(ended: &[Ended<'_>], page: Page) -> String {
+/// Only the expectations that fail.
+pub fn failed_expectations(ended: &[Ended<'_>], page: Page) -> String {
     let mut out = String::new();
     for one in ended {
         for failed in one.verdicts.iter().filter(|verdict| !verdict.passed()) {
@@ -72,7 +72,7 @@ fn scenario(ended: &Ended<'_>, page: Page, with_histogram: bool) -> String {
     out + &verdicts(ended, page)
 }
 
-/// What it is called, with what was varied, and what it shows.
+/// Name, varied settings, and purpose of a scenario.
 fn heading(ended: &Ended<'_>, page: Page) -> String {
     let workload = ended.plan.workload();
     let (name, with) = (escape::line(&workload.name), with_settings(ended));
@@ -81,7 +81,7 @@ fn heading(ended: &Ended<'_>, page: Page) -> String {
     format!("{}{rest}\n\n", styled(BOLD, &name))
 }
 
-/// What was varied, as this one has it.
+/// The varied settings.
 fn with_settings(ended: &Ended<'_>) -> String {
     let mut with = String::new();
     for (name, value) in ended.plan.settings() {
@@ -90,13 +90,13 @@ fn with_settings(ended: &Ended<'_>) -> String {
     with
 }
 
-/// What calls the releases of each of its runs took and did.
+/// Histograms of calls that release tasks, for each run.
 pub(crate) fn histograms(ended: &Ended<'_>) -> String {
     let with = with_settings(ended);
     ended.reports.iter().map(|report| releases(&report.outcome, &with)).collect()
 }
 
-/// What calls that release took and did in a run with these settings.
+/// Histograms of calls that release tasks in one run.
 fn releases(run: &Outcome, with: &str) -> String {
     let Outcome { kernel, generation, release, .. } = run;
     let functions = [
@@ -113,7 +113,7 @@ fn releases(run: &Outcome, with: &str) -> String {
     out
 }
 
-/// What was not measured, and where a run is not quite what the scenario says.
+/// Numbers that were not measured, and deviations of the run from the scenario.
 fn doubts(ended: &Ended<'_>, page: Page) -> String {
     let mut out = String::new();
     let not_measured = ended.not_measured();
@@ -127,7 +127,7 @@ fn doubts(ended: &Ended<'_>, page: Page) -> String {
     out + "\n"
 }
 
-/// What the scenario expects, and whether it came of it.
+/// The expectations, and whether they hold.
 fn verdicts(ended: &Ended<'_>, page: Page) -> String {
     let applying = ended.verdicts.iter().filter(|verdict| verdict.applies());
     let mut out: String = applying.map(|one| verdict(one, page)).collect();
@@ -162,7 +162,7 @@ fn summary(ended: &[Ended<'_>]) -> String {
     out
 }
 
-/// The groups that have a limit, or are given one on the way, and what share of a CPU it is.
+/// Groups that have a limit at some time; `None` for a quota that changes during the run.
 fn quotas(workload: &Workload) -> BTreeMap<String, Option<Quota>> {
     let rewritten = |index: usize| {
         workload.interventions.iter().any(|intervention| {
@@ -192,8 +192,8 @@ mod tests {
         let suite_of = Suite::new(plans, kernels, 1..=1, Box::new(Model::default())).unwrap();
         let ended = suite_of.run(&suite_of.jobs(), &()).unwrap();
         let page = Page::of(Some(90));
-        assert!(failures(&ended, page).is_empty());
-        anstream::adapter::strip_str(&suite(&ended, page, false)).to_string()
+        assert!(failed_expectations(&ended, page).is_empty());
+        anstream::adapter::strip_str(&runs_text(&ended, page, false)).to_string()
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! What the `sched_ext` scheduler did to groups: in the form of `cpu.stat` for one group, as a
-//! table, and as `OpenMetrics` with the names that dashboards of containers already use.
+//! Prints statistics of the `sched_ext` scheduler: one group in the form of `cpu.stat`, all groups
+//! as a table, or as `OpenMetrics` with the names that container dashboards use.
 
 use crate::escape;
 use cpumax_engine::scheduler::GroupStat;
 use std::fmt::Write;
 
-/// One group: the fields of the kernel's file in its order, then those it does not have, and a line
-/// for each thread that was told.
+/// One group: the fields of the kernel's file in its order, then further fields, and a line for
+/// each reported thread.
 pub fn cpu_stat(group: &GroupStat) -> String {
     let fields = [
         ("usage_usec", group.usage_usec),
@@ -48,7 +48,7 @@ pub fn cpu_stat(group: &GroupStat) -> String {
     text
 }
 
-/// All of them, one in a line.
+/// A table with a line for each group.
 pub fn groups_of_scheduler(groups: &[GroupStat]) -> String {
     let mut text = format!(
         "{:>17} {:>13} {:>11} {:>7} {:>9} {:>10} {:>8}  group\n",
@@ -72,13 +72,13 @@ pub fn groups_of_scheduler(groups: &[GroupStat]) -> String {
     text
 }
 
-/// A number of a group under the name that dashboards know.
+/// A number of a group, and its metric.
 struct Metric {
-    /// Without its suffix.
+    /// Name without its suffix.
     name: &'static str,
     kind: &'static str,
     of: fn(&GroupStat) -> Option<u64>,
-    /// What to divide by.
+    /// Divisor.
     unit: f64,
     help: &'static str,
 }
@@ -173,7 +173,7 @@ const METRICS: [Metric; 11] = [
     ),
 ];
 
-/// Numbers of all of them for Prometheus and others.
+/// All groups in the `OpenMetrics` format.
 pub fn openmetrics(groups: &[GroupStat]) -> String {
     let mut text = String::new();
     for Metric { name, kind, of, unit, help } in METRICS {
@@ -189,7 +189,7 @@ pub fn openmetrics(groups: &[GroupStat]) -> String {
     text
 }
 
-/// A label's value. What nobody sees is not shown either: a label has no other escapes.
+/// A label's value. Hidden characters are replaced, because labels have no escape for them.
 fn label(text: &str) -> String {
     let hidden = |c: char| c != '\n' && escape::is_hidden(c);
     text.replace(hidden, "\u{fffd}").replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")

@@ -1,20 +1,18 @@
-//! Where text goes: a reader that goes away is no error, and nothing gets through that a terminal
-//! would take for more than text and colours.
+//! Output streams: ignore a closed pipe, and escape terminal controls.
 
 use crate::escape;
 use std::io::{self, ErrorKind, Write};
 
-/// Standard output, for what goes out as it is.
+/// Standard output, unescaped; a closed pipe is no error.
 pub fn raw_stdout() -> impl Write {
-    Heard(io::stdout().lock())
+    IgnoreClosedPipe(io::stdout().lock())
 }
 
-/// What a reader that goes away misses is no error: what comes of a command does not depend on who
-/// reads.
+/// Ignores a closed pipe: the result of a command does not depend on its reader.
 #[derive(Debug)]
-pub struct Heard<W>(pub W);
+pub struct IgnoreClosedPipe<W>(pub W);
 
-impl<W: Write> Write for Heard<W> {
+impl<W: Write> Write for IgnoreClosedPipe<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self.0.write(bytes) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(bytes.len()),
@@ -30,12 +28,12 @@ impl<W: Write> Write for Heard<W> {
     }
 }
 
-/// Lets nothing through that a terminal would take for more than text and colours: what comes from
-/// a file is escaped where it is put into a sentence, and here whatever was not.
+/// Escapes everything but text and colours for a terminal. Text from files is escaped where it
+/// enters a sentence; this catches the rest.
 #[derive(Debug)]
-pub struct Clean<W>(pub W);
+pub struct EscapeControls<W>(pub W);
 
-impl<W: Write> Write for Clean<W> {
+impl<W: Write> Write for EscapeControls<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         self.0.write_all(escape::styled_lines(&text).as_bytes())?;
@@ -56,16 +54,16 @@ mod tests {
     fn a_reader_that_goes_away_is_no_error() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let mut out = Heard(writer);
+        let mut out = IgnoreClosedPipe(writer);
         writeln!(out, "a").unwrap();
         out.flush().unwrap();
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        writeln!(Heard(full), "a").unwrap_err();
+        writeln!(IgnoreClosedPipe(full), "a").unwrap_err();
     }
 
     #[test]
     fn nothing_but_text_and_colours_gets_through() {
-        let mut out = Clean(Vec::new());
+        let mut out = EscapeControls(Vec::new());
         let hostile = "c\u{1b}]0;d\u{7}\u{202e}";
         writeln!(out, "{} {hostile}", styled(BOLD, "a\u{1b}[2Jb")).unwrap();
         let text = String::from_utf8(out.0).unwrap();

@@ -1,4 +1,4 @@
-//! Weights and colours of text; whoever prints leaves them out where they are not wanted.
+//! Weights and colours of text. Callers strip them where they are not wanted.
 
 use crate::escape;
 use anstyle::AnsiColor;
@@ -6,18 +6,18 @@ use std::fmt::Display;
 
 pub use anstyle::Style;
 
-/// A heading.
+/// Headings.
 pub const BOLD: Style = Style::new().bold();
-/// What is beside the point.
+/// Notes.
 pub const DIM: Style = Style::new().dimmed();
-/// As it should be.
+/// Results within bounds.
 pub const GOOD: Style = AnsiColor::Green.on_default();
-/// Nearly so.
+/// Results slightly beyond bounds.
 pub const NEAR: Style = AnsiColor::Yellow.on_default();
-/// Not as it should be.
+/// Failures.
 pub const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// Text in a style, for `write!`.
+/// Text in a style, escaped.
 pub fn styled(style: Style, text: impl Display) -> impl Display {
     let reset = style.render_reset();
     let text = text.to_string();

@@ -1,7 +1,6 @@
 //! Tables of runs: one row for each kernel, in blocks for groups, kinds of task or limits.
 //!
-//! A table that does not fit the width it is given wraps its cells; without a width every cell
-//! keeps one line.
+//! A table wider than the given width wraps its cells; without a width every cell keeps one line.
 
 use crate::escape::line;
 use crate::units::{cpus, duration, percent};
@@ -12,10 +11,10 @@ use cpumax_outcome::{GroupOutcome, Outcome, Percentiles, TaskOutcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// How many groups or kinds of task a table shows before it refers to the JSON form.
+/// Most groups or kinds of task in a table; the JSON form has all.
 const BLOCKS_SHOWN: usize = 8;
 
-/// What a group may use, for the column that compares with it.
+/// A group's quota and period, for the column that compares with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     /// Runtime per period, ns, more than 0.
@@ -24,8 +23,8 @@ pub struct Quota {
     pub period_ns: u64,
 }
 
-/// What the groups in `quotas` used and how often they were stopped; all groups when it has none of
-/// them. A quota of `None` is one that changes during the run. `None` when there are no groups.
+/// Use and throttling of the groups in `quotas`, or of all groups if runs have none of those. The
+/// value `None` marks a quota that changes during the run. Returns `None` when there are no groups.
 pub fn groups(
     runs: &[Outcome],
     quotas: &BTreeMap<String, Option<Quota>>,
@@ -62,7 +61,7 @@ fn group_cells(group: &GroupOutcome, run: &Outcome, quota: Option<&Quota>) -> Ve
     ]
 }
 
-/// A dash where CPU time was used and none of it seen: a real kernel does not tell.
+/// A dash for a real kernel, which does not report it.
 fn most_in_a_period(group: &GroupOutcome) -> String {
     if group.max_period_usage_usec == 0 && group.usage_usec > 0 {
         return "-".to_owned();
@@ -70,14 +69,13 @@ fn most_in_a_period(group: &GroupOutcome) -> String {
     duration(group.max_period_usage_usec.saturating_mul(1000))
 }
 
-/// `99% of 100`; a dash where no period passed.
+/// `99% of 100`; a dash if no period passed.
 fn throttled_periods(group: &GroupOutcome) -> String {
     let share = ratio(group.nr_throttled as f64, group.nr_periods as f64);
     cell(share, |share| format!("{} of {}", percent(share), group.nr_periods))
 }
 
-/// What the tasks used, how long their requests took and how long they were kept from going on.
-/// `None` when there are no tasks.
+/// CPU use, latencies and longest stalls of the tasks. `None` when there are no tasks.
 pub fn tasks(runs: &[Outcome], width: Option<u16>) -> Option<String> {
     let kinds = names(runs, |run| {
         run.tasks.iter().filter(|(_, task)| task.count > 0).map(|(name, _)| name.as_str()).collect()
@@ -111,7 +109,7 @@ fn task_cells(task: &TaskOutcome, run: &Outcome, requests: bool) -> Vec<String> 
     cells
 }
 
-/// `>` stands before a maximum that a request has reached which is still under way.
+/// A `>` stands before a maximum that belongs to a request still under way.
 fn latency_cells(task: &TaskOutcome) -> [String; 3] {
     let Percentiles { p50, p99, max } = task.latency_ns;
     let done = |ns| cell((task.completions > 0).then_some(ns), duration);
@@ -120,7 +118,7 @@ fn latency_cells(task: &TaskOutcome) -> [String; 3] {
     [done(p50), done(p99), max]
 }
 
-/// A table of texts; where it is too wide, its widest column is broken into lines.
+/// A table of texts; in one that is too wide, the widest column is broken into lines.
 pub fn list(
     header: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
@@ -136,8 +134,7 @@ pub fn list(
     text(&table)
 }
 
-/// The leading columns of a table over runs: what the block is about, kernel, and seed where seeds
-/// differ.
+/// Leading columns of a table of runs: subject, kernel, and seed if seeds differ.
 struct Labels {
     subject: Option<&'static str>,
     seeds: bool,
@@ -170,8 +167,8 @@ impl Labels {
     }
 }
 
-/// A table without borders but for a line under the header; the first `labels` columns are names
-/// and stand left, the others are numbers and stand right. Column `name` may be broken into lines.
+/// A table with only a line under the header. The first `labels` columns are aligned left, the
+/// others right. Column `name` may be broken into lines.
 pub(crate) fn new_table(header: &[&str], labels: usize, name: usize, width: Option<u16>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
@@ -183,10 +180,10 @@ pub(crate) fn new_table(header: &[&str], labels: usize, name: usize, width: Opti
     }));
     for (index, column) in table.column_iter_mut().enumerate() {
         let last = index + 1 == header.len();
-        // The line under the header makes a separator of one blank between columns.
+        // The line under the header fills one blank between columns.
         column.set_padding((0, u16::from(!last)));
         if index != name {
-            // Where it is too wide, names are broken into lines, nothing else.
+            // Only names are broken into lines.
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
         column.set_cell_alignment(if index < labels {
@@ -213,7 +210,7 @@ fn finish(table: &Table, blocks: usize, what: &str) -> Option<String> {
     Some(shown)
 }
 
-/// The table as text, each line ended, without blanks at the ends of lines.
+/// The table as text, without blanks at line ends.
 pub(crate) fn text(table: &Table) -> String {
     let mut lines = table.trim_fmt();
     lines.push('\n');
@@ -228,7 +225,7 @@ fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// A dash stands for what there is nothing to say about.
+/// A dash stands for a missing value.
 pub(crate) fn cell<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".to_owned(), show)
 }

@@ -1,4 +1,4 @@
-//! The files that the events of runs go to.
+//! Files for the events of runs.
 
 use crate::chrome::ChromeTrace;
 use crate::file::ResultFile;
@@ -7,27 +7,27 @@ use cpumax_outcome::trace::{Names as NamesOfRun, TraceEvent, TraceSink};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-/// Where the events of each job go, if anywhere.
+/// For each job the file for its events, if any.
 #[derive(Debug, Default)]
 pub struct TraceFiles(Vec<Option<PathBuf>>);
 
-/// Two runs would write their events to the same file.
+/// Two runs would write to one file.
 #[derive(Debug, thiserror::Error)]
 #[error("two runs would write their trace to {0}: give scenarios of different names")]
-pub struct SameFile(String);
+pub struct SameTraceFile(String);
 
 impl TraceFiles {
-    /// The events of jobs that are shown go to `path`; where there are several, the file of each
-    /// has the kernel in its name, the scenario if `scenarios`, and the seed if `seeds`.
+    /// Assigns files to the jobs for which `is_shown` holds. A single one gets `path`; of several,
+    /// each has the kernel in its name, the scenario if `scenarios`, and the seed if `seeds`.
     ///
     /// # Errors
-    /// Two would go to the same file.
+    /// Two jobs would write to one file.
     pub fn new(
         path: &Path,
         jobs: &[Job],
         is_shown: impl Fn(&Job) -> bool,
         (scenarios, seeds): (bool, bool),
-    ) -> Result<TraceFiles, SameFile> {
+    ) -> Result<TraceFiles, SameTraceFile> {
         let alone = jobs.iter().filter(|job| is_shown(job)).count() == 1;
         let names = Names { alone, scenario: scenarios, seed: seeds };
         let of = |job: &Job| names.path(path, &job.workload.name, &job.kernel.name, job.seed);
@@ -37,17 +37,17 @@ impl TraceFiles {
         Ok(TraceFiles(paths))
     }
 
-    /// Takes the events of the job at this place; sees that its file can be written.
+    /// Opens the file for the events of the job with this index.
     ///
     /// # Errors
-    /// It cannot.
+    /// The file cannot be written.
     pub fn open(&self, job: usize) -> Traced {
         let Some(path) = self.0.get(job).and_then(Option::as_deref) else { return Ok(None) };
         Ok(Some(Box::new(Trace::create(path)?)))
     }
 }
 
-/// Events and the file they will be in.
+/// Events and their file.
 struct Trace {
     events: ChromeTrace,
     file: ResultFile,
@@ -79,13 +79,13 @@ impl cpumax_engine::Trace for Trace {
     }
 }
 
-/// What the traces of several runs differ by.
+/// Parts of file names.
 struct Names {
-    /// There is but one.
+    /// There is only one file.
     alone: bool,
-    /// Scenarios differ.
+    /// Name the scenario.
     scenario: bool,
-    /// Seeds differ.
+    /// Name the seed.
     seed: bool,
 }
 
@@ -106,15 +106,15 @@ impl Names {
     }
 }
 
-/// No file may be written twice.
+/// Checks that no file is written twice.
 ///
 /// # Errors
-/// One would be.
-fn check_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<(), SameFile> {
+/// Two paths are equal.
+fn check_paths<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<(), SameTraceFile> {
     let mut paths: Vec<&Path> = paths.collect();
     paths.sort();
     if let Some(pair) = paths.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(SameFile(cpumax_limit::shown(pair[0])));
+        return Err(SameTraceFile(cpumax_limit::shown(pair[0])));
     }
     Ok(())
 }

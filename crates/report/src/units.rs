@@ -1,9 +1,9 @@
 //! Numbers with their units, short enough for a column.
 
-/// A length of time with three significant digits in the unit that suits it: `0`, `850ns`,
-/// `1.25ms`, `72.1s`.
+/// A length of time with three significant digits and a suitable unit: `0`, `850ns`, `1.25ms`,
+/// `72.1s`.
 pub fn duration(ns: u64) -> String {
-    // Each limit is where rounding to three digits would reach 1000 of the unit.
+    // Each bound is where rounding to three digits would reach 1000.
     let (value, unit) = match ns {
         0 => return "0".to_owned(),
         1..1_000 => (ns as f64, "ns"),
@@ -14,7 +14,7 @@ pub fn duration(ns: u64) -> String {
     format!("{}{unit}", three_digits(value))
 }
 
-/// A share of one in per cent: `99.8%`, `0.03%`, `100%`.
+/// A share of one as per cent: `99.8%`, `0.03%`, `100%`.
 pub fn percent(share: f64) -> String {
     format!("{}%", three_digits(share * 100.0))
 }
@@ -24,12 +24,12 @@ pub fn cpus(busy: f64) -> String {
     if !(1e-6..0.1).contains(&busy) {
         return three_digits(busy);
     }
-    // Two digits of what is very little, else four behind the point.
+    // Two significant digits of very small values, else four decimals.
     let decimals = if busy < 0.000_5 { (1.0 - busy.log10().floor()) as usize } else { 4 };
     format!("{busy:.decimals$}").trim_end_matches('0').to_owned()
 }
 
-/// Three significant digits, no more than two behind the point, zeros there left out.
+/// Three significant digits, at most two decimals, without trailing zeros.
 fn three_digits(value: f64) -> String {
     let decimals = [9.995, 99.95].iter().filter(|&&limit| value < limit).count();
     let text = format!("{value:.decimals$}");

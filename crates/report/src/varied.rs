@@ -1,5 +1,5 @@
-//! Numbers of runs in a table: a row for each number and each value of what was varied, a column
-//! for each kernel. What only chance makes different, seeds and noise, is told by its mean.
+//! Numbers of runs in a table: a row for each number and each varied value, a column for each
+//! kernel. Runs that differ only in seed or noise are one cell with their mean.
 
 use crate::escape;
 use crate::page::Page;
@@ -14,8 +14,8 @@ use cpumax_engine::suite::{Ended, NOISE};
 use cpumax_workload::Expectation;
 use std::fmt::Write;
 
-/// The numbers that are shown of each scenario.
-pub fn varied(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
+/// The selected numbers of each scenario.
+pub fn numbers_table(ended: &[Ended<'_>], page: Page, with_histogram: bool) -> String {
     let mut out = String::new();
     let name = |one: &Ended<'_>| one.plan.workload().name.clone();
     for of_one in ended.chunk_by(|a, b| name(a) == name(b)) {
@@ -39,12 +39,12 @@ fn is_noisy(one: &Ended<'_>) -> bool {
     one.plan.settings().any(|(name, _)| name == NOISE)
 }
 
-/// What was varied, but for what is chance.
+/// The varied settings, without noise.
 fn settings<'a>(one: &Ended<'a>) -> Vec<(&'a str, &'a str)> {
     one.plan.settings().filter(|(name, _)| *name != NOISE).collect()
 }
 
-/// The kernels of which there are numbers, in the order of the runs.
+/// Kernels of the runs, in their order.
 fn kernels(ended: &[Ended<'_>]) -> Vec<Version> {
     let mut kernels: Vec<Version> = Vec::new();
     for kernel in ended.iter().flat_map(|one| &one.kernels) {
@@ -75,14 +75,15 @@ fn table(ended: &[Ended<'_>], page: Page) -> String {
             let values = point.iter().map(|(_, value)| escape::line(value).into_owned());
             let of_point: Vec<&Ended<'_>> =
                 ended.iter().filter(|one| settings(one) == *point).collect();
-            let cells = kernels.iter().map(|kernel| shown_on(&of_point, expectation, *kernel));
+            let cells =
+                kernels.iter().map(|kernel| number_on_kernel(&of_point, expectation, *kernel));
             table.add_row([name].into_iter().chain(values).chain(cells));
         }
     }
     text(&table)
 }
 
-/// As it is asked for.
+/// The number as the user writes it.
 fn title(expectation: &Expectation) -> String {
     let Expectation { metric, per, over, .. } = expectation;
     let per = per.as_ref().map(|per| format!(" per {per}")).unwrap_or_default();
@@ -90,9 +91,12 @@ fn title(expectation: &Expectation) -> String {
     escape::line(&format!("{metric}{per}{over}")).into_owned()
 }
 
-/// A number as that kernel shows it, of runs that differ in nothing but chance: a dash where none
-/// has it.
-pub fn shown_on(ended: &[&Ended<'_>], expectation: &Expectation, kernel: Version) -> String {
+/// A number on that kernel, from runs that differ only in seed or noise; a dash if none has it.
+pub fn number_on_kernel(
+    ended: &[&Ended<'_>],
+    expectation: &Expectation,
+    kernel: Version,
+) -> String {
     let verdicts = ended.iter().flat_map(|one| &one.verdicts);
     let of_it = verdicts.filter(|verdict| verdict.expectation() == expectation);
     let measured = of_it.flat_map(Verdict::measured);
@@ -113,7 +117,7 @@ pub fn shown_on(ended: &[&Ended<'_>], expectation: &Expectation, kernel: Version
     }
 }
 
-/// Times with their unit, everything else as the number that it is.
+/// Times with their unit, other numbers as they are.
 fn shown(expectation: &Expectation, value: f64) -> String {
     let divided = expectation.per.is_some() || expectation.over.is_some();
     let path = expectation.metric.as_str();
@@ -127,8 +131,7 @@ fn shown(expectation: &Expectation, value: f64) -> String {
     if divided { number(value) } else { duration((value * ns).round() as u64) }
 }
 
-/// The mean of several values, and how far around it that of many lies in 95 of 100 cases
-/// (Student's t).
+/// The mean of two or more values, and half its 95 % confidence interval (Student's t).
 fn mean(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -137,7 +140,7 @@ fn mean(values: &[f64]) -> (f64, f64) {
     (mean, quantile(values.len() - 1) * deviation / count.sqrt())
 }
 
-/// The 97.5th percentile of Student's t with so many degrees of freedom, from 1.
+/// The 97.5th percentile of Student's t for this many degrees of freedom, from 1; 2.0 above 30.
 fn quantile(freedom: usize) -> f64 {
     const FIRST: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -162,7 +165,7 @@ mod tests {
         let kernels = kernels::modelled("4.19,5.4").unwrap();
         let suite = Suite::new(plans, kernels, 1..=1, Box::new(Model::default())).unwrap();
         let ended = suite.run(&suite.jobs(), &()).unwrap();
-        anstream::adapter::strip_str(&super::varied(&ended, Page::of(None), false)).to_string()
+        anstream::adapter::strip_str(&super::numbers_table(&ended, Page::of(None), false)).to_string()
     }
 
     #[test]

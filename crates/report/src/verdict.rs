@@ -1,4 +1,4 @@
-//! What came of what a scenario expects, told.
+//! Prints the verdict on an expectation.
 
 use crate::page::Page;
 use crate::style::{BAD, DIM, GOOD, styled};
@@ -6,10 +6,10 @@ use cpumax_engine::expect::{Measured, Verdict};
 use cpumax_workload::Expectation;
 use std::fmt::Write;
 
-/// Columns before what is told of a claim.
+/// Indent of the lines below a claim, columns.
 const INDENT: usize = 6;
 
-/// Two or three lines: the claim, what was measured, and why it must be so.
+/// Two or three lines: the claim, the measured values, and the reason for the expectation.
 pub fn verdict(verdict: &Verdict<'_>, page: Page) -> String {
     let (style, word) = if verdict.passed() { (GOOD, "pass") } else { (BAD, "FAIL") };
     let claim = page.hanging(&claim(verdict.expectation()), INDENT);
@@ -23,8 +23,8 @@ pub fn verdict(verdict: &Verdict<'_>, page: Page) -> String {
     text
 }
 
-/// What was measured on each kernel; neighbours that agree are told together, and of many seeds
-/// only what is extreme and what failed.
+/// Measured values on each kernel. Neighbours with equal values are one entry; of many seeds only
+/// the extremes and failures are listed.
 fn values(measured: &[Measured]) -> Vec<String> {
     let seeds = measured.windows(2).any(|pair| pair[0].seed != pair[1].seed);
     let mut values = if seeds { vec![range(measured)] } else { Vec::new() };
@@ -44,7 +44,7 @@ fn values(measured: &[Measured]) -> Vec<String> {
     values
 }
 
-/// The extremes of many seeds.
+/// The extremes over many seeds.
 fn range(measured: &[Measured]) -> String {
     let values = || measured.iter().map(|measured| measured.value);
     let low = values().fold(f64::INFINITY, f64::min);
@@ -67,8 +67,7 @@ fn claim(expectation: &Expectation) -> String {
     format!("{metric}{per}{over} {bounds}{on}")
 }
 
-/// Whole numbers in full, others with up to four digits after the point or as many as a small one
-/// needs.
+/// Whole numbers in full; others with up to four decimals, small ones in scientific notation.
 pub(crate) fn number(value: f64) -> String {
     if value.fract() == 0.0 || !value.is_finite() {
         return format!("{value}");
@@ -87,7 +86,7 @@ mod tests {
     use cpumax_engine::{Model, Study, World, scenario};
     use std::ops::ControlFlow;
 
-    /// What `nested` is told to show, with other bounds.
+    /// A verdict of `nested` with other bounds.
     fn written(kernels: &str, seeds: u64, max: f64) -> String {
         let mut parts = scenario::load("nested").unwrap().into_parts();
         parts.expectations.truncate(1);

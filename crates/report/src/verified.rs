@@ -1,4 +1,4 @@
-//! Whether what was predicted came true: in a sentence, number by number, and what else is known.
+//! Prints a verification: whether the prediction held, number by number, and further evidence.
 
 use crate::escape::line;
 use crate::page::Page;
@@ -9,8 +9,8 @@ use crate::units::duration;
 use cpumax_engine::verify::{Number, Verified, What};
 use std::fmt::Write;
 
-/// All of it.
-pub fn verified(verified: &Verified, page: Page) -> String {
+/// The whole result.
+pub fn verification_text(verified: &Verified, page: Page) -> String {
     let Verified { group, limit, recording, predicted_for, .. } = verified;
     let burst_us = limit.burst_ns() / 1_000;
     let burst = if burst_us > 0 { format!(", burst {burst_us}") } else { String::new() };
@@ -103,7 +103,7 @@ mod tests {
             beside: Vec::new(),
             notes: Vec::new(),
         };
-        let text = verified(&told, Page::of(Some(80)));
+        let text = verification_text(&told, Page::of(Some(80)));
         let text = anstream::adapter::strip_str(&text).to_string();
         assert!(
             text.starts_with("What was predicted of 50000 100000 did not come true."),

@@ -1,4 +1,4 @@
-//! What the rules of each kernel give and cost: the table of docs/lab/proposal.md.
+//! Benefits and costs of the rules of each kernel: the table of docs/lab/proposal.md.
 
 use crate::page::Page;
 use crate::style::{BOLD, styled};
@@ -10,12 +10,12 @@ use cpumax_workload::Workload;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Names of the columns: of two to know a row by, what tasks get, and what that costs.
+/// Columns: two for the row's name, then what tasks get, then its costs.
 const HEADER: [&str; 12] = [
     "scenario", "kernel", "CPUs", "over", "stall", "p99", "even", "irqoff", "p99", "in all",
     "back", "idle",
 ];
-/// What the columns are.
+/// Explains the columns.
 const LEGEND: &str = "\
 CPUs: used by limited groups, of a recording until its work is done. over: most beyond the quota \
 in a period. stall: longest wait of a task. p99: of latencies. even: least use of alike tasks \
@@ -23,9 +23,9 @@ to the mean. irqoff: longest section that releases, its p99, all of them in a se
 tasks put back in a second. idle: timers that go off for a group after it was last used, \
 until it costs nothing. Means over seeds, but the longest.";
 
-/// The weights of each workload on each kernel, and where the last kernel does worse than the one
-/// at place `base`.
-pub fn weighed(
+/// The table for each workload on each kernel, and where the last kernel is worse than the one with
+/// index `base`.
+pub fn weights_table(
     workloads: &[Arc<Workload>],
     kernels: &[Kernel],
     base: usize,
@@ -57,7 +57,7 @@ pub fn weighed(
     out
 }
 
-/// One table; where there is no room for it, one of what tasks get and one of what that costs.
+/// One table; if it is too wide, one of what tasks get and one of the costs.
 fn table(rows: &[Vec<String>], width: Option<u16>) -> String {
     let part = |columns: &[usize], width| {
         let of = |row: &Vec<String>| columns.iter().map(|&at| row[at].clone()).collect();
@@ -108,7 +108,7 @@ fn told(worse: &Worse) -> String {
 mod tests {
     use super::*;
 
-    /// Two kernels of one scenario, with the widest of everything.
+    /// Two kernels of one scenario, with the widest value in each column.
     fn rows() -> Vec<Vec<String>> {
         let name = ["profile-384-together", ""];
         let row = |name: &str| {

@@ -1,7 +1,7 @@
-//! A client as people have them: one thread, an event loop, many connections. As a closed loop each
-//! connection waits for its answer, thinks, and asks again; as an open one requests have times
-//! fixed in advance, the next free connection takes the one that is due, and latency counts from
-//! the time it was due. It ends after a given time, whatever is under way then.
+//! A client for real servers: one thread, an event loop, many connections. In a closed loop each
+//! connection waits for its answer, pauses, and asks again. In an open loop requests are due at
+//! times fixed in advance, the next free connection sends the due one, and latency counts from the
+//! due time. The client ends after a given time.
 
 mod wire;
 
@@ -22,9 +22,9 @@ use std::net::{Ipv4Addr, TcpStream};
 use wire::{Protocol, Wire};
 
 const NS_PER_S: u64 = 1_000_000_000;
-/// What the timer is called among the connections.
+/// Token of the timer in epoll.
 const TIMER: u64 = u64::MAX;
-/// Streams of think times begin here, so that they are not that of the arrivals.
+/// First stream of pauses, different from the stream of arrivals.
 const THINK_STREAM: u64 = 1 << 32;
 
 #[derive(Args, Debug, Clone)]
@@ -35,10 +35,10 @@ pub struct Ask {
     /// Connections, 1 to 1024.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
     connections: u32,
-    /// What the server speaks.
+    /// Protocol of the server.
     #[arg(long, value_enum, default_value = "http")]
     protocol: Protocol,
-    /// What to ask for: a path, or a Redis command whose words are separated by blanks.
+    /// Request: a path, or a Redis command whose words are separated by blanks.
     #[arg(long, default_value = "/")]
     request: String,
     /// A line of an HTTP request's head, such as `Accept-Encoding: gzip`; repeatable.
@@ -61,16 +61,16 @@ pub struct Ask {
     seed: u64,
 }
 
-/// What it prints at the end.
+/// The results that it prints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Answered {
-    /// From the first request to the end, ns.
+pub struct AskReport {
+    /// Time from the first request to the end, ns.
     pub duration_ns: u64,
     /// Requests answered in that time.
     pub requests: u64,
-    /// Requests that were due and had no answer at the end.
+    /// Requests that were due and not answered at the end.
     pub unanswered: u64,
-    /// From when a request was due (open loop) or sent (closed loop) to its answer, ns.
+    /// Latency from the due time (open loop) or the sending (closed loop) to the answer, ns.
     pub latency_ns: Summary,
 }
 
@@ -79,16 +79,16 @@ impl Ask {
         precise_timers();
         let mut client = Client::connect(self)?;
         client.ask_until_the_end()?;
-        println!("{}", serde_json::to_string(&client.answered())?);
+        println!("{}", serde_json::to_string(&client.report())?);
         Ok(())
     }
 }
 
-/// One connection, and the request that is under way on it.
+/// A connection, and its request.
 struct Connection {
     stream: Option<TcpStream>,
     wire: Wire,
-    /// When its request was due; none between requests.
+    /// When its request was due, ns; `None` between requests.
     due_ns: Option<u64>,
     pauses: Stream,
 }
@@ -99,13 +99,13 @@ struct Client<'a> {
     epoll: Epoll,
     timer: TimerFd,
     connections: Vec<Connection>,
-    /// Those whose pause is over at that time, next first.
+    /// Closed loop: end of each connection's pause, ns, earliest first.
     thinking: BinaryHeap<Reverse<(u64, usize)>>,
     /// Open loop: connections without a request, longest free first.
     free: VecDeque<usize>,
-    /// Open loop: requests that are due and have no connection yet.
+    /// Open loop: due times of requests without a connection, ns.
     waiting: VecDeque<u64>,
-    /// Open loop: when the next request is due.
+    /// Open loop: time at which the next request is due, ns.
     next_due_ns: u64,
     arrivals: Stream,
     begin_ns: u64,
@@ -189,7 +189,7 @@ impl<'a> Client<'a> {
             for event in &events[..count] {
                 match event.data() {
                     TIMER => {
-                        // Where it has not expired after all there is nothing to read.
+                        // A timer that has not expired leaves nothing to read.
                         let _ = self.timer.wait();
                     }
                     index => self.receive(index as usize)?,
@@ -198,7 +198,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// The connection has no request: it thinks, or is free for what is due.
+    /// Starts the pause of a connection (closed loop), or makes it free (open loop).
     fn rest(&mut self, index: usize, now_ns: u64) {
         if self.plan.every.is_some() {
             self.free.push_back(index);
@@ -208,7 +208,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends what is due by now and has a connection.
+    /// Sends all due requests for which there are connections.
     fn send_due(&mut self, now_ns: u64) -> Result<()> {
         if let Some(every) = self.plan.every {
             while self.next_due_ns <= now_ns {
@@ -257,7 +257,7 @@ impl<'a> Client<'a> {
             .context("cannot set the timer")
     }
 
-    /// Takes what came in on a connection.
+    /// Reads everything that arrived on a connection.
     fn receive(&mut self, index: usize) -> Result<()> {
         let mut bytes = [0; 16384];
         loop {
@@ -292,10 +292,10 @@ impl<'a> Client<'a> {
         self.rest(index, now_ns);
     }
 
-    fn answered(&self) -> Answered {
+    fn report(&self) -> AskReport {
         let latency_ns = self.latencies.summary();
         let under_way = self.connections.iter().filter(|each| each.due_ns.is_some()).count();
-        Answered {
+        AskReport {
             duration_ns: self.ended_ns - self.begin_ns,
             requests: latency_ns.count,
             unanswered: (under_way + self.waiting.len()) as u64,

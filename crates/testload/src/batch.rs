@@ -1,6 +1,5 @@
-//! A batch job: many threads that work in rounds, as a parallel program does: each has its share,
-//! and a round is over when the last has done it. Latency is that of a thread's share, from the
-//! start of the round to its end.
+//! A batch job: threads that work in rounds, like a parallel program. A round ends when the last
+//! thread has finished its share. Latency is that of a thread's share, from the start of the round.
 
 use crate::Common;
 use crate::clock::monotonic_ns;

@@ -1,5 +1,5 @@
-//! Bursts with a period of their own: each thread does a piece of work at every tick of a clock
-//! that does not wait for it. Latency counts from the tick, so a backlog shows.
+//! Periodic bursts: each thread works at every tick of a fixed schedule. Latency counts from the
+//! tick, so a backlog shows.
 
 use crate::Common;
 use crate::clock::{monotonic_ns, precise_timers, sleep_until_ns};

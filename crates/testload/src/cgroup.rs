@@ -1,4 +1,4 @@
-//! A group of its own for the load, in whichever hierarchies the machine has; gone when dropped.
+//! A control group for the load, in all hierarchies of the machine; removed when dropped.
 
 use anyhow::{Context as _, Result, bail};
 use std::fs;
@@ -11,16 +11,15 @@ const ROOT: &str = "/sys/fs/cgroup";
 /// The group's path in every hierarchy.
 pub const PATH: &str = "/testload";
 
-/// A group with a limit.
 pub struct Cgroup {
-    /// Folder with the limit and its statistics.
+    /// Directory with the limit and its statistics.
     cpu: PathBuf,
     v2: bool,
-    /// Every folder that was made, to be removed again.
+    /// Directories to remove.
     folders: Vec<PathBuf>,
 }
 
-/// Counters of the group at one moment.
+/// Counters of the group at one moment, or their increase.
 #[derive(Debug, Clone, Copy)]
 pub struct Counters {
     pub usage_us: u64,
@@ -32,7 +31,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What happened since.
+    /// The increase since `before`.
     pub fn since(&self, before: &Counters) -> Counters {
         Counters {
             usage_us: self.usage_us - before.usage_us,
@@ -46,8 +45,8 @@ impl Counters {
 }
 
 impl Cgroup {
-    /// Makes the group: on v2 one folder; on v1 one for the limit, one for the usage, and one in
-    /// the v2 tree beside them, from which perf takes the names of groups.
+    /// Creates the group: on v2 one directory; on v1 one each for the limit and the usage, and one
+    /// in the v2 tree, from which perf takes the names of groups.
     pub fn make() -> Result<Cgroup> {
         let root = Path::new(ROOT);
         let v2 = root.join("cgroup.controllers").exists();
@@ -74,7 +73,7 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// Puts a process with all its threads in.
+    /// Moves a process with all its threads into the group.
     pub fn add(&self, pid: u32) -> Result<()> {
         for folder in &self.folders {
             let procs = folder.join("cgroup.procs");
@@ -83,7 +82,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Puts all of a server's processes in; one that ends meanwhile needs no group.
+    /// Moves a server's processes into the group; one that ends meanwhile is no error.
     pub fn add_all(&self, pids: &[u32]) -> Result<()> {
         for &pid in pids {
             if let Err(error) = self.add(pid)
@@ -95,7 +94,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Sets quota, period and burst; no quota is no limit.
+    /// Writes quota, period and burst; without a quota, no limit.
     pub fn limit(&self, quota_us: Option<u64>, period_us: u64, burst_us: u64) -> Result<()> {
         let quota = |none: &str| quota_us.map_or(none.to_owned(), |us| us.to_string());
         if self.v2 {
@@ -108,12 +107,12 @@ impl Cgroup {
         }
     }
 
-    /// Puts all that is in back into the group above.
+    /// Moves all processes to the parent group.
     fn empty(&self) {
         for folder in &self.folders {
             let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
             for pid in text.lines() {
-                // It may have ended in between.
+                // The process may have ended meanwhile.
                 let _ = fs::write(folder.with_file_name("cgroup.procs"), pid);
             }
         }
@@ -161,7 +160,7 @@ impl Cgroup {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         self.empty();
-        // A process that was killed a moment ago may still be counted as a member.
+        // A killed process may remain a member for a moment.
         for folder in &self.folders {
             let gone = (0..100).any(|_| {
                 fs::remove_dir(folder).is_ok() || {

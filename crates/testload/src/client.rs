@@ -1,6 +1,6 @@
-//! The two kinds of clients. A closed loop asks, waits for the answer, thinks, and asks again: it
-//! slows down with its server. A rate-driven one asks at times fixed in advance, and counts latency
-//! from those times, so a server that cannot keep up cannot hide it.
+//! The two kinds of clients. A closed one asks, waits for the answer, pauses, and asks again, so it
+//! slows down with its server. A rate-driven one asks at times fixed in advance, and latency counts
+//! from these times, so it includes the wait for a slow server.
 
 use crate::Common;
 use crate::clock::{monotonic_ns, precise_timers, sleep_until_ns};
@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-/// Streams of think time and of arrivals are kept apart from those of work by this offset.
+/// First stream of pauses and arrivals; streams of work are below.
 const OTHER_STREAM: u64 = 1 << 32;
 
 #[derive(Args)]
@@ -39,7 +39,7 @@ pub struct Rate {
     every: Span,
 }
 
-/// Whom to ask, and what.
+/// Server and requests.
 #[derive(Args, Clone)]
 struct Target {
     /// Port of the server on 127.0.0.1.
@@ -152,7 +152,7 @@ impl Rate {
     }
 }
 
-/// Sends on all connections in turn, each request at its time.
+/// Sends requests on all connections in turn, each at its time.
 fn send(mut streams: Vec<TcpStream>, target: &Target, every: Span, seed: u64) -> Result<()> {
     precise_timers();
     let mut arrivals = Stream::new(seed, OTHER_STREAM);
@@ -170,7 +170,7 @@ fn send(mut streams: Vec<TcpStream>, target: &Target, every: Span, seed: u64) ->
     Ok(())
 }
 
-/// Takes the answers of one connection.
+/// Reads the answers of one connection.
 fn receive(mut stream: TcpStream, requests: u64) -> Result<Latencies> {
     let mut latencies = Latencies::new();
     let mut answer = [0; MESSAGE_BYTES];

@@ -1,5 +1,4 @@
-//! The two clocks a load needs: monotonic time to measure and to keep a schedule, and the calling
-//! thread's CPU time to calibrate with.
+//! Clocks: monotonic time for measurements and schedules, and CPU time for calibration.
 
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
@@ -7,7 +6,7 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// `CLOCK_MONOTONIC`, ns; the same for all processes of a machine.
+/// `CLOCK_MONOTONIC`, ns; equal for all processes of a machine.
 pub fn monotonic_ns() -> u64 {
     read_ns(ClockId::CLOCK_MONOTONIC)
 }
@@ -22,7 +21,7 @@ pub fn process_cpu_ns() -> u64 {
     read_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`; not at all when it is past.
+/// Sleeps until `CLOCK_MONOTONIC` reaches `at_ns`; returns at once if that has passed.
 pub fn sleep_until_ns(at_ns: u64) {
     if at_ns <= monotonic_ns() {
         return;
@@ -33,13 +32,13 @@ pub fn sleep_until_ns(at_ns: u64) {
     {}
 }
 
-/// Wakes the calling thread at the time it asked for, not up to 50 us later.
+/// Sets the calling thread's timer slack to 1 ns, instead of 50 us.
 pub fn precise_timers() {
-    // Refused only where the kernel has no timer slack: then there is none to remove.
+    // Refused only by kernels without timer slack.
     let _ = nix::sys::prctl::set_timerslack(1);
 }
 
 fn read_ns(clock: ClockId) -> u64 {
-    // These clocks exist on every Linux; zero would show as an absurd latency.
+    // These clocks exist on every Linux; a zero would show as an absurd latency.
     clock_gettime(clock).map_or(0, |t| t.tv_sec() as u64 * NS_PER_S + t.tv_nsec() as u64)
 }

@@ -1,8 +1,7 @@
-//! Lengths of time drawn from a seed: `2ms`, `uniform:1ms..3ms`, `exp:2ms`, `lognormal:2ms,0.5`.
+//! Random lengths of time from a seed: `2ms`, `uniform:1ms..3ms`, `exp:2ms`, `lognormal:2ms,0.5`.
 //!
-//! One generator for each connection or thread, so that what one of them draws does not depend on
-//! how fast the others are. Long tails are cut at twenty times the mean or median: a load is
-//! bounded.
+//! Each connection or thread has its own generator, so its draws do not depend on the speed of
+//! others. Lengths are at most twenty times the mean or median, which bounds a load.
 
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -11,7 +10,7 @@ use std::str::FromStr;
 const LONGEST_OF_TYPICAL: f64 = 20.0;
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// A length of time, or how to draw one.
+/// A length of time, or its distribution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Span {
     Constant { ns: u64 },
@@ -21,7 +20,7 @@ pub enum Span {
 }
 
 impl Span {
-    /// One length, ns.
+    /// Draws a length, ns.
     pub fn draw_ns(self, stream: &mut Stream) -> u64 {
         let long_ns = |typical_ns: u64, factor: f64| {
             (typical_ns as f64 * factor.min(LONGEST_OF_TYPICAL)) as u64
@@ -66,7 +65,7 @@ impl FromStr for Span {
     }
 }
 
-/// A length of time such as `1.5ms`, as a value of the command line, ns.
+/// Parses a length of time such as `1.5ms` from the command line, ns.
 pub fn parse_ns(text: &str) -> Result<u64, String> {
     time_ns(text)
         .ok_or_else(|| format!("`{text}`: expected a time such as `2ms`, units s, ms, us, ns"))
@@ -85,7 +84,7 @@ fn time_ns(text: &str) -> Option<u64> {
     (0.0..=LONGEST_NS as f64).contains(&ns).then_some(ns as u64)
 }
 
-/// One stream of random numbers.
+/// A stream of random numbers.
 pub struct Stream(Pcg64Mcg);
 
 impl Stream {
@@ -96,12 +95,12 @@ impl Stream {
         ))
     }
 
-    /// In [0, 1).
+    /// A uniform number in [0, 1).
     fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Standard normal, by Box and Muller.
+    /// A standard normal number (Box-Muller).
     fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.unit()));
         radius * libm::cos(std::f64::consts::TAU * self.unit())

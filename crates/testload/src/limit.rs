@@ -1,13 +1,13 @@
-//! The limits that loads and services are put under.
+//! Limits of loads and services.
 
 use anyhow::{Result, bail};
 use std::fmt;
 use std::str::FromStr;
 
-/// Nothing is gained by a period or quota beyond what the kernel takes.
+/// Largest period, quota and burst, ms: the largest period of the kernel.
 const LONGEST_MS: u64 = 1000;
 
-/// Quota, period and burst, as `25/50+b25`; without a quota `U`.
+/// Quota, period and burst, written as `25/50+b25`, ms; `U`: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_field_names, reason = "each has its unit")]
 pub struct Limit {
@@ -23,7 +23,7 @@ impl Limit {
         Limit { quota_us: Some(quota_ms * 1000), ..Limit::NONE }
     }
 
-    /// As `cpumax replay --set` takes it; none without a limit.
+    /// Value for `cpumax replay --set`; `None` without a limit.
     pub fn assignment(&self) -> Option<String> {
         let max = format!("cpu.max={} {}", self.quota_us?, self.period_us);
         Some(match self.burst_us {
@@ -32,7 +32,7 @@ impl Limit {
         })
     }
 
-    /// For a person: `50 ms in 100 ms, burst 50 ms`.
+    /// Text for people: `50 ms in 100 ms, burst 50 ms`.
     pub fn describe(&self) -> String {
         let Some(quota_us) = self.quota_us else { return "no limit".to_owned() };
         let limit = format!("{} ms in {} ms", ms(quota_us), ms(self.period_us));

@@ -1,18 +1,18 @@
-//! The loads whose work is known, with their clients, and how one of them is run.
+//! Loads of known work, and their clients.
 
 pub mod run;
 
 use anyhow::{Context as _, Result};
 
-/// A load: the program in the group, and the client outside it if it is a server.
+/// A load: the program in the group, and, if it is a server, the client outside.
 #[derive(Debug)]
 pub struct Load {
     pub name: &'static str,
-    /// Arguments of `testload` in the group; without the seed and number of requests.
+    /// Arguments of `testload` in the group, without seed and amount.
     pub inside: &'static [&'static str],
-    /// Arguments of `testload` outside the group; without port, seed and number.
+    /// Arguments of `testload` outside the group, without port, seed and amount.
     pub outside: Option<&'static [&'static str]>,
-    /// How the number of completions of each thread is given, and how many at scale 100.
+    /// Option for the number of completions of each thread, and that number at scale 100.
     pub amount: (&'static str, u64),
 }
 

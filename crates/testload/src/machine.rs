@@ -1,13 +1,13 @@
-//! What the whole machine does, from the first line of `/proc/stat`.
+//! Use of the whole machine, from the first line of `/proc/stat`.
 
 use anyhow::{Context as _, Result};
 use std::fs;
 
-/// Since the machine started.
+/// Since boot, or an increase.
 #[derive(Debug, Clone, Copy)]
 pub struct MachineUse {
     pub busy_us: u64,
-    /// Time in which its CPUs were given to other machines.
+    /// Time in which the hypervisor ran other guests.
     pub steal_us: u64,
 }
 
@@ -17,7 +17,8 @@ impl MachineUse {
         Ok(Self::parse(&text))
     }
 
-    /// User, nice, system, idle, iowait, irq, softirq, steal, in hundredths of a second.
+    /// Fields of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal, in hundredths
+    /// of a second.
     fn parse(text: &str) -> MachineUse {
         let fields: Vec<u64> = text
             .lines()

@@ -1,9 +1,9 @@
-//! Small loads whose work is known: to make recordings of, and to hold the model's prediction
-//! against. A server with closed-loop and rate-driven clients, periodic bursts, pipes, and a batch.
+//! Small loads of known work, for recordings and for checks of predictions: a server with
+//! closed-loop and rate-driven clients, periodic bursts, pipes, and a batch job.
 //!
-//! Everything stays on the loopback interface, and every load is bounded in count. Work is a fixed
-//! length of CPU time drawn from a seed, so two runs with one seed do the same work whatever
-//! limit they run under. Results are one JSON object on standard output.
+//! Everything uses the loopback interface, and every load is bounded. Work is CPU time drawn from a
+//! seed, so two runs with one seed do equal work under any limits. Results are one JSON object on
+//! standard output.
 
 mod ask;
 mod batch;
@@ -60,7 +60,7 @@ enum Command {
     Proof(proof::Proof),
 }
 
-/// What every load takes.
+/// Options of every load.
 #[derive(Args, Debug, Clone)]
 struct Common {
     /// Seed of all that is drawn.
@@ -72,7 +72,7 @@ struct Common {
 }
 
 impl Common {
-    /// Says that all is set up and waits for the word to begin.
+    /// Prints `ready`, and waits for a line on standard input, if `--wait` is given.
     fn wait_for_start(&self) -> anyhow::Result<()> {
         use std::io::Write as _;
         if self.wait {

@@ -1,16 +1,16 @@
-//! What a load reports about itself.
+//! Measurements that a load reports.
 
 use crate::clock::{monotonic_ns, process_cpu_ns};
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// Latencies of one thread or of all, kept to three digits.
+/// A histogram of latencies with three significant digits.
 pub struct Latencies(Histogram<u64>);
 
 impl Latencies {
     pub fn new() -> Latencies {
-        // Bounds of the library's constructor are met by constants: 1 ns to 1 h, three digits.
+        // The constants meet the bounds of the constructor.
         Latencies(
             Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
         )
@@ -21,7 +21,7 @@ impl Latencies {
     }
 
     pub fn add(&mut self, other: &Latencies) {
-        // Same bounds on both sides: nothing can be out of range.
+        // Equal bounds: no value is out of range.
         self.0.add(&other.0).expect("same bounds");
     }
 
@@ -37,7 +37,7 @@ impl Latencies {
     }
 }
 
-/// A distribution in a few numbers, ns.
+/// Summary of a distribution, ns.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Summary {
     pub count: u64,
@@ -48,17 +48,17 @@ pub struct Summary {
     pub mean: u64,
 }
 
-/// What a load prints when it is done.
+/// The results that a load prints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     pub load: String,
     /// Requests, bursts, messages or rounds done.
     pub completions: u64,
-    /// From the word to begin until the last completion, ns.
+    /// Time from the start to the last completion, ns.
     pub duration_ns: u64,
-    /// CPU time of the process in that time, ns.
+    /// CPU time of the process over that time, ns.
     pub cpu_ns: u64,
-    /// From when a request was due until it was done, ns.
+    /// Latency from the due time of a request to its end, ns.
     pub latency_ns: Summary,
 }
 
@@ -69,7 +69,7 @@ impl Report {
     }
 }
 
-/// Times a load from the word to begin.
+/// Measures a load from its start.
 pub struct Stopwatch {
     begin_ns: u64,
     begin_cpu_ns: u64,

@@ -1,5 +1,5 @@
-//! Messages through pipes, as hackbench: groups of senders and receivers, each sender writes to
-//! every receiver of its group in turn. Latency is that of a message, from its write to its read.
+//! Messages through pipes, like hackbench: in each group, every sender writes to every receiver in
+//! turn. Latency is that of a message, from its write to its read.
 
 use crate::Common;
 use crate::clock::monotonic_ns;
@@ -12,7 +12,7 @@ use std::io::{ErrorKind, PipeReader, PipeWriter, Read as _, Write as _};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 
-/// Bytes of a message, as hackbench's; the first eight are the time of its write.
+/// Bytes of a message, as in hackbench; the first eight hold the time of the write.
 const MESSAGE_BYTES: usize = 100;
 
 #[derive(Args)]

@@ -1,5 +1,4 @@
-//! A program that was started: its lines of output, with patience that has an end, and its death on
-//! every way out.
+//! A child process: its lines of output with a timeout; killed when dropped.
 
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -21,7 +20,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts this same program with other arguments.
+    /// Starts this program with other arguments.
     pub fn testload(arguments: &[String]) -> Result<Process> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(arguments);
@@ -50,7 +49,7 @@ impl Process {
         self.child.id()
     }
 
-    /// The next line of its output.
+    /// The next line of its output, within [`PATIENCE`].
     pub fn line(&self, stop: &Stop) -> Result<String> {
         let begin = Instant::now();
         loop {
@@ -66,7 +65,7 @@ impl Process {
         }
     }
 
-    /// All lines that it still says, once it has ended well.
+    /// Waits for the end of the process; returns the rest of its output.
     pub fn output(mut self, stop: &Stop) -> Result<String> {
         let mut text = String::new();
         loop {
@@ -85,7 +84,7 @@ impl Process {
         Ok(text)
     }
 
-    /// The word to begin.
+    /// Tells a load that waits to start.
     pub fn go(&mut self) -> Result<()> {
         let stdin = self.child.stdin.as_mut().context("no input of a child")?;
         stdin.write_all(b"go\n")?;
@@ -93,7 +92,7 @@ impl Process {
         Ok(())
     }
 
-    /// Asks it to finish, as ctrl-C does, and waits for it.
+    /// Sends SIGINT and waits for the end.
     pub fn interrupt(mut self) -> Result<()> {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT)
             .with_context(|| format!("cannot interrupt {}", self.name))?;
@@ -104,7 +103,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only when it is already gone.
+        // Both fail only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

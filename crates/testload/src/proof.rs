@@ -1,9 +1,9 @@
-//! The proof of the what-if: real servers are recorded without a limit, run for real under limits,
-//! and predicted from their recordings by `cpumax replay`; how far that was off is told.
+//! Checks predictions on real servers: records them without a limit, runs them under limits,
+//! predicts these runs from the recordings by `cpumax replay`, and reports the errors.
 //!
-//! Needs root, perf, zstd and a cgroup v1 or v2 cpu controller. The limited group holds the
-//! server with all its processes; the client is outside, and latency is what the client sees. A
-//! service whose programs the machine lacks is named and left out.
+//! Needs root, perf, zstd and a cgroup v1 or v2 cpu controller. The limited group holds all
+//! processes of the server; the client runs outside, and latency is the client's. Services whose
+//! programs the machine lacks are reported and left out.
 
 mod advice;
 mod client;
@@ -28,13 +28,13 @@ use std::path::{Path, PathBuf};
 
 #[derive(Args)]
 pub struct Proof {
-    /// What to do.
+    /// Steps to take.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "record,measure,predict,score")]
     steps: Vec<Step>,
     /// Services to take, by name; all when not given.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Where recordings and results are kept.
+    /// Directory of recordings and results.
     #[arg(long, default_value = "target/proof")]
     dir: PathBuf,
     /// Limits, quota/period in ms with `+b` and a burst; `U` is none: how the machine drifts.
@@ -56,14 +56,14 @@ pub struct Proof {
     /// The kernel whose rules the machine follows, as `cpumax replay --kernel` takes it.
     #[arg(long, default_value = "6.18")]
     kernel: String,
-    /// What records: perf with the scheduler's events (plain) or with system calls (full), or
+    /// Recorders: perf with the scheduler's events (plain) or with system calls (full), or
     /// `cpumax record` with system calls (record), which takes no load of testload's own.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "plain,full")]
     recorders: Vec<Perf>,
-    /// What `cpumax advise` is asked for, each alone.
+    /// Targets for `cpumax advise`, each alone.
     #[arg(long, value_delimiter = ',', default_value = "p99=50ms,slower-than=20%,throttled=5%")]
     targets: Vec<Target>,
-    /// Which recording it is asked about.
+    /// Recorder whose recordings `cpumax advise` reads.
     #[arg(long, value_enum, default_value = "full")]
     advised_from: Perf,
     /// Tell the score as JSON instead of Markdown.
@@ -92,7 +92,7 @@ impl Proof {
     pub fn run(&self) -> Result<()> {
         let stop = Stop::on_signals()?;
         let done = self.take_steps(&stop);
-        // What ctrl-C also ended fails in words of its own.
+        // Otherwise the error would be that of a program that ctrl-C also ended.
         stop.check()?;
         done
     }
@@ -107,7 +107,7 @@ impl Proof {
         if has(Step::Record) || has(Step::Measure) || has(Step::Advise) {
             let services = self.services()?;
             let rounds = if has(Step::Measure) { self.repeat } else { 1 };
-            // Round by round, so that runs of one limit are minutes apart.
+            // Round by round, so that runs under one limit are minutes apart.
             for round in 1..=rounds {
                 for service in &services {
                     let record = has(Step::Record) && round == 1;
@@ -117,7 +117,7 @@ impl Proof {
             }
         }
         if has(Step::Predict) {
-            let asked = predict::Asked::new(&cpumax, &self.kernel)?;
+            let asked = predict::ReplayCommand::new(&cpumax, &self.kernel)?;
             predict::predict(&folder, &asked, &self.only, stop)?;
         }
         if has(Step::Score) {
@@ -129,7 +129,7 @@ impl Proof {
         Ok(())
     }
 
-    /// Those that were asked for, without those that the machine cannot run.
+    /// The requested services, without those that the machine cannot run.
     fn services(&self) -> Result<Vec<&'static Service>> {
         if !self.only.is_empty() {
             let services = self.only.iter().map(|name| Service::find(name));
@@ -156,7 +156,7 @@ impl Proof {
         Ok(services)
     }
 
-    /// One round of one service.
+    /// Records, measures and checks advice for one service in one round.
     fn serve(
         &self,
         folder: &Folder,
@@ -187,7 +187,7 @@ impl Proof {
             }
         }
         if advise && self.steps.contains(&Step::Advise) {
-            let asked = advice::Asked {
+            let asked = advice::AdviseCommand {
                 cpumax,
                 kernel: &self.kernel,
                 from: if matches!(service.kind, Kind::Own(_)) {

@@ -1,5 +1,4 @@
-//! Makes the recordings that are shipped: short ones of the same loads, with names of other
-//! programs taken out.
+//! Makes the shipped recordings: short runs of the loads, without names of other programs.
 
 use crate::limit::Limit;
 use crate::loads::Load;
@@ -13,15 +12,14 @@ use std::path::PathBuf;
 
 const LARGEST_BYTES: usize = 2_000_000;
 
-/// A recording that is shipped.
+/// A shipped recording.
 #[derive(Debug)]
 struct Shipped {
     name: &'static str,
-    /// Name of the load.
     load: &'static str,
     limit: Limit,
     events: Events,
-    /// How much work, in hundredths of the load's.
+    /// Amount of work, per cent of the load's usual amount.
     scale: u64,
 }
 
@@ -48,16 +46,16 @@ const fn shipped(
 
 #[derive(Args)]
 pub struct Recordings {
-    /// Where to put them.
+    /// Directory for the recordings.
     #[arg(long, default_value = "recordings")]
     dir: PathBuf,
-    /// Which ones, by name; all when not given.
+    /// Recordings to make, by name; all by default.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Seed of the loads.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where recordings are before names are taken out.
+    /// Directory for recordings before names are removed.
     #[arg(long, default_value = "target/recordings")]
     raw_dir: PathBuf,
 }

@@ -1,10 +1,10 @@
-//! Takes out of a recording what it tells about the machine beyond scheduling, so that it can be
-//! given away: names of other programs, file names, host name, command line, build ids.
+//! Removes from a recording what it says about the machine beyond scheduling, so that it can be
+//! published: names of other programs, file names, host name, command line, build ids.
 //!
-//! It reads the file format described in the kernel's
-//! tools/perf/Documentation/perf.data-file-format.txt as far as this needs: header, attributes,
-//! records, feature sections. Records keep their lengths, so every event keeps its place and its
-//! time. Compressed recordings are refused.
+//! It reads as much as needed of the format in the kernel's
+//! tools/perf/Documentation/perf.data-file-format.txt: header, attributes, records, feature
+//! sections. Records keep their lengths, so every event keeps its place and its time. Compressed
+//! recordings are refused.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -31,7 +31,7 @@ const FEATURE_TRACING_DATA: usize = 1;
 /// Build ids, host name, command line, compression, BPF: numbers of `enum perf_header_feature`.
 const FEATURES_DROPPED: [usize; 5] = [2, 3, 11, 25, 26];
 
-/// Programs whose names are no secret: the loads, perf, and the kernel's own threads.
+/// Names that are kept: the loads, perf, and kernel threads.
 const NAMES_KEPT: &[&str] = &[
     "testload",
     "srv-",
@@ -61,7 +61,7 @@ const NAMES_KEPT: &[&str] = &[
 pub struct Scrub {
     /// Recording as perf wrote it.
     input: PathBuf,
-    /// Where to write what is left.
+    /// File for the result.
     output: PathBuf,
     /// Further names to keep, by their beginning.
     #[arg(long)]
@@ -79,7 +79,10 @@ impl Scrub {
     }
 }
 
-/// The same recording without the names.
+/// A copy of the recording without the names.
+///
+/// # Errors
+/// Not a recording of perf, a truncated one, a compressed one, or one with call chains.
 pub fn scrub(bytes: &[u8], keep: &[String]) -> Result<Vec<u8>> {
     ensure!(bytes.starts_with(MAGIC), "not a perf.data file");
     let data = section(bytes, DATA_SECTION_AT)?;
@@ -97,26 +100,26 @@ pub fn scrub(bytes: &[u8], keep: &[String]) -> Result<Vec<u8>> {
     Ok(output)
 }
 
-/// What is needed to find the names in a record.
+/// Positions of names in records.
 struct Names<'a> {
     keep: &'a [String],
-    /// Kind of event, and where in its raw part a name is.
+    /// Id of an event, and position of a name in its raw part.
     fields: Vec<(u16, Field)>,
-    /// From the start of a sample to the length of its raw part.
+    /// Offset of the raw part's length in a sample.
     raw_at: usize,
 }
 
-/// Where a name is, counted from the start of the raw part.
+/// Position of a name in the raw part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
-    /// Sixteen bytes.
+    /// Offset of 16 bytes.
     Fixed(usize),
-    /// A word that gives offset (low half) and length (high half) of a text.
+    /// Offset of a word with offset (low half) and length (high half) of a text.
     Dynamic(usize),
 }
 
 impl Names<'_> {
-    /// Overwrites a name, up to its end or the end of its field, unless it may be kept.
+    /// Overwrites a name, unless it is kept, and the rest of its field.
     fn hide(&self, field: &mut [u8]) {
         let length = field.iter().position(|&b| b == 0).unwrap_or(field.len());
         let name = &field[..length];
@@ -128,7 +131,7 @@ impl Names<'_> {
         if !kept {
             field[..length].fill(b'x');
         }
-        // What an earlier, longer name left behind.
+        // The rest may hold the end of an earlier, longer name.
         field[length..].fill(0);
     }
 
@@ -151,7 +154,7 @@ impl Names<'_> {
     }
 }
 
-/// Copies the records that may stay, with names hidden.
+/// Appends the records that stay, with names overwritten.
 fn records(data: &[u8], names: &Names, output: &mut Vec<u8>) -> Result<()> {
     let mut at = 0;
     while at < data.len() {
@@ -170,7 +173,7 @@ fn records(data: &[u8], names: &Names, output: &mut Vec<u8>) -> Result<()> {
         let record = &mut output[begin..];
         match kind {
             RECORD_SAMPLE => names.hide_in_sample(record),
-            // pid, tid, name padded to eight bytes, identification of the sample.
+            // pid, tid, name padded to eight bytes, sample id.
             RECORD_COMM => {
                 if let Some(rest) = record.get_mut(RECORD_HEADER_BYTES + 8..) {
                     let length = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());
@@ -184,7 +187,7 @@ fn records(data: &[u8], names: &Names, output: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Feature sections: number and place, in the order of the file.
+/// Feature sections: number and range, in the order of the file.
 fn features(bytes: &[u8], table_at: usize) -> Result<Vec<(usize, Range<usize>)>> {
     (0..256)
         .filter(|bit| bytes.get(FLAGS_AT + bit / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1))
@@ -193,7 +196,7 @@ fn features(bytes: &[u8], table_at: usize) -> Result<Vec<(usize, Range<usize>)>>
         .collect()
 }
 
-/// Writes the table of those features that stay, and the features.
+/// Appends the features that stay and their table, and sets the header's flags.
 fn append_features(bytes: &[u8], features: &[(usize, Range<usize>)], output: &mut Vec<u8>) {
     let kept: Vec<_> =
         features.iter().filter(|(feature, _)| !FEATURES_DROPPED.contains(feature)).collect();
@@ -210,7 +213,7 @@ fn append_features(bytes: &[u8], features: &[(usize, Range<usize>)], output: &mu
     }
 }
 
-/// Finds the fields with names in the kernel's description of its events.
+/// Finds fields with names in the kernel's description of its events.
 fn name_fields(tracing_data: &[u8]) -> Vec<(u16, Field)> {
     let text = String::from_utf8_lossy(tracing_data);
     let mut fields = Vec::new();
@@ -235,13 +238,13 @@ fn name_fields(tracing_data: &[u8]) -> Vec<(u16, Field)> {
     fields
 }
 
-/// Where the raw part of a sample begins, the same for all events of the file.
+/// Offset of a sample's raw part, which must be equal for all events.
 fn raw_offset(bytes: &[u8]) -> Result<usize> {
     const IDENTIFIER: u64 = 1 << 16;
     const RAW: u64 = 1 << 10;
     /// Ip, tid, time, addr, id, stream id, cpu, period: one word each, before the raw part.
     const ONE_WORD: u64 = 0b1_1100_1111;
-    /// Values of counters and call chains: of unknown length, before the raw part.
+    /// Counter values and call chains: of variable length, before the raw part.
     const LONG: u64 = 0b11_0000;
     let attributes = section(bytes, 24)?;
     let size = u64_at(bytes, 16).context("the header is cut")? as usize;
@@ -262,7 +265,7 @@ fn raw_offset(bytes: &[u8]) -> Result<usize> {
     }
 }
 
-/// A section given by offset and size, checked against the file's length.
+/// A section given by offset and size, checked against the length of the file.
 fn section(bytes: &[u8], at: usize) -> Result<Range<usize>> {
     let (offset, size) =
         u64_at(bytes, at).zip(u64_at(bytes, at + 8)).context("the header is cut")?;

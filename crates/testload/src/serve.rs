@@ -1,6 +1,5 @@
-//! The server: one thread for each connection; each request asks for some CPU time of work and
-//! gets an answer when they are done. A request carries the time at which it was due, so the
-//! server knows how long it took from then to the end of its work.
+//! The server: one thread for each connection. Each request asks for some CPU time, and is answered
+//! afterwards. It carries the time at which it was due, so the server can measure its latency.
 
 use crate::clock::monotonic_ns;
 use crate::measure::{Latencies, Stopwatch};
@@ -24,7 +23,7 @@ pub struct Serve {
     connections: u32,
 }
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     pub sequence: u64,

@@ -1,20 +1,20 @@
-//! CPU work of a known length. It is a loop that is one chain of dependent operations, so that its
-//! speed hardly depends on what runs on the core's other hyper-thread.
+//! CPU work of a known length: a loop of dependent operations, whose speed hardly depends on the
+//! other hyper-thread of the core.
 //!
-//! The length is in CPU time, not in turns: the clock of a shared machine drifts by a tenth within
-//! minutes, and what is compared is scheduling, not the speed of the processor. The thread's CPU
-//! clock is read some five times for each piece of work, each time to aim at what is left of it.
+//! The length is CPU time, not a number of turns: the clock of a shared machine drifts by a tenth
+//! within minutes, and tests compare scheduling, not processor speed. Each piece of work reads the
+//! thread's CPU clock about five times, to aim at the rest of it.
 
 use crate::clock::thread_cpu_ns;
 use std::hint::black_box;
 
-/// A first guess for an unknown processor; slow, so as not to overshoot.
+/// A first estimate for an unknown processor; low, so as not to overshoot.
 const TURNS_PER_US: u64 = 100;
-/// What is left is done without looking at the clock again.
+/// A rest below this is done without reading the clock again.
 const CLOSE_NS: u64 = 5_000;
 
-/// Uses that much CPU time of the calling thread, in user mode but for reading the clock. Nothing
-/// waits for it: it does not end early when the thread is stopped for a while.
+/// Uses this much CPU time of the calling thread, in user mode except for reading the clock. A
+/// stopped thread continues afterwards with the rest.
 pub fn spin_ns(cpu_ns: u64) {
     let begin_ns = thread_cpu_ns();
     let (mut turns_done, mut used_ns) = (0_u64, 0_u64);
@@ -28,7 +28,7 @@ pub fn spin_ns(cpu_ns: u64) {
             turn(turns(left_ns));
             return;
         }
-        // Not all of it, in case the processor has become slower.
+        // Less than all of it, in case the processor has become slower.
         let now = turns(left_ns / 10 * 9).max(100);
         turn(now);
         turns_done += now;
@@ -36,12 +36,12 @@ pub fn spin_ns(cpu_ns: u64) {
     }
 }
 
-/// Does that many turns of the loop.
+/// Runs this many turns of the loop.
 #[inline(never)]
 fn turn(turns: u64) {
     let mut x = black_box(1_u64);
     for _ in 0..turns {
-        // The constants of a well-known generator; any odd factor would do.
+        // Constants of a well-known generator; any odd factor works.
         x = black_box(x)
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);

@@ -1,10 +1,10 @@
-//! Whether the user wants to stop: asked between steps, so that all that was started is taken down.
+//! The user's request to stop, checked between steps, so that everything that was started is ended.
 
 use anyhow::{Result, bail};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set by ctrl-C or a request to terminate.
+/// Set by ctrl-C or SIGTERM.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -16,7 +16,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// An error once the user has asked to stop.
+    /// Fails once the user has asked to stop.
     pub fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             bail!("stopped; groups and processes are removed");

@@ -1,4 +1,4 @@
-//! Each load does the work it was told to do, and says so.
+//! Each load does the requested work, and reports it.
 
 use serde_json::Value;
 use std::fs;
@@ -21,7 +21,7 @@ fn report(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Runs a server and a client, and returns what both report.
+/// Runs a server and a client, and returns their reports.
 fn serve(client: &[&str]) -> (Value, Value) {
     let mut server =
         testload(&["serve", "--connections", "3"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -40,7 +40,7 @@ fn every_request_of_a_closed_loop_is_answered_once() {
     let (server, client) = serve(&["closed", "--work", "1ms"]);
     assert_eq!(server["completions"], 15);
     assert_eq!(client["completions"], 15);
-    // A client has its answer after the server has done the work, not before.
+    // The client gets its answer after the server has finished the work.
     assert!(client["latency_ns"]["max"].as_u64() >= server["latency_ns"]["p50"].as_u64());
 }
 
@@ -73,7 +73,7 @@ fn a_batch_and_a_pipeline_do_what_they_are_told() {
     assert_eq!(pipeline["completions"], 24);
 }
 
-/// An HTTP server that takes so long for each request; its port.
+/// Starts an HTTP server that takes this long for each request; returns its port.
 fn slow_server(takes: Duration) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
@@ -103,7 +103,7 @@ fn a_closed_client_asks_no_more_than_its_connections_and_pauses_allow() {
     let fixed = ["ask", "--port", &port, "--connections", "2", "--last", "200ms"];
     let asked = report(&[&fixed[..], &["--think", "5ms"]].concat());
     let requests = asked["requests"].as_u64().unwrap();
-    // Each connection needs 10 ms for one.
+    // Each connection needs 10 ms for a request.
     assert!((2..=40).contains(&requests), "{asked}");
     assert!(asked["unanswered"].as_u64().unwrap() <= 2, "{asked}");
     assert!(asked["latency_ns"]["p50"].as_u64().unwrap() >= 5_000_000, "{asked}");
@@ -115,7 +115,7 @@ fn latency_of_an_open_client_counts_from_when_a_request_was_due() {
     let fixed = ["ask", "--port", &port, "--connections", "1", "--last", "400ms"];
     let asked = report(&[&fixed[..], &["--every", "5ms"]].concat());
     let (requests, unanswered) = (&asked["requests"], asked["unanswered"].as_u64().unwrap());
-    // 80 are due, at most 20 can be answered, and the last of those waited for most of the time.
+    // 80 are due, at most 20 can be answered, and the last of them waited for most of the time.
     assert!((1..=20).contains(&requests.as_u64().unwrap()), "{asked}");
     assert_eq!(requests.as_u64().unwrap() + unanswered, 80, "{asked}");
     assert!(asked["latency_ns"]["max"].as_u64().unwrap() > 100_000_000, "{asked}");

@@ -1,4 +1,4 @@
-//! Judges what is predicted of one service: by the model's own runs of it under the limits.
+//! Judges predictions for one service by the model's own runs of it under the limits.
 
 use crate::plan::Plan;
 use crate::record::{Depth, record};
@@ -16,31 +16,31 @@ use serde::Serialize;
 use std::fs;
 use std::path::Path;
 
-/// Runs of the true service, by seed.
+/// Number of true runs, one for each seed.
 const SEEDS: u64 = 5;
-/// Limits that are tried, hundredths of the CPUs that are used without one.
+/// Limits, per cent of the CPUs used without a limit.
 const LIMITS: [u64; 3] = [130, 100, 70];
-/// The least quota that the kernel takes, us.
+/// Smallest quota that the kernel accepts, us.
 const LEAST_QUOTA_US: u64 = 1000;
 
-/// A number that is predicted.
+/// A predicted number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Number {
     /// Requests a second.
     Rate,
-    /// Median of how long requests take, ms.
+    /// Median latency of requests, ms.
     P50,
-    /// 99th of a hundred of that, ms.
+    /// 99th percentile of latencies, ms.
     P99,
-    /// Periods that are throttled, of a hundred.
+    /// Throttled periods, per cent.
     Throttled,
 }
 
 impl Number {
     pub const ALL: [Number; 4] = [Number::Rate, Number::P50, Number::P99, Number::Throttled];
 
-    /// How far off it may be: a share, and so much beside.
+    /// Tolerance: a share of the number, plus a constant.
     fn tolerance(self) -> (f64, f64) {
         match self {
             Number::Rate => (0.05, 0.5),
@@ -60,7 +60,7 @@ impl Number {
         }
     }
 
-    /// `None`: it is not told of requests.
+    /// The predicted number; `None` if the prediction is not about requests.
     fn of_prediction(self, prediction: &Prediction) -> Option<Ranged<f64>> {
         let latency = || {
             let requests = prediction.latency_of == Unit::Requests;
@@ -80,7 +80,7 @@ impl Number {
     }
 }
 
-/// What the true runs show of a number.
+/// Lowest, median and highest value of a number in the true runs.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Truth {
     pub low: f64,
@@ -88,20 +88,20 @@ pub struct Truth {
     pub high: f64,
 }
 
-/// A number under a limit, and what is said of it.
+/// A number under a limit, in truth and as predicted.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
-    /// Hundredths of the CPUs used.
+    /// The limit, per cent of the CPUs used.
     pub limit: u64,
     pub number: Number,
     pub truth: Truth,
     pub told: Option<Ranged<f64>>,
-    /// It is said that it cannot be relied on.
+    /// Whether the prediction is marked as not predictable.
     pub is_marked: bool,
 }
 
 impl Cell {
-    /// Whether it is within tolerance of what the true runs span.
+    /// Whether the prediction is within tolerance of the range of the true runs.
     pub fn is_right(&self) -> bool {
         let Some(told) = self.told else { return false };
         let near = told.value.clamp(self.truth.low, self.truth.high);
@@ -109,8 +109,8 @@ impl Cell {
         (told.value - near).abs() <= near.abs() * share + more
     }
 
-    /// Whether the true median lies in the range told, give or take 2 % and half of the tolerance's
-    /// constant part.
+    /// Whether the true median lies in the predicted range, widened by 2 % of it and half of the
+    /// tolerance's constant.
     pub fn is_in_range(&self) -> bool {
         let Some(told) = self.told else { return false };
         let median = self.truth.median;
@@ -119,33 +119,33 @@ impl Cell {
     }
 }
 
-/// What came of a recording at one depth.
+/// The judgement of a recording at one depth.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
     pub depth: Depth,
     pub cells: Vec<Cell>,
-    /// What the recording is taken for.
+    /// The kind of client that the recording is taken for.
     pub clients: Option<String>,
     pub connections: Option<u32>,
-    /// Why nothing is predicted.
+    /// Why there is no prediction.
     pub failed: Option<String>,
 }
 
-/// A service, and how it was understood.
+/// A service, and how well it was understood.
 #[derive(Debug, Serialize)]
 pub struct Judged {
     #[serde(flatten)]
     pub plan: Plan,
-    /// CPUs that it uses without a limit.
+    /// CPUs used without a limit.
     pub cpus_used: f64,
     pub verdicts: Vec<Verdict>,
 }
 
-/// All events, messages among them.
+/// Records all events, also messages.
 #[derive(Default)]
-struct Everything(Recorded);
+struct AllEvents(Recorded);
 
-impl TraceSink for Everything {
+impl TraceSink for AllEvents {
     fn event(&mut self, event: TraceEvent) {
         self.0.event(event);
     }
@@ -159,10 +159,10 @@ impl TraceSink for Everything {
     }
 }
 
-/// Draws a service, runs it, records it and judges each replay.
+/// Runs a drawn service, records it, and judges its replays.
 ///
 /// # Errors
-/// The service that was drawn cannot be run, which is a fault of the draw.
+/// The drawn service cannot be run, which is a fault of the draw, or a file cannot be kept.
 pub fn judge(plan: Plan, depths: &[Depth], keep: Option<&Path>) -> Result<Judged, String> {
     let of = |what: &str| format!("seed {}: {what}", plan.seed);
     let kernels = kernel::parse_kernels(plan.kernel).map_err(|e| of(&e.to_string()))?;
@@ -181,7 +181,7 @@ pub fn judge(plan: Plan, depths: &[Depth], keep: Option<&Path>) -> Result<Judged
         let limited = parse(&plan, Some((quota_us, plan.period_us)))?;
         limits.push((percent, quota_us, runs(&limited, kernel).map_err(|e| of(&e))?));
     }
-    let mut everything = Everything::default();
+    let mut everything = AllEvents::default();
     run(&workload, &Options::new(kernel, 1), Some(&mut everything), None)
         .map_err(|e| of(&e.to_string()))?;
     let kept = |name: String, text: &str| match keep {
@@ -215,7 +215,7 @@ fn runs(workload: &Workload, kernel: Kernel) -> Result<Vec<Outcome>, String> {
     (1..=SEEDS).map(|seed| of_seed(seed).map_err(|e| e.to_string())).collect()
 }
 
-/// A limit: hundredths of the CPUs used, quota in us, and the true runs under it.
+/// A limit: per cent of the CPUs used, quota, us, and the true runs under it.
 type Limited = (u64, u64, Vec<Outcome>);
 
 fn nothing_told(depth: Depth, limits: &[Limited]) -> Verdict {
@@ -240,8 +240,8 @@ fn cells((percent, _, runs): &Limited, prediction: Option<&Prediction>) -> Vec<C
     Number::ALL.into_iter().map(cell).collect()
 }
 
-/// Predicts the limits from the recording, as `cpumax replay` does, with nothing taken off for what
-/// recording cost and nothing added for cold caches: the model has neither.
+/// Predicts the limits from the recording, as `cpumax replay` does, but without the costs of
+/// recording and of cold caches, which the model does not have.
 fn replay(plan: &Plan, kernel: Kernel, text: &[u8], limits: &[Limited]) -> Result<Verdict, String> {
     let reading = Reading { event_cost: Some(EventCost { syscall_ns: 0, other_ns: 0 }) };
     let recording = Recording::read_bytes("recording", text, reading).map_err(|e| e.to_string())?;

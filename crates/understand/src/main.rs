@@ -1,9 +1,9 @@
-//! Judges how well recordings are understood: services whose truth is known are drawn, run by the
-//! model, recorded and replayed under limits, and each number is held against the model's own runs
-//! of the true service under these limits.
+//! Judges how well recordings are understood: draws services, runs them in the model, records and
+//! replays them under limits, and compares each number with the model's own runs of the true
+//! service under these limits.
 //!
-//! The model is on both sides, so what differs is a fault of understanding. What the language of
-//! scenarios cannot say is not judged: recordings of real services have the last word.
+//! Both sides use the model, so a difference is a fault of understanding. Behaviour that scenarios
+//! cannot express is not judged: that takes recordings of real services.
 
 mod judge;
 mod plan;
@@ -25,20 +25,20 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tally::{Tally, name};
 
-/// Judges how well recordings of services are understood, whose truth is known
+/// Judges how well recordings of drawn services, whose truth is known, are understood
 #[derive(Debug, Parser)]
 #[command(name = "understand")]
 struct Args {
-    /// Which services: each seed is one
+    /// Seeds of the services, first and last
     #[arg(long, value_name = "A..B", default_value = "0..1999", value_parser = seeds)]
     seeds: (u64, u64),
-    /// Only each so many-th of them
+    /// Judge only every Nth of them
     #[arg(long, value_name = "N", default_value = "1")]
     step: NonZeroUsize,
-    /// What is recorded; both if not given
+    /// Events of the recordings; both kinds by default
     #[arg(long)]
     depth: Option<Depth>,
-    /// Services of these kinds of servers or clients only, e.g. tiers,fan-out,closed-loop
+    /// Only these kinds of servers or clients, e.g. tiers,fan-out,closed-loop
     #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = kind)]
     kind: Vec<Kind>,
     /// Print each number that is wrong
@@ -68,7 +68,8 @@ fn kind(text: &str) -> Result<Kind, String> {
     })
 }
 
-/// Whether a service is of one of the kinds of servers, and of clients, that are asked for.
+/// Whether the service matches the requested kinds of servers and of clients; no request matches
+/// all.
 fn is_wanted(plan: &Plan, kinds: &[Kind]) -> bool {
     let of = |is_server: bool| {
         kinds.iter().filter(move |one| matches!(one, Kind::Server(_)) == is_server)
@@ -115,7 +116,7 @@ fn answer(args: &Args) -> Result<(), String> {
     io::stdout().write_all(text.as_bytes()).map_err(|e| e.to_string())
 }
 
-/// Judges all, side by side, and tells how far it is.
+/// Judges all services in parallel and shows progress.
 fn judged(plans: Vec<Plan>, depths: &[Depth], keep: Option<&Path>) -> Result<Vec<Judged>, String> {
     let (all, done) = (plans.len(), AtomicUsize::new(0));
     let one = |plan: Plan| {
@@ -129,7 +130,7 @@ fn judged(plans: Vec<Plan>, depths: &[Depth], keep: Option<&Path>) -> Result<Vec
     plans.into_par_iter().map(one).collect()
 }
 
-/// A line for each number that is wrong, and for each recording that could not be replayed.
+/// A line for each wrong number, and for each recording that could not be replayed.
 fn list(services: &[Judged]) -> String {
     let mut out = String::new();
     for service in services {
@@ -171,13 +172,13 @@ fn list(services: &[Judged]) -> String {
 mod tests {
     use super::*;
 
-    /// Services that take little time.
+    /// Services with short runs.
     const FIXED: [u64; 18] =
         [0, 37, 74, 111, 185, 296, 333, 370, 407, 444, 481, 518, 592, 629, 666, 703, 740, 777];
-    /// At each depth, of 152 numbers: how many are right, and how many are wrong without a mark.
+    /// For each depth, of 152 numbers: how many are right, and how many are wrong without a mark.
     const FLOOR: [(&str, u64, u64); 2] = [("calls", 146, 6), ("sched", 97, 13)];
 
-    /// A change that makes understanding of these services worse fails here.
+    /// Fails if a change makes understanding of these services worse.
     #[test]
     fn recordings_are_understood_as_well_as_they_were() {
         let plans = FIXED.map(Plan::draw).to_vec();

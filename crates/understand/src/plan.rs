@@ -1,7 +1,7 @@
-//! What is drawn of a service: how it serves, who asks, how much, on which machine.
+//! Draws services: server, clients, load and machine.
 //!
-//! Each seed is a service. Its remainder picks the kinds, so that as many seeds in a row as there
-//! are pairs of a server and a client have every pair once; all else comes from one random stream.
+//! Each seed is a service. Its remainders choose the kinds of server and client, so that
+//! consecutive seeds cover every pair once; everything else comes from one random stream.
 
 use clap::ValueEnum;
 use cpumax_workload::{Domain, Stream};
@@ -15,37 +15,37 @@ pub enum Server {
     Threads,
     /// One event loop.
     Loop,
-    /// Event loops, each with connections of its own.
+    /// Event loops, each with its own connections.
     Loops,
-    /// Threads that take what comes on any connection.
+    /// Threads that take requests from any connection.
     Shared,
-    /// An event loop hands all work to a pool, which answers.
+    /// An event loop passes all work to a pool, which answers.
     Queue,
-    /// An event loop hands all work to a pool, and answers when the pool tells it.
+    /// An event loop passes all work to a pool, and answers when the pool is done.
     QueueBack,
     /// A process is forked for each connection, which has one request.
     Fork,
-    /// A thread for each connection waits for a back end of the group.
+    /// A thread for each connection waits for a back end in the group.
     Tier,
     /// A thread for each connection waits for a back end outside of the group.
     TierOutside,
-    /// A proxy's loop, a pool, and a back end that the pool waits for.
+    /// A proxy's event loop, a pool, and a back end for which the pool waits.
     Tiers,
-    /// An event loop asks a back end and goes on meanwhile.
+    /// An event loop asks a back end and continues meanwhile.
     AsyncTier,
-    /// A thread for each connection, with a lock for a part of the work.
+    /// A thread for each connection, with a lock around a part of the work.
     Locked,
-    /// A thread for each connection; after fifty requests another thread collects garbage.
+    /// A thread for each connection; another thread collects garbage after fifty requests.
     Collector,
     /// A thread for each connection waits for a disk.
     Disk,
-    /// One of several threads waits for requests, the others for their turn to.
+    /// One of several threads waits for requests, the others for their turn to do so.
     Leader,
-    /// Each request wakes a thread that looks for work in vain.
+    /// Each request also wakes a thread that finds no work.
     Spin,
     /// A thread for each connection asks three back ends at once.
     FanOut,
-    /// An event loop that gives every third connection's work to a pool.
+    /// An event loop that passes the work of every third connection to a pool.
     Mixed,
 }
 
@@ -57,34 +57,34 @@ pub enum Client {
     ClosedThreads,
     /// Closed: one event loop.
     ClosedLoop,
-    /// Closed, and asks again at once.
+    /// Closed, without a pause.
     ClosedAtOnce,
     /// Closed: two event loops.
     ClosedLoops,
     /// Closed, on another machine.
     ClosedRemote,
-    /// Open: an event loop, at random.
+    /// Open: an event loop, at random times.
     OpenRandom,
-    /// Open: an event loop, at even distances.
+    /// Open: an event loop, at equal intervals.
     OpenEven,
     /// Open: an event loop, in bursts.
     OpenBursts,
-    /// Open: threads, of which a free one sends what is due.
+    /// Open: threads; a free one sends the next due request.
     OpenThreads,
-    /// Open: threads, each with a plan of its own.
+    /// Open: threads, each with its own schedule.
     OpenPlans,
     /// Open, on another machine.
     OpenRemote,
 }
 
 impl Server {
-    /// Each connection is served by a thread of its own.
+    /// Whether each connection has its own thread.
     pub fn is_per_connection(self) -> bool {
         use Server::{Collector, Disk, FanOut, Locked, Threads, Tier, TierOutside};
         matches!(self, Threads | Locked | Collector | Disk | Tier | TierOutside | FanOut)
     }
 
-    /// A coarser kind: what it takes to understand it.
+    /// A coarser kind.
     pub fn family(self) -> &'static str {
         use Server::{AsyncTier, FanOut, Mixed, Queue, QueueBack, Tier, TierOutside, Tiers};
         match self {
@@ -105,8 +105,8 @@ impl Client {
         matches!(self, Client::ClosedRemote | Client::OpenRemote)
     }
 
-    /// Whether the client sends on its connections in turn, busy or not, as no real client does:
-    /// under a limit that the load exceeds, nobody has such a service.
+    /// Whether the client sends on its connections in turn, busy or not, which no real client does.
+    /// That service is not judged under a limit that the load exceeds.
     pub fn is_unreal_when_overloaded(self) -> bool {
         use Client::{OpenBursts, OpenEven, OpenRandom, OpenRemote};
         matches!(self, OpenRandom | OpenEven | OpenBursts | OpenRemote)
@@ -123,23 +123,22 @@ impl Client {
     }
 }
 
-/// How lengths of work or pauses differ.
+/// Distribution of work or pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Shape {
     Fixed,
     Uniform,
     Exponential,
-    /// By its sigma, hundredths, and its median in thousandths of its mean.
+    /// Its sigma, hundredths, and its median, thousandths of its mean.
     LogNormal(u32, u64),
     /// One in ten is nearly eight times as long as the others.
     Two,
 }
 
-/// Kernels that services run on.
 const KERNELS: [&str; 5] = ["5.15", "6.1", "6.6", "6.12", "6.18"];
 
-/// A service, as drawn.
+/// A drawn service.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plan {
     pub seed: u64,
@@ -149,34 +148,34 @@ pub struct Plan {
     pub cpus: u64,
     pub hz: u64,
     pub connections: u64,
-    /// Threads that serve, where they are not one for each connection.
+    /// Threads that serve, unless each connection has one.
     pub workers: u64,
     /// Threads of the last tier.
     pub backs: u64,
     /// Mean CPU time of a request in its main part, ns.
     pub work_ns: u64,
     pub shape: Shape,
-    /// What a back end, a lock or a disk takes, thousandths of that.
+    /// Work of a back end, under a lock or for a disk, thousandths of `work_ns`.
     pub part: u64,
     /// Mean pause of a closed client, ns; 0: none.
     pub think_ns: u64,
     pub pause: Shape,
-    /// Mean time from one request to the next, ns.
+    /// Mean time between requests, ns.
     pub gap_ns: u64,
     pub duration_ns: u64,
-    /// Clients have a thread for each connection.
+    /// Whether clients have a thread for each connection.
     pub client_threads: bool,
-    /// Servers are processes of their own.
+    /// Whether servers are processes of their own.
     pub processes: bool,
-    /// A thread of the group does something every 50 ms.
+    /// Whether a thread of the group runs every 50 ms.
     pub ticker: bool,
-    /// Length of the limits' period, us.
+    /// Period of the limits, us.
     pub period_us: u64,
 }
 
-/// Thousandths.
+/// The whole, in thousandths.
 const WHOLE: u64 = 1000;
-/// From one request to the next at full load, at least, ns.
+/// Smallest time between requests at full load, ns.
 const LEAST_GAP_NS: u64 = 400_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -184,20 +183,20 @@ fn one_of<T: Copy>(stream: &mut Stream, all: &[T]) -> T {
     all[stream.below(all.len() as u64) as usize]
 }
 
-/// From `low` to `high`, each equally likely.
+/// A uniform number from `low` to `high`, both included.
 fn between(stream: &mut Stream, low: u64, high: u64) -> u64 {
     low + stream.below(high - low + 1)
 }
 
 impl Plan {
-    /// The service of this seed.
+    /// Draws the service of this seed.
     pub fn draw(seed: u64) -> Plan {
         let (servers, clients) = (Server::value_variants(), Client::value_variants());
         let pick = |count: usize, at: u64| (at % count as u64) as usize;
         let client = clients[pick(clients.len(), seed / servers.len() as u64)];
         let mut server = servers[pick(servers.len(), seed)];
         if client.is_remote() && matches!(server, Server::Fork | Server::Leader) {
-            // Both need clients whose threads are there.
+            // Both need clients with threads.
             server = Server::Shared;
         }
         let mut stream = Stream::new(seed, Domain::Workload, 54);
@@ -212,7 +211,7 @@ impl Plan {
             connections: one_of(draw, &[1, 2, 4, 8, 16, 32]),
             workers: between(draw, 1, 4),
             backs: one_of(draw, &[1, 2, 4]),
-            // From 0.2 to 6.4 ms, as many in each octave.
+            // From 0.2 to 6.4 ms, each octave equally likely.
             work_ns: (200_000 << draw.below(5)) * between(draw, WHOLE, 2 * WHOLE) / WHOLE,
             shape: Shape::draw(draw),
             part: between(draw, 200, 600),
@@ -237,7 +236,7 @@ impl Plan {
         if self.client == ClosedAtOnce {
             self.connections = self.connections.min(8);
         } else if self.client.is_open() {
-            // Without a limit some connection is nearly always free.
+            // Without a limit, a connection is nearly always free.
             let many: &[u64] = if self.client_threads { &[8, 16, 32] } else { &[32, 64] };
             self.connections = one_of(draw, many);
         }
@@ -254,12 +253,12 @@ impl Plan {
         self.processes &= matches!(self.server, Server::Threads | Server::Loops);
     }
 
-    /// How much is asked: 15 to 60 % of what the service can.
+    /// Draws the load: 15 to 60 % of the service's capacity.
     fn choose_load(&mut self, draw: &mut Stream) {
         let most = self.requests_at_once().max(1);
         let load = between(draw, 150, 600);
-        // Time from one request to the next at full load, ns: some thousand requests tell as much
-        // as more, so large machines have longer ones.
+        // Time between requests at full load, ns. Some thousand requests are enough, so large
+        // machines have longer requests.
         let least_ns = (self.work_ns * WHOLE / most).max(LEAST_GAP_NS);
         self.work_ns = self.work_ns.max(least_ns * most / WHOLE);
         let alone_ns = self.work_ns * (1300 + self.part) / WHOLE;
@@ -281,7 +280,7 @@ impl Plan {
         self.duration_ns -= self.duration_ns % 1_000_000;
     }
 
-    /// Most requests at once, thousandths, counting the main part of the work as one.
+    /// Capacity in requests at once, thousandths; the main part of the work counts as one.
     fn requests_at_once(&self) -> u64 {
         use Server::{AsyncTier, Collector, Disk, FanOut, Locked, Mixed, Tier, TierOutside, Tiers};
         let (part, workers) = (self.part, self.workers * WHOLE);
@@ -318,7 +317,7 @@ impl Shape {
         }
     }
 
-    /// As scenarios have it, with that mean.
+    /// A distribution with this mean, as scenarios write it.
     pub fn length(self, mean_ns: u64) -> String {
         let part = |thousandths: u64| ns(mean_ns * thousandths / WHOLE);
         match self {
@@ -333,13 +332,14 @@ impl Shape {
         }
     }
 
-    /// As this where it is smooth; for parts of the work beside the main one.
+    /// Exponential for smooth distributions, otherwise fixed; for parts of the work beside the main
+    /// one.
     pub fn smooth(self) -> Shape {
         if matches!(self, Shape::Fixed | Shape::Two) { Shape::Fixed } else { Shape::Exponential }
     }
 }
 
-/// A length of time as scenarios have it.
+/// A length of time as scenarios write it.
 pub fn ns(ns: u64) -> String {
     format!("\"{}ns\"", ns.max(1))
 }

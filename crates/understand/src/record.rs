@@ -1,9 +1,9 @@
-//! Writes a run of the model as the recording that `perf script` would print of it.
+//! Writes a run of the model as the recording that `perf script` would print.
 //!
-//! Switches, wakeups, forks and interrupt context are there at each depth. With system calls, a
-//! thread polls, reads, writes, accepts, closes, sleeps and waits for locks by calls with the
-//! descriptors that it would have. Calls have no length: what they take is user time beside them.
-//! Left out: softirqs of the network beyond wakeups, times in microseconds, lost events.
+//! Each depth has switches, wakeups, forks and interrupts. With system calls, threads also poll,
+//! read, write, accept, close, sleep and wait for locks, with plausible descriptors. Calls have no
+//! duration: their time counts as user time. Softirqs of the network beyond wakeups, times in
+//! microseconds, and lost events are left out.
 
 use crate::plan::{Plan, Server};
 use clap::ValueEnum;
@@ -29,7 +29,7 @@ pub enum Depth {
     Calls,
 }
 
-/// The recording begins so long after its machine did, ns.
+/// Uptime of the machine at the start of the recording, ns.
 const BOOTED_NS: u64 = 1_000_000_000_000;
 const IDLE: &str = "swapper";
 
@@ -40,30 +40,30 @@ enum Left {
     Exits,
 }
 
-/// The last act of a thread that tells what it waits for then.
+/// The last act of a thread, which decides what it waits for next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum LastAct {
     Nothing,
     Sent(Message),
     Received,
 }
 
-/// A thread, as the recording goes on.
+/// State of a thread during the recording.
 struct State {
     left: Option<Left>,
-    /// The call that it is in.
+    /// The system call that it is in.
     call: Option<Call>,
-    /// Descriptors with data that it was given while it slept.
+    /// Descriptors whose data arrived while it slept.
     given: Vec<u64>,
-    /// A poll told the thread what is ready, and the thread has not read that yet.
+    /// Whether a poll returned ready descriptors that the thread has not read yet.
     knows_ready: bool,
-    /// A timer has woken it.
+    /// Whether a timer woke it.
     is_timed: bool,
-    /// The thread waits for a lock.
+    /// Whether it waits for a lock.
     waits_for_lock: bool,
     is_sending: bool,
     is_born: bool,
-    last: Last,
+    last: LastAct,
 }
 
 struct Recorder<'a> {
@@ -71,11 +71,11 @@ struct Recorder<'a> {
     depth: Depth,
     threads: Vec<Thread>,
     states: Vec<State>,
-    /// Names of channels, and what jobs are sent through, by their places in the workload.
+    /// Names of channels and jobs, by their index in the workload.
     channels: Vec<&'a str>,
     jobs: Vec<&'a str>,
     running: BTreeMap<u16, u32>,
-    /// The thread that wakes the next one.
+    /// The thread that makes the next wakeup.
     waker: Option<u32>,
     parent: Option<u32>,
     out: String,
@@ -119,7 +119,7 @@ impl State {
             waits_for_lock: false,
             is_sending: false,
             is_born: false,
-            last: Last::Nothing,
+            last: LastAct::Nothing,
         }
     }
 }
@@ -128,9 +128,9 @@ impl Recorder<'_> {
     fn event(&mut self, ns: u64, cpu: u16, what: What) {
         match what {
             What::Switch { next } => self.switch(ns, cpu, next),
-            What::Sleep { task } => self.of(task).left = Some(Left::Sleeps),
-            What::Exit { task } => self.of(task).left = Some(Left::Exits),
-            What::LockWait { task, .. } => self.of(task).waits_for_lock = true,
+            What::Sleep { task } => self.state_mut(task).left = Some(Left::Sleeps),
+            What::Exit { task } => self.state_mut(task).left = Some(Left::Exits),
+            What::LockWait { task, .. } => self.state_mut(task).waits_for_lock = true,
             What::WokenBy { by, .. } => self.waker = Some(by),
             What::Forked { task, .. } => self.parent = Some(task),
             What::Wake { task } => self.wake(ns, cpu, task),
@@ -141,7 +141,7 @@ impl Recorder<'_> {
         }
     }
 
-    fn of(&mut self, task: u32) -> &mut State {
+    fn state_mut(&mut self, task: u32) -> &mut State {
         &mut self.states[task as usize]
     }
 
@@ -149,7 +149,7 @@ impl Recorder<'_> {
         self.running.iter().find(|(_, running)| **running == task).map(|(cpu, _)| *cpu)
     }
 
-    /// A line: in whose context, where, when, what.
+    /// Appends a line: thread, CPU, time and event.
     fn line(&mut self, ns: u64, cpu: u16, task: Option<u32>, what: &str) {
         let (s, ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
         let _ = match task.map(|task| &self.threads[task as usize]) {
@@ -167,7 +167,7 @@ impl Recorder<'_> {
         if previous == next {
             return;
         }
-        let left = previous.and_then(|task| self.of(task).left.take());
+        let left = previous.and_then(|task| self.state_mut(task).left.take());
         let mut state = match left {
             None => "R",
             Some(Left::Exits) => "X",
@@ -177,7 +177,7 @@ impl Recorder<'_> {
             if self.waits_for_disk(task) {
                 state = "D";
             }
-            self.falls_asleep(ns, cpu, task);
+            self.write_sleep(ns, cpu, task);
         }
         let named = |task: Option<u32>| match task.map(|task| &self.threads[task as usize]) {
             Some(thread) => (thread.comm.clone(), thread.tid),
@@ -194,19 +194,19 @@ impl Recorder<'_> {
             None => self.running.remove(&cpu),
         };
         if let Some(next) = next {
-            self.resumes(ns, cpu, next);
+            self.write_resume(ns, cpu, next);
         }
     }
 
     fn waits_for_disk(&self, task: u32) -> bool {
         self.plan.server == Server::Disk
             && self.threads[task as usize].role == Role::Serves
-            && self.states[task as usize].last == Last::Received
+            && self.states[task as usize].last == LastAct::Received
     }
 
     fn wake(&mut self, ns: u64, cpu: u16, task: u32) {
         let waker = self.waker.take();
-        let state = self.of(task);
+        let state = self.state_mut(task);
         state.left = None;
         state.waits_for_lock = false;
         if !std::mem::replace(&mut state.is_born, true) {
@@ -220,7 +220,7 @@ impl Recorder<'_> {
             format!("sched:sched_waking: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
         match waker.and_then(|by| Some((by, self.cpu_of(by)?))) {
             Some((by, at)) => {
-                // A thread that unlocks wakes the next one by a call.
+                // A thread that unlocks wakes the next one by a futex call.
                 let unlocks = self.depth == Depth::Calls && !self.states[by as usize].is_sending;
                 if unlocks {
                     self.enter(ns, at, by, Call::wake_futex(calls::LOCK));
@@ -234,11 +234,11 @@ impl Recorder<'_> {
         }
         // The woken thread may not have left its CPU yet.
         if let Some(at) = self.cpu_of(task) {
-            self.resumes(ns, at, task);
+            self.write_resume(ns, at, task);
         }
     }
 
-    /// Nobody woke it: time has passed, or a device has something for it.
+    /// Writes a wakeup from an interrupt: a timer, or a device.
     fn interrupt(&mut self, ns: u64, cpu: u16, task: u32, what: &str) {
         let on = self.running.get(&cpu).copied();
         let from_disk = self.waits_for_disk(task);
@@ -259,7 +259,7 @@ impl Recorder<'_> {
                 &["irq:softirq_exit: vec=3 [action=NET_RX]"],
             )
         } else {
-            self.of(task).is_timed = true;
+            self.state_mut(task).is_timed = true;
             (
                 &["timer:hrtimer_expire_entry: hrtimer=0xffff function=hrtimer_wakeup now=1"],
                 &["timer:hrtimer_expire_exit: hrtimer=0xffff"],

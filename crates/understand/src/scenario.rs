@@ -1,18 +1,18 @@
 //! Writes a drawn service as a scenario.
 //!
-//! Names tell what a message is: `req-3` goes to the server on connection 3, `ans-3` back, `db-3`
-//! to its back end; `record` gives them descriptors. A message takes three microseconds, as events
-//! that all come at one time are no recording of anything real.
+//! Names identify messages: `req-3` goes to the server on connection 3, `ans-3` back, `db-3` to its
+//! back end; `record` maps them to descriptors. A message takes three microseconds, because events
+//! at equal times look like no real recording.
 
 use crate::plan::{Plan, Server, ns};
 use std::fmt::Write;
 
 mod clients;
 
-/// The group that serves.
+/// The group of the service.
 pub const GROUP: &str = "/svc";
 
-/// Text of a scenario, by its parts.
+/// Text of a scenario, and its channels so far.
 #[derive(Default)]
 struct Text {
     channels: Vec<String>,
@@ -37,8 +37,8 @@ impl Text {
         let _ = writeln!(self.text, "[[job]]\nname = \"{name}\"\nprogram = [{steps}]");
     }
 
-    /// So many tasks of this name that go round forever.
-    fn rounds(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
+    /// Adds tasks with an endless program.
+    fn endless_task(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
         self.task((name, count), group, &format!("{{ forever = [{steps}] }}"));
     }
 
@@ -79,7 +79,7 @@ fn post(job: &str, to: &str) -> String {
 }
 
 impl Plan {
-    /// The scenario, with a limit (quota and period, us) where there is one.
+    /// The text of the scenario, with a limit (quota and period, us) if given.
     pub fn scenario(&self, limit: Option<(u64, u64)>) -> String {
         let mut text = Text::default();
         let (ms, cpus, hz) = (self.duration_ns / 1_000_000, self.cpus, self.hz);
@@ -98,13 +98,13 @@ impl Plan {
         }
         self.servers(&mut text);
         if self.ticker {
-            text.rounds(("srvtick", 1), GROUP, "{ every = \"50ms\" }, { user = \"300us\" }");
+            text.endless_task(("srvtick", 1), GROUP, "{ every = \"50ms\" }, { user = \"300us\" }");
         }
         self.clients(&mut text);
         text.text
     }
 
-    /// The channel through which requests of a connection come.
+    /// The channel for requests of a connection.
     fn inbox(&self, at: u64) -> String {
         match self.server {
             server if server.is_per_connection() => format!("s{at}"),
@@ -113,16 +113,16 @@ impl Plan {
         }
     }
 
-    fn of_work(&self, thousandths: u64) -> u64 {
+    fn part_of_work_ns(&self, thousandths: u64) -> u64 {
         self.work_ns * thousandths / 1000
     }
 
-    /// Some work that lasts so many thousandths of the main part.
-    fn short(&self, thousandths: u64) -> String {
-        user(ns(self.of_work(thousandths)))
+    /// Work of so many thousandths of the main part.
+    fn fixed_work(&self, thousandths: u64) -> String {
+        user(ns(self.part_of_work_ns(thousandths)))
     }
 
-    /// The jobs of a connection.
+    /// Adds the jobs of a connection.
     fn serving(&self, text: &mut Text, at: u64) {
         let work = user(self.shape.length(self.work_ns));
         let overhead = kernel(8);
@@ -136,12 +136,12 @@ impl Plan {
             }
             Server::Disk => {
                 let waits = format!("{{ sleep = {{ exponential = {} }} }}", {
-                    ns(self.of_work(self.part))
+                    ns(self.part_of_work_ns(self.part))
                 });
                 steps.extend([work, waits, kernel(10)]);
             }
             Server::Locked => {
-                let held = self.short(self.part / 2);
+                let held = self.fixed_work(self.part / 2);
                 let (lock, unlock) = ("{ lock = \"m\" }", "{ unlock = \"m\" }");
                 steps.extend([work, lock.to_owned(), held, unlock.to_owned()]);
             }
@@ -162,7 +162,7 @@ impl Plan {
         text.job(&request, &steps);
     }
 
-    /// A loop that gives work to a pool.
+    /// Adds the jobs of an event loop that passes work to a pool.
     fn handing_over(&self, text: &mut Text, at: u64, answer: &[String]) {
         let work = user(self.shape.length(self.work_ns));
         let (request, overhead) = (format!("req-{at}"), kernel(8));
@@ -181,18 +181,18 @@ impl Plan {
                 text.job(&back, &with_answer(&[&overhead]));
             }
             _ if at.is_multiple_of(3) => {
-                text.job(&request, &[overhead, self.short(200), to_pool]);
+                text.job(&request, &[overhead, self.fixed_work(200), to_pool]);
                 text.job(&pooled, &[work, post(&back, "s")]);
-                text.job(&back, &with_answer(&[&self.short(100)]));
+                text.job(&back, &with_answer(&[&self.fixed_work(100)]));
             }
-            _ => text.job(&request, &with_answer(&[&overhead, &self.short(500)])),
+            _ => text.job(&request, &with_answer(&[&overhead, &self.fixed_work(500)])),
         }
     }
 
-    /// Those that ask others.
+    /// Adds the jobs of servers with back ends.
     fn tiers(&self, text: &mut Text, at: u64, answer: &[String]) {
         let work = user(self.shape.length(self.work_ns));
-        let part_ns = self.of_work(self.part);
+        let part_ns = self.part_of_work_ns(self.part);
         let (request, overhead) = (format!("req-{at}"), kernel(8));
         let (ask, answered) = (format!("db-{at}"), format!("dbans-{at}"));
         let reply = format!("r{at}");
@@ -202,34 +202,37 @@ impl Plan {
         match self.server {
             Server::Tiers => {
                 let (app, app_answers) = (format!("app-{at}"), format!("appans-{at}"));
-                text.job(&request, &[overhead.clone(), self.short(80), post(&app, "a")]);
-                let after = [self.short(50), post(&app_answers, "s")];
+                text.job(&request, &[overhead.clone(), self.fixed_work(80), post(&app, "a")]);
+                let after = [self.fixed_work(50), post(&app_answers, "s")];
                 text.job(&app, &[&[overhead.clone(), work, ask_db], &after[..]].concat());
                 text.job(&ask, &back(&reply));
                 text.job(&app_answers, &with_answer(&[overhead]));
             }
             Server::AsyncTier => {
-                text.job(&request, &[overhead.clone(), self.short(300), post(&ask, "d")]);
+                text.job(&request, &[overhead.clone(), self.fixed_work(300), post(&ask, "d")]);
                 text.job(&ask, &[overhead.clone(), work, post(&answered, "s")]);
-                text.job(&answered, &with_answer(&[overhead, self.short(200)]));
+                text.job(&answered, &with_answer(&[overhead, self.fixed_work(200)]));
                 return;
             }
             Server::FanOut => {
-                let (each, mut steps) = (self.shape.smooth(), vec![overhead, self.short(300)]);
+                let (each, mut steps) = (self.shape.smooth(), vec![overhead, self.fixed_work(300)]);
                 for shard in 0..3 {
                     let (ask, answered) = (format!("db{shard}-{at}"), format!("dbans{shard}-{at}"));
                     steps.push(post(&ask, &format!("d{shard}")));
-                    let work = user(each.length(self.of_work(300)));
+                    let work = user(each.length(self.part_of_work_ns(300)));
                     text.job(&ask, &[kernel(8), work, post(&answered, &reply)]);
                     text.job(&answered, &[]);
                 }
-                steps.extend([recv(&reply, 3), self.short(100)]);
+                steps.extend([recv(&reply, 3), self.fixed_work(100)]);
                 text.channel(reply);
                 text.job(&request, &with_answer(&steps));
                 return;
             }
             _ => {
-                text.job(&request, &with_answer(&[overhead.clone(), work, ask_db, self.short(50)]));
+                text.job(
+                    &request,
+                    &with_answer(&[overhead.clone(), work, ask_db, self.fixed_work(50)]),
+                );
                 text.job(&ask, &back(&reply));
             }
         }
@@ -237,71 +240,71 @@ impl Plan {
         text.job(&answered, &[]);
     }
 
-    /// The tasks that serve.
+    /// Adds the tasks that serve.
     fn servers(&self, text: &mut Text) {
         let workers = self.workers;
         match self.server {
             server if server.is_per_connection() || server == Server::Loops => {
                 for at in 0..workers {
-                    text.rounds((&format!("srv-{at}"), 1), GROUP, &serve(&format!("s{at}")));
+                    text.endless_task((&format!("srv-{at}"), 1), GROUP, &serve(&format!("s{at}")));
                 }
             }
             Server::Queue | Server::QueueBack | Server::Mixed => {
                 text.channel("q");
-                text.rounds(("srvio", 1), GROUP, &serve("s"));
-                text.rounds(("srvwork", workers), GROUP, &serve("q"));
+                text.endless_task(("srvio", 1), GROUP, &serve("s"));
+                text.endless_task(("srvwork", workers), GROUP, &serve("q"));
             }
             Server::Fork => {
                 text.channel("l");
                 let accept = format!("{}, {}, {{ fork = \"srvkid\" }}", recv("l", 1), kernel(30));
-                text.rounds(("srv", 1), GROUP, &accept);
+                text.endless_task(("srv", 1), GROUP, &accept);
                 text.task(("srvkid", 0), GROUP, &format!("{}, {{ exit = true }}", serve("s")));
             }
             Server::Tiers => {
                 text.channel("a");
-                text.rounds(("srvproxy", 1), GROUP, &serve("s"));
-                text.rounds(("srvapp", workers), GROUP, &serve("a"));
+                text.endless_task(("srvproxy", 1), GROUP, &serve("s"));
+                text.endless_task(("srvapp", workers), GROUP, &serve("a"));
             }
             Server::Leader => {
                 text.channel("tick");
                 text.lock("turn");
                 let steps = ["{ lock = \"turn\" }", &recv("tick", 1), "{ unlock = \"turn\" }"];
                 let steps = format!("{}, {}", steps.join(", "), serve("s"));
-                text.rounds(("srv", workers + 1), GROUP, &steps);
+                text.endless_task(("srv", workers + 1), GROUP, &steps);
             }
-            Server::AsyncTier => text.rounds(("srv", 1), GROUP, &serve("s")),
-            _ => text.rounds(("srv", workers), GROUP, &serve("s")),
+            Server::AsyncTier => text.endless_task(("srv", 1), GROUP, &serve("s")),
+            _ => text.endless_task(("srv", workers), GROUP, &serve("s")),
         }
         self.others(text);
     }
 
-    /// Back ends and helpers.
+    /// Adds back ends and helper threads.
     fn others(&self, text: &mut Text) {
         match self.server {
             Server::Tier | Server::Tiers | Server::AsyncTier => {
                 text.channel("d");
-                text.rounds(("srvdb", self.backs), GROUP, &serve("d"));
+                text.endless_task(("srvdb", self.backs), GROUP, &serve("d"));
             }
             Server::TierOutside => {
                 text.channel("d");
-                text.rounds(("db", self.backs), "/", &serve("d"));
+                text.endless_task(("db", self.backs), "/", &serve("d"));
             }
             Server::FanOut => {
                 for shard in 0..3 {
                     let inbox = format!("d{shard}");
-                    text.rounds((&format!("srvdb-{shard}"), 1), GROUP, &serve(&inbox));
+                    text.endless_task((&format!("srvdb-{shard}"), 1), GROUP, &serve(&inbox));
                     text.channel(inbox);
                 }
             }
             Server::Spin => {
                 text.channel("gc");
                 let looks = user("{ uniform = [\"5us\", \"60us\"] }");
-                text.rounds(("srvspin", 2), GROUP, &format!("{}, {looks}", recv("gc", 1)));
+                text.endless_task(("srvspin", 2), GROUP, &format!("{}, {looks}", recv("gc", 1)));
             }
             Server::Collector => {
                 text.channel("gc");
-                let collects = self.short(5000);
-                text.rounds(("srvgc", 1), GROUP, &format!("{}, {collects}", recv("gc", 50)));
+                let collects = self.fixed_work(5000);
+                text.endless_task(("srvgc", 1), GROUP, &format!("{}, {collects}", recv("gc", 50)));
             }
             Server::Locked => text.lock("m"),
             _ => {}

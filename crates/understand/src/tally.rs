@@ -1,29 +1,29 @@
-//! Counts of cells, by kind, and the table of them.
+//! Counts of judged numbers by kind, and their table.
 
 use crate::judge::{Cell, Judged, Number};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Counts of cells of one kind.
+/// Counts of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// All of them.
+    /// All numbers.
     pub cells: u64,
-    /// Within tolerance of what the true runs span.
+    /// Within tolerance of the range of the true runs.
     pub right: u64,
-    /// Told, and with the true median in the range told.
+    /// Predicted, with the true median in the predicted range.
     pub in_range: u64,
-    /// Not told of requests, but of bursts, or not at all.
+    /// Not predicted for requests: predicted for bursts, or not at all.
     pub untold: u64,
-    /// Told without a mark.
+    /// Predicted without a mark.
     pub unmarked: u64,
-    /// Of these, wrong.
+    /// Predicted without a mark, and wrong.
     pub unmarked_wrong: u64,
-    /// Told with a mark, and right.
+    /// Predicted with a mark, and right.
     pub marked_right: u64,
-    /// Widths of ranges told and of what the true runs span, in thousandths of the true median; of
-    /// numbers that are told and not 0.
+    /// Widths of predicted ranges and of the true runs, thousandths of the true median, for
+    /// predicted numbers that are not 0.
     #[serde(skip)]
     widths: Vec<(u64, u64)>,
 }
@@ -48,7 +48,7 @@ impl Count {
         }
     }
 
-    /// Median widths of the ranges told and of what the true runs span, percent.
+    /// Median widths of predicted ranges and of the true runs, per cent.
     pub fn widths(&self) -> (f64, f64) {
         let median = |of: fn(&(u64, u64)) -> u64| {
             let mut all: Vec<u64> = self.widths.iter().map(of).collect();
@@ -58,7 +58,7 @@ impl Count {
     }
 }
 
-/// Counts of all cells, and of those of each kind: what it is a kind of, and its name.
+/// Counts by depth, criterion and kind.
 #[derive(Debug, Default)]
 pub struct Tally(BTreeMap<(String, &'static str, String), Count>);
 
@@ -94,7 +94,7 @@ impl Tally {
         }
     }
 
-    /// The count of all cells at a depth.
+    /// Counts of all numbers at a depth.
     #[cfg(test)]
     pub fn all(&self, depth: &str) -> Count {
         self.0.get(&(depth.to_owned(), "", "all".to_owned())).cloned().unwrap_or_default()
@@ -159,7 +159,7 @@ fn row(kind: &str, count: &Count) -> String {
     )
 }
 
-/// As documents have it.
+/// The serialized name of a variant.
 pub fn name(of: &impl Serialize) -> String {
     match serde_json::to_value(of) {
         Ok(serde_json::Value::String(name)) => name,

@@ -1,14 +1,14 @@
-//! How large a workload may be. Generous for every experiment worth running, and small enough that
-//! whatever comes in, the memory it takes is bounded.
+//! Largest sizes of a workload: generous for every useful experiment, and small enough to bound the
+//! memory that any input takes.
 
-/// Largest scenario file, bytes. A file made for it takes up to 550 times its size in memory while
-/// it is read (a table for every two bytes); an honest one about a hundred times.
+/// Largest scenario file, bytes. A malicious file takes up to 550 times its size in memory while it
+/// is read (a table for every two bytes), an ordinary one about 100 times.
 pub const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Longest run, and longest single length of time in a workload, ns: one day.
 pub const MAX_DURATION_NS: u64 = 86_400 * NS_PER_S;
 /// Most CPUs.
 pub const MAX_CPUS: u64 = 4096;
-/// Most tasks, counted one by one, that a workload starts or forks a counted number of times.
+/// Most tasks that a workload starts, and forks a counted number of times, together.
 pub const MAX_TASKS: u64 = 1_000_000;
 /// Most kinds of task.
 pub const MAX_KINDS: u64 = 100_000;
@@ -24,13 +24,13 @@ pub const MAX_PATH_BYTES: u64 = 1024;
 pub const MAX_NAME_BYTES: u64 = 255;
 /// Most instructions in all programs together, after loops have been flattened.
 pub const MAX_OPS: u64 = 10_000_000;
-/// Most instructions that the ranges in the names of one `[[task]]` may multiply its program to.
+/// Most instructions of one `[[task]]` after the ranges in its names have been expanded.
 pub const MAX_RANGE_OPS: u64 = 1_000_000;
 /// Deepest nesting of loops.
 pub const MAX_LOOP_DEPTH: u64 = 32;
 /// Most locks held at once by one task.
 pub const MAX_LOCKS_HELD: u64 = 32;
-/// Most instructions that a loop may execute without any time passing.
+/// Most instructions that a loop may execute while no time passes.
 pub const MAX_INSTANT_OPS: u64 = 1_000_000;
 /// Most locks, channels, sources, softirqs, interventions and expectations, each.
 pub const MAX_ENTRIES: u64 = 100_000;
@@ -40,14 +40,14 @@ pub const MAX_TOKENS: u64 = 1_000_000;
 pub const MAX_CPU_SET_ENTRIES: u64 = 16_000_000;
 /// Most values in one empirical distribution, and most times in one list of arrivals.
 pub const MAX_VALUES: u64 = 1_000_000;
-/// How often, at most, a value of an empirical distribution occurs.
+/// Largest count of a value in an empirical distribution.
 pub const MAX_VALUE_COUNT: u64 = MAX_VALUES * MAX_VALUES;
 /// Largest `sigma` of a log-normal distribution.
 pub const MAX_SIGMA: f64 = 10.0;
 /// Range of a task's own slice and of the base slice, ns.
 pub const SLICE_NS: std::ops::RangeInclusive<u64> = 100_000..=100_000_000;
-/// Range of `kernel.sched_cfs_bandwidth_slice_us`, ns. The kernel has no maximum; above a period
-/// all are alike.
+/// Range of `kernel.sched_cfs_bandwidth_slice_us`, ns. The kernel has no maximum; every slice
+/// longer than a period has the same effect.
 pub const BANDWIDTH_SLICE_NS: std::ops::RangeInclusive<u64> = 1_000..=10 * NS_PER_S;
 /// Ticks a second that kernels can be built with.
 pub const HZ: [u32; 4] = [100, 250, 300, 1000];

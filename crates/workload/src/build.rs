@@ -1,14 +1,14 @@
-//! Workloads made in Rust: the same language as scenario files, with the same checks.
+//! Workloads made in Rust: the language of scenario files, with the same checks.
 //!
 //! Parts refer to each other by name and may come in any order; [`Builder::build`] resolves the
-//! names and checks the whole. Reading a file fills the same structures, so whatever can be said in
-//! one can be said in the other. The verbs of programs are in [`crate::step`].
+//! names and checks the whole. The reader of files fills the same structures. The verbs of programs
+//! are in [`crate::step`].
 
 mod outside;
 mod service;
 
 use crate::checked::Workload;
-use crate::error::{Error, Stretch};
+use crate::error::{ByteRange, Error};
 use crate::model::{Class, CpuSet, Distribution, LockKind, LockMode, MachineSpec, Preempt};
 use crate::step::Step;
 use cpumax_limit::Limit;
@@ -18,16 +18,16 @@ pub use outside::{Act, Change, Expect};
 pub(crate) use service::Demand;
 pub use service::Service;
 
-/// Where the values of a part stand in the file; empty when there is none.
+/// Positions of a part and its values in the file; empty for parts made in Rust.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Marks {
-    pub whole: Stretch,
-    pub fields: Vec<(&'static str, Stretch)>,
+pub(crate) struct Positions {
+    pub whole: ByteRange,
+    pub fields: Vec<(&'static str, ByteRange)>,
 }
 
-impl Marks {
-    /// Where the value of `field` stands, or else the whole part.
-    pub fn of(&self, field: &str) -> Stretch {
+impl Positions {
+    /// Position of the value of `field`, or else of the whole part.
+    pub fn of(&self, field: &str) -> ByteRange {
         self.fields.iter().find(|(name, _)| *name == field).map_or(self.whole, |(_, at)| *at)
     }
 }
@@ -53,12 +53,12 @@ impl From<Distribution> for Length {
     }
 }
 
-/// Nanoseconds; what does not fit is out of every range and refused by the checks.
+/// Nanoseconds; `u64::MAX` where they do not fit, which the checks refuse.
 pub(crate) fn to_ns(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A workload in the making.
+/// A workload under construction.
 ///
 /// ```
 /// use cpumax_limit::Limit;
@@ -94,11 +94,11 @@ pub struct Builder {
     pub(crate) sources: Vec<Source>,
     pub(crate) changes: Vec<Change>,
     pub(crate) expectations: Vec<Expect>,
-    pub(crate) marks: Marks,
+    pub(crate) positions: Positions,
 }
 
 impl Workload {
-    /// An empty workload of that name: one CPU, no tasks, ten seconds.
+    /// A builder of an empty workload: one CPU, no tasks, ten seconds.
     pub fn builder(name: impl Into<String>) -> Builder {
         Builder {
             name: name.into(),
@@ -113,82 +113,82 @@ impl Workload {
             sources: Vec::new(),
             changes: Vec::new(),
             expectations: Vec::new(),
-            marks: Marks::default(),
+            positions: Positions::default(),
         }
     }
 }
 
 impl Builder {
-    /// One sentence: what it shows.
+    /// Sets the sentence that says what the workload demonstrates.
     #[must_use]
     pub fn shows(mut self, shows: impl Into<String>) -> Builder {
         self.shows = shows.into();
         self
     }
 
-    /// Simulated time, up to one day.
+    /// Sets the simulated time, up to one day.
     #[must_use]
     pub fn duration(mut self, duration: Duration) -> Builder {
         self.duration_ns = to_ns(duration);
         self
     }
 
-    /// Number of CPUs; the rest of the machine is as the kernel at hand does by default.
+    /// Sets the number of CPUs.
     #[must_use]
     pub fn cpus(mut self, cpus: u16) -> Builder {
         self.machine.spec.cpus = cpus;
         self
     }
 
-    /// The whole machine.
+    /// Replaces the machine.
     #[must_use]
     pub fn machine(mut self, machine: Machine) -> Builder {
         self.machine = machine;
         self
     }
 
-    /// A group with a limit and nothing else out of the ordinary. Parents that are not given are
-    /// made without a limit.
+    /// Adds a group with this limit and the default weight. Missing parents are added without a
+    /// limit.
     #[must_use]
     pub fn group(self, path: impl Into<String>, limit: Limit) -> Builder {
         self.with_group(Group::new(path).limit(limit))
     }
 
-    /// A group.
+    /// Adds a group. Missing parents are added without a limit.
     #[must_use]
     pub fn with_group(mut self, group: Group) -> Builder {
         self.groups.push(group);
         self
     }
 
-    /// A lock.
+    /// Adds a lock.
     #[must_use]
     pub fn lock(mut self, name: impl Into<String>, kind: LockKind) -> Builder {
-        self.locks.push(Lock { name: name.into(), kind, marks: Marks::default() });
+        self.locks.push(Lock { name: name.into(), kind, positions: Positions::default() });
         self
     }
 
-    /// A channel in which senders never wait.
+    /// Adds a channel in which senders never wait.
     #[must_use]
     pub fn channel(self, name: impl Into<String>) -> Builder {
         self.bounded_channel(name, u64::MAX)
     }
 
-    /// A channel in which senders wait while it holds `capacity` tokens.
+    /// Adds a channel in which senders wait while it holds `capacity` tokens.
     #[must_use]
     pub fn bounded_channel(mut self, name: impl Into<String>, capacity: u64) -> Builder {
         self.channels.push(Channel::new(name.into(), capacity));
         self
     }
 
-    /// A kind of task.
+    /// Adds a kind of task.
     #[must_use]
     pub fn task(mut self, task: Task) -> Builder {
         self.tasks.push(task);
         self
     }
 
-    /// Work that tokens carry: what a task does that serves one.
+    /// Adds a job: work for the task that takes a token which carries it.
     #[must_use]
     pub fn job(
         mut self,
@@ -196,33 +196,33 @@ impl Builder {
         program: impl IntoIterator<Item = Step>,
     ) -> Builder {
         let (name, program) = (name.into(), program.into_iter().collect());
-        self.jobs.push(Job { name, program, marks: Marks::default() });
+        self.jobs.push(Job { name, program, positions: Positions::default() });
         self
     }
 
-    /// Threads that answer requests, and whoever sends these.
+    /// Adds threads that answer requests, and the clients that send these.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "as all other parts")]
     pub fn service(mut self, service: Service) -> Builder {
-        service.unfold(&mut self);
+        service.add_to(&mut self);
         self
     }
 
-    /// An arrival process.
+    /// Adds an arrival process.
     #[must_use]
     pub fn source(mut self, source: Source) -> Builder {
         self.sources.push(source);
         self
     }
 
-    /// Something done from outside.
+    /// Adds a change from outside.
     #[must_use]
     pub fn change(mut self, change: Change) -> Builder {
         self.changes.push(change);
         self
     }
 
-    /// What a run must show.
+    /// Adds a bound that results must meet.
     #[must_use]
     pub fn expect(mut self, expect: Expect) -> Builder {
         self.expectations.push(expect);
@@ -232,43 +232,43 @@ impl Builder {
     /// Resolves all names and checks everything.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the part it is in and what would be accepted.
+    /// The first problem, with its part and what would be accepted.
     pub fn build(&self) -> Result<Workload, Error> {
         crate::resolve::resolve(self, None)
     }
 }
 
-/// The machine: [`MachineSpec`] with sets of CPUs and locks in place of references to them.
+/// The machine: [`MachineSpec`], but with CPUs and locks instead of references to them.
 #[derive(Debug, Clone, Default)]
 pub struct Machine {
-    /// Everything but `nohz_full` and `softirqs`, which are ignored.
+    /// Its `nohz_full` and `softirqs` are ignored.
     pub(crate) spec: MachineSpec,
     pub(crate) nohz_full: Option<CpuSet>,
     pub(crate) softirqs: Vec<Softirq>,
-    pub(crate) marks: Marks,
+    pub(crate) positions: Positions,
 }
 
 impl Machine {
-    /// A machine as this one says; its `nohz_full` and `softirqs` are given by the methods below.
+    /// A machine like `spec`; methods below set `nohz_full` and `softirqs`.
     pub fn new(spec: MachineSpec) -> Machine {
         Machine { spec, ..Machine::default() }
     }
 
-    /// Where the kernel lets itself be preempted.
+    /// Sets the preemption model.
     #[must_use]
     pub fn preempt(mut self, preempt: Preempt) -> Machine {
         self.spec.preempt = Some(preempt);
         self
     }
 
-    /// CPUs without a tick while one task runs.
+    /// Sets the CPUs that stop their tick while one task runs.
     #[must_use]
     pub fn nohz_full(mut self, cpus: CpuSet) -> Machine {
         self.nohz_full = Some(cpus);
         self
     }
 
-    /// Regular work of the real-time kernel's timer thread on one CPU, under a lock.
+    /// Adds regular work of the real-time kernel's timer thread on one CPU, under a lock.
     #[must_use]
     pub fn softirq(
         mut self,
@@ -284,7 +284,7 @@ impl Machine {
             lock: lock.into(),
             mode: Some(mode),
             hold_ns: to_ns(hold),
-            marks: Marks::default(),
+            positions: Positions::default(),
         });
         self
     }
@@ -297,17 +297,17 @@ pub(crate) struct Softirq {
     pub lock: String,
     pub mode: Option<LockMode>,
     pub hold_ns: u64,
-    pub marks: Marks,
+    pub positions: Positions,
 }
 
-/// A group in the making.
+/// A group under construction.
 #[derive(Debug, Clone)]
 pub struct Group {
     pub(crate) path: String,
     pub(crate) limit: Limit,
     pub(crate) weight: u32,
     pub(crate) v1: Option<bool>,
-    pub(crate) marks: Marks,
+    pub(crate) positions: Positions,
 }
 
 impl Group {
@@ -318,25 +318,25 @@ impl Group {
             limit: Limit::UNLIMITED,
             weight: 100,
             v1: None,
-            marks: Marks::default(),
+            positions: Positions::default(),
         }
     }
 
-    /// Quota, period and burst.
+    /// Sets quota, period and burst.
     #[must_use]
     pub fn limit(mut self, limit: Limit) -> Group {
         self.limit = limit;
         self
     }
 
-    /// Weight as in `cpu.weight`, 1 to 10000.
+    /// Sets the weight as in `cpu.weight`, 1 to 10000.
     #[must_use]
     pub fn weight(mut self, weight: u32) -> Group {
         self.weight = weight;
         self
     }
 
-    /// Whether limits are checked by the rules of the v1 hierarchy; default: as the parent.
+    /// Sets whether limits are checked by the rules of the v1 hierarchy; default: as the parent.
     #[must_use]
     pub fn v1(mut self, v1: bool) -> Group {
         self.v1 = Some(v1);
@@ -348,7 +348,7 @@ impl Group {
 pub(crate) struct Lock {
     pub name: String,
     pub kind: LockKind,
-    pub marks: Marks,
+    pub positions: Positions,
 }
 
 #[derive(Debug, Clone)]
@@ -356,27 +356,27 @@ pub(crate) struct Channel {
     pub name: String,
     pub capacity: u64,
     pub oldest_first: bool,
-    pub marks: Marks,
+    pub positions: Positions,
 }
 
 impl Channel {
     fn new(name: String, capacity: u64) -> Channel {
-        Channel { name, capacity, oldest_first: false, marks: Marks::default() }
+        Channel { name, capacity, oldest_first: false, positions: Positions::default() }
     }
 }
 
-/// CPUs a task may use.
+/// CPUs that a task may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cpus {
-    /// All there are.
+    /// Every CPU of the machine.
     All,
-    /// These only.
+    /// The CPUs of a set.
     Set(CpuSet),
     /// The i-th instance on the i-th CPU only (modulo the number of CPUs).
     Each,
 }
 
-/// A kind of task in the making.
+/// A kind of task under construction.
 #[derive(Debug, Clone)]
 pub struct Task {
     pub(crate) name: String,
@@ -390,11 +390,11 @@ pub struct Task {
     pub(crate) stagger_ns: u64,
     pub(crate) slice_ns: Option<u64>,
     pub(crate) program: Vec<Step>,
-    pub(crate) marks: Marks,
+    pub(crate) positions: Positions,
 }
 
 impl Task {
-    /// One fair task in the root group that exits at once.
+    /// One fair task in the root group, with an empty program: it exits at once.
     pub fn new(name: impl Into<String>) -> Task {
         Task {
             name: name.into(),
@@ -408,74 +408,74 @@ impl Task {
             stagger_ns: 0,
             slice_ns: None,
             program: Vec::new(),
-            marks: Marks::default(),
+            positions: Positions::default(),
         }
     }
 
-    /// Name under which results tell of it, together with all others that have the same.
+    /// Sets the name in results, shared by all kinds that have it.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Task {
         self.label = Some(label.into());
         self
     }
 
-    /// How many run from the start; 0 for a kind that is only forked.
+    /// Sets the number of instances at the start; 0 for a kind that is only forked.
     #[must_use]
     pub fn count(mut self, count: u32) -> Task {
         self.count = count;
         self
     }
 
-    /// The group they start in.
+    /// Sets the group in which they start.
     #[must_use]
     pub fn group(mut self, path: impl Into<String>) -> Task {
         self.group = path.into();
         self
     }
 
-    /// Scheduling class.
+    /// Sets the scheduling class.
     #[must_use]
     pub fn class(mut self, class: Class) -> Task {
         self.class = class;
         self
     }
 
-    /// -20 to 19.
+    /// Sets the nice value, -20 to 19.
     #[must_use]
     pub fn nice(mut self, nice: i8) -> Task {
         self.nice = nice;
         self
     }
 
-    /// CPUs they may use.
+    /// Sets the CPUs that they may use.
     #[must_use]
     pub fn cpus(mut self, cpus: Cpus) -> Task {
         self.cpus = cpus;
         self
     }
 
-    /// When the first one starts.
+    /// Sets the start of the first instance.
     #[must_use]
     pub fn start(mut self, start: Duration) -> Task {
         self.start_ns = to_ns(start);
         self
     }
 
-    /// How much later each further one starts.
+    /// Sets the delay between the starts of two instances.
     #[must_use]
     pub fn stagger(mut self, stagger: Duration) -> Task {
         self.stagger_ns = to_ns(stagger);
         self
     }
 
-    /// Own slice request, 0.1 to 100 ms.
+    /// Sets the slice that they request, 0.1 to 100 ms.
     #[must_use]
     pub fn slice(mut self, slice: Duration) -> Task {
         self.slice_ns = Some(to_ns(slice));
         self
     }
 
-    /// What it does.
+    /// Sets the instructions.
     #[must_use]
     pub fn program(mut self, steps: impl IntoIterator<Item = Step>) -> Task {
         self.program = steps.into_iter().collect();
@@ -487,10 +487,10 @@ impl Task {
 pub(crate) struct Job {
     pub name: String,
     pub program: Vec<Step>,
-    pub marks: Marks,
+    pub positions: Positions,
 }
 
-/// An arrival process in the making.
+/// An arrival process under construction.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub(crate) name: String,
@@ -500,7 +500,7 @@ pub struct Source {
     pub(crate) count: u64,
     pub(crate) jobs: Vec<String>,
     pub(crate) lossy: bool,
-    pub(crate) marks: Marks,
+    pub(crate) positions: Positions,
 }
 
 #[derive(Debug, Clone)]
@@ -510,7 +510,7 @@ pub(crate) enum Arrive {
 }
 
 impl Source {
-    /// A token in `channel` after each such length of time.
+    /// One token in `channel` after each such length of time.
     pub fn every(
         name: impl Into<String>,
         channel: impl Into<String>,
@@ -524,11 +524,11 @@ impl Source {
             count: u64::MAX,
             jobs: Vec::new(),
             lossy: false,
-            marks: Marks::default(),
+            positions: Positions::default(),
         }
     }
 
-    /// A token in `channel` at exactly these times.
+    /// One token in `channel` at each of these times.
     pub fn at(
         name: impl Into<String>,
         channel: impl Into<String>,
@@ -542,32 +542,32 @@ impl Source {
             count: u64::MAX,
             jobs: Vec::new(),
             lossy: false,
-            marks: Marks::default(),
+            positions: Positions::default(),
         }
     }
 
-    /// Time from which the first arrival is counted.
+    /// Sets the time from which the first arrival is counted.
     #[must_use]
     pub fn start(mut self, start: Duration) -> Source {
         self.start_ns = to_ns(start);
         self
     }
 
-    /// Number of arrivals after which it stops.
+    /// Sets the number of arrivals.
     #[must_use]
     pub fn count(mut self, count: u64) -> Source {
         self.count = count;
         self
     }
 
-    /// Jobs that its tokens carry, in turn.
+    /// Sets the jobs that its tokens carry, in turn.
     #[must_use]
     pub fn jobs<Name: Into<String>>(mut self, jobs: impl IntoIterator<Item = Name>) -> Source {
         self.jobs = jobs.into_iter().map(Into::into).collect();
         self
     }
 
-    /// A token that comes while nobody waits for it is lost.
+    /// Drops each token that arrives while no task waits for it.
     #[must_use]
     pub fn lossy(mut self) -> Source {
         self.lossy = true;

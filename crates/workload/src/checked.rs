@@ -1,16 +1,16 @@
-//! Workloads as worlds are given them: checked, and changed only in ways that keep them so.
+//! Checked workloads, and copies of them with one thing changed.
 
-use crate::check::{self, Checked, Found};
-use crate::error::{Error, Kind, Spot};
+use crate::check::{self, Checked, PartRefusal};
+use crate::error::{Error, Kind, PartIx};
 use crate::model::{GroupIx, Parts, TaskSpec};
 use cpumax_limit::{Limit, Rules};
 use serde::{Deserialize, Serialize};
 use std::ops::Deref;
 
-/// A whole experiment that has passed the checks: whatever world it is given to can run it.
+/// A whole experiment that has passed the checks: every world can run it.
 ///
-/// What is in it is read through [`Parts`], to which it dereferences. It is made of a scenario file
-/// ([`crate::parse`]), in Rust ([`Workload::builder`]), or of its parts, which are checked:
+/// It dereferences to its [`Parts`]. It comes from a scenario file ([`crate::parse`]), from Rust
+/// code ([`Workload::builder`]), or from parts:
 ///
 /// ```
 /// use cpumax_workload::{Workload, parse};
@@ -27,8 +27,8 @@ use std::ops::Deref;
 /// # Ok::<(), cpumax_workload::Error>(())
 /// ```
 ///
-/// It is serialized as its parts are; what is deserialized has passed the same checks. How much is
-/// read is up to who reads.
+/// It is serialized as its parts, which are checked when they are read. Callers bound the size of
+/// what they read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct Workload(Parts);
@@ -58,27 +58,27 @@ impl From<Workload> for Parts {
 }
 
 impl Workload {
-    /// Of parts that have just been checked.
+    /// A workload of parts that have just been checked.
     pub(crate) fn checked(parts: Parts) -> Workload {
         Workload(parts)
     }
 
-    /// What it is made of, to be changed and checked again.
+    /// Its parts, to be changed and checked again.
     pub fn into_parts(self) -> Parts {
         self.0
     }
 
-    /// Under another name, and with another sentence that says what it shows.
+    /// Replaces the name, and the sentence that says what the workload demonstrates.
     ///
     /// # Errors
-    /// What cannot be a name.
+    /// A text that cannot be a name.
     pub fn with_name(mut self, name: &str, shows: &str) -> Result<Workload, Error> {
         name.clone_into(&mut self.0.name);
         shows.clone_into(&mut self.0.shows);
         self.after(check::top)
     }
 
-    /// For another length of simulated time, ns, up to a day.
+    /// Replaces the simulated time, ns, up to a day.
     ///
     /// # Errors
     /// A length out of range.
@@ -87,11 +87,11 @@ impl Workload {
         self.after(check::top)
     }
 
-    /// With another limit for one group, on a kernel with these rules.
+    /// Replaces the limit of one group, on a kernel with these rules.
     ///
     /// # Errors
-    /// There is no such group or it is the root, that kernel or the newest would refuse the limit,
-    /// or, in a v1 hierarchy, one of the writes that come later.
+    /// An unknown group or the root; a limit that this kernel or the newest refuses; in a v1
+    /// hierarchy also a later write that would then be refused.
     pub fn with_limit(
         mut self,
         group: GroupIx,
@@ -102,34 +102,34 @@ impl Workload {
         let (quota_ns, period_ns, burst_ns) =
             (limit.quota_ns(), limit.period_ns(), limit.burst_ns());
         if let Err(error) = Limit::new_under(rules, quota_ns, period_ns, burst_ns) {
-            let spot = Spot::Group(group as usize);
-            return self.refuse(spot, "max", Kind::Limit, error.to_string());
+            let part = PartIx::Group(group as usize);
+            return self.refuse(part, "max", Kind::Limit, error.to_string());
         }
         self.0.groups[group as usize].limit = limit;
         self.after(|parts| {
-            check::limit(Spot::Group(group as usize), limit)?;
+            check::limit(PartIx::Group(group as usize), limit)?;
             check::v1_limits(parts)
         })
     }
 
-    /// With another weight for one group, 1 to 10000.
+    /// Replaces the weight of one group, 1 to 10000.
     ///
     /// # Errors
-    /// There is no such group or it is the root, or the weight is out of range.
+    /// An unknown group or the root, or a weight out of range.
     pub fn with_weight(mut self, group: GroupIx, weight: u32) -> Result<Workload, Error> {
         self.below_root(group, "weight")?;
         self.0.groups[group as usize].weight = weight;
         self.after(|_| {
-            let spot = Spot::Group(group as usize);
-            check::in_range(spot, "weight", weight.into(), check::WEIGHTS)
+            let part = PartIx::Group(group as usize);
+            check::in_range(part, "weight", weight.into(), check::WEIGHTS)
         })
     }
 
-    /// On a machine with another number of CPUs, 1 to 4096, all of them sharing their last-level
-    /// cache where that was shared by more.
+    /// Replaces the number of CPUs, 1 to 4096. Where more CPUs than that shared a last-level cache,
+    /// all share it.
     ///
     /// # Errors
-    /// A number out of range, or something is said of a CPU that there would not be.
+    /// A number out of range, or a CPU named elsewhere in the workload that the machine would lack.
     pub fn with_cpus(mut self, cpus: u16) -> Result<Workload, Error> {
         let machine = &mut self.0.machine;
         machine.cpus = cpus;
@@ -140,7 +140,7 @@ impl Workload {
         Ok(self)
     }
 
-    /// With all period timers firing at this place in their periods, ns.
+    /// Sets the phase at which all period timers fire, ns.
     ///
     /// # Errors
     /// A time longer than any period.
@@ -149,10 +149,10 @@ impl Workload {
         self.after(check::machine)
     }
 
-    /// With a label for each kind of task, under which results tell of it; `None`: its own name.
+    /// Sets the label of each kind of task, its name in results; `None`: its own name.
     ///
     /// # Errors
-    /// What cannot be a label, or an expectation about one that there is no longer.
+    /// A text that cannot be a label, or an expectation about a label that no longer exists.
     pub fn with_labels(
         mut self,
         label: impl Fn(&TaskSpec) -> Option<String>,
@@ -166,7 +166,7 @@ impl Workload {
         })
     }
 
-    /// The group of this path.
+    /// The index of the group at this path.
     pub fn group(&self, path: &str) -> Option<GroupIx> {
         self.groups.iter().position(|group| group.path == path).map(|ix| ix as GroupIx)
     }
@@ -178,26 +178,26 @@ impl Workload {
         }
     }
 
-    fn error(&self, found: Found) -> Error {
-        found.flaw.part(found.spot.describe(self)).into_error(None)
+    fn error(&self, found: PartRefusal) -> Error {
+        found.refusal.part(found.part.describe(self)).into_error(None)
     }
 
     fn refuse<T>(
         &self,
-        spot: Spot,
+        part: PartIx,
         field: &'static str,
         kind: Kind,
         problem: String,
     ) -> Result<T, Error> {
-        check::flaw(spot, field, kind, problem, "").map_err(|found| self.error(found))
+        check::refuse(part, field, kind, problem, "").map_err(|found| self.error(found))
     }
 
     fn below_root(&self, group: GroupIx, what: &str) -> Result<(), Error> {
-        let spot = Spot::Group(group as usize);
-        check::reference(spot, "group", group, self.groups.len())
+        let part = PartIx::Group(group as usize);
+        check::reference(part, "group", group, self.groups.len())
             .map_err(|found| self.error(found))?;
         match group {
-            0 => self.refuse(spot, "group", Kind::Limit, format!("the root group has no {what}")),
+            0 => self.refuse(part, "group", Kind::Limit, format!("the root group has no {what}")),
             _ => Ok(()),
         }
     }

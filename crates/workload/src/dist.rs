@@ -1,9 +1,10 @@
-//! Chance, reproducibly: named-generator streams and the sampling of distributions.
+//! Reproducible random numbers: streams of their own for all entities, and sampling of
+//! distributions.
 //!
-//! Every entity of a run that needs chance has a [`Stream`] of its own, a PCG generator
+//! Every entity of a run that draws random numbers has its own [`Stream`], a PCG generator
 //! (`Pcg64Mcg`: 128-bit multiplicative congruential state, XSL-RR output) whose state is a hash of
-//! (seed, domain, index). So adding a task to a workload, or drawing once more in one of them,
-//! leaves the numbers of all others as they were.
+//! (seed, domain, index). One more task in a workload, or one more draw in a task, leaves the
+//! numbers of all others unchanged.
 //!
 //! `exp`, `ln` and `cos` come from `libm`, in software: the same bits on every machine.
 
@@ -14,26 +15,26 @@ use rand_pcg::Pcg64Mcg;
 /// Longest length of time that [`Distribution::draw`] returns, ns: 2^53, about 104 days.
 pub const MAX_DRAW_NS: u64 = 1 << 53;
 
-/// What kind of entity a [`Stream`] belongs to. The numbers are part of the format: the same seed
-/// gives the same run only as long as they stay.
+/// Kind of entity that owns a [`Stream`]. The numbers enter the seed: a changed number changes the
+/// runs of all seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u64)]
 pub enum Domain {
-    /// What a task draws while it executes its program; index: number of the task.
+    /// Draws of a task while it executes its program; index: number of the task.
     Task = 1,
     /// Arrivals of a source; index: its place in the workload.
     Source = 2,
     /// Phase of a group's period timer; index: its place in the workload.
     Group = 3,
-    /// What a CPU decides by chance; index: its number.
+    /// Random decisions of a CPU; index: its number.
     Cpu = 4,
-    /// What the machine as a whole decides by chance.
+    /// Random decisions of the machine as a whole.
     Machine = 5,
     /// Generation of random workloads.
     Workload = 6,
-    /// Stretches of time whose counters are drawn again; index: what is drawn for.
+    /// Intervals whose counters are drawn again; index: number of the draw.
     Counters = 7,
-    /// Services that are held against counters; index: number of the service.
+    /// Services whose model is fitted to counters; index: number of the service.
     Fit = 8,
 }
 
@@ -54,12 +55,12 @@ impl Stream {
         Stream(Pcg64Mcg::new(u128::from(high) << 64 | u128::from(low)))
     }
 
-    /// The next number, each equally likely.
+    /// The next number, uniform over all 64 bits; advances the stream.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number in `0..n`, each equally likely; 0 when `n` is 0.
+    /// A uniform number in `0..n`; 0 when `n` is 0. Advances the stream.
     pub fn below(&mut self, n: u64) -> u64 {
         // Multiply-shift; numbers that would favour some results are drawn anew.
         let mut product = u128::from(self.next_u64()) * u128::from(n);
@@ -72,7 +73,7 @@ impl Stream {
         (product >> 64) as u64
     }
 
-    /// A number in (0, 1], a multiple of 2^-53.
+    /// A uniform number in (0, 1], a multiple of 2^-53. Advances the stream.
     pub fn unit(&mut self) -> f64 {
         ((self.next_u64() >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64)
     }
@@ -96,7 +97,8 @@ fn mix(state: u64) -> u64 {
 }
 
 impl Distribution {
-    /// A length of time, ns, at most [`MAX_DRAW_NS`]. A constant takes nothing from the stream.
+    /// Draws a length of time, ns, at most [`MAX_DRAW_NS`]. A constant takes nothing from the
+    /// stream.
     pub fn draw(&self, stream: &mut Stream) -> u64 {
         let drawn_ns = match self {
             Distribution::Constant { ns } => *ns,
@@ -120,7 +122,7 @@ impl Distribution {
         drawn_ns.min(MAX_DRAW_NS)
     }
 
-    /// Expected length of time, ns, for people to read; nothing in a run depends on it.
+    /// Expected length of time, ns, for people to read; no run depends on it.
     pub fn mean_ns(&self) -> f64 {
         match self {
             Distribution::Constant { ns } => *ns as f64,
@@ -145,8 +147,8 @@ impl Distribution {
 }
 
 impl Span {
-    /// This length of time, ns: as it is, or drawn from the workload's distributions (0 when
-    /// there is no such distribution, which the checks rule out).
+    /// Draws this length of time, ns: the fixed length, or one of the workload's distributions (0
+    /// without such a distribution, which the checks rule out).
     pub fn draw(self, distributions: &[Distribution], stream: &mut Stream) -> u64 {
         match self {
             Span::Fixed(ns) => ns,
@@ -155,7 +157,7 @@ impl Span {
     }
 }
 
-/// To the nearest ns below; what is not a number or negative is 0, what is too much is the cap.
+/// Whole ns, rounded down; NaN and negative values become 0, values beyond `u64` its maximum.
 fn to_ns(value: f64) -> u64 {
     value as u64
 }

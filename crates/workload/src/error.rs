@@ -1,4 +1,4 @@
-//! What is wrong with a workload: where, what was given, what would be accepted.
+//! Errors of workloads: position, value, and what would be accepted.
 
 use crate::model::Parts;
 use crate::units::quoted;
@@ -6,26 +6,26 @@ use std::fmt;
 
 /// Why a scenario or a workload is refused.
 ///
-/// Its text begins with file, line and column (or, for a workload made in Rust, with the part of it
-/// that is at fault), shows the line with a mark under the value, and says what would be accepted.
+/// The text begins with file, line and column (or, for a workload made in Rust, with the part),
+/// shows the line with a mark under the value, and says what would be accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file cannot be read, is too large, or is not text.
+    /// An unreadable file, one that is too large, or one that is not text.
     #[error("{file}: {reason}")]
     File {
-        /// Its name.
+        /// Name of the file.
         file: String,
-        /// Why not.
+        /// Why it cannot be read.
         reason: String,
     },
-    /// Not TOML.
+    /// Invalid TOML.
     #[error("{0}")]
     Syntax(Box<Finding>),
     /// A field that does not exist, is missing, or holds a value of the wrong type.
     #[error("{0}")]
     Field(Box<Finding>),
-    /// A name that is malformed, used twice, or stands for nothing.
+    /// A name that is malformed, used twice, or unknown.
     #[error("{0}")]
     Name(Box<Finding>),
     /// A value out of range.
@@ -37,13 +37,13 @@ pub enum Error {
     /// Locks taken in an order that can deadlock, taken twice, or not released.
     #[error("{0}")]
     Lock(Box<Finding>),
-    /// A program that no task could execute, or that would never let time pass.
+    /// A program that no task could execute, or in which time would never pass.
     #[error("{0}")]
     Program(Box<Finding>),
 }
 
 impl Error {
-    /// Where and what; `None` when the file could not even be read.
+    /// Position and description; `None` for a file that cannot be read.
     pub fn finding(&self) -> Option<&Finding> {
         match self {
             Error::File { .. } => None,
@@ -58,31 +58,31 @@ impl Error {
     }
 }
 
-/// One thing that is wrong.
+/// One problem of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where in the file; `None` for a workload that was made in Rust.
+    /// Position in the file; `None` for a workload made in Rust.
     pub location: Option<Location>,
-    /// Which part of the workload, e.g. `task "writer", instruction 3`; may be empty.
+    /// Part of the workload, e.g. `task "writer", instruction 3`; may be empty.
     pub part: String,
-    /// What is wrong, with the value that was given.
+    /// Description of the problem, with the given value.
     pub problem: String,
-    /// What would be accepted; may be empty.
+    /// Values that would be accepted; may be empty.
     pub accepted: String,
 }
 
-/// A place in a scenario file.
+/// A position in a scenario file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// Name of the file.
     pub file: String,
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// In characters, from 1.
+    /// Column, in characters, from 1.
     pub column: usize,
-    /// The line, cut around the place when it is long, control characters replaced.
+    /// The line, cut around the position when it is long, control characters replaced.
     text: String,
-    /// Where in `text` the mark begins, and its length, in characters.
+    /// Start of the mark in `text`, and its length, in characters.
     mark: (usize, usize),
 }
 
@@ -113,21 +113,21 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A stretch of the file, bytes; all zero when there is no file.
+/// A range of bytes in the file; 0 to 0 when there is no file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct ByteRange {
     pub start: u32,
     pub end: u32,
 }
 
-impl From<std::ops::Range<usize>> for Stretch {
-    fn from(range: std::ops::Range<usize>) -> Stretch {
+impl From<std::ops::Range<usize>> for ByteRange {
+    fn from(range: std::ops::Range<usize>) -> ByteRange {
         // Files are at most a few MiB.
-        Stretch { start: range.start as u32, end: range.end as u32 }
+        ByteRange { start: range.start as u32, end: range.end as u32 }
     }
 }
 
-/// A file being read, for messages.
+/// The text and name of a file, for messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SourceText<'a> {
     pub file: &'a str,
@@ -135,8 +135,8 @@ pub(crate) struct SourceText<'a> {
 }
 
 impl SourceText<'_> {
-    fn locate(self, at: Stretch) -> Location {
-        /// Characters of a line that are shown, and how many of them before the mark.
+    fn locate(self, at: ByteRange) -> Location {
+        /// Number of characters shown of a line, and of those before the mark.
         const SHOWN: usize = 120;
         const BEFORE: usize = 60;
         let mut start = (at.start as usize).min(self.text.len());
@@ -168,7 +168,7 @@ impl SourceText<'_> {
     }
 }
 
-/// Which variant of [`Error`] a flaw becomes.
+/// The variant of [`Error`] for a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Syntax,
@@ -180,11 +180,11 @@ pub(crate) enum Kind {
     Program,
 }
 
-/// A flaw on its way to becoming an [`Error`].
+/// A refusal, until its position and part are known and it becomes an [`Error`].
 #[derive(Debug)]
-pub(crate) struct Flaw {
+pub(crate) struct Refusal {
     pub kind: Kind,
-    pub at: Stretch,
+    pub at: ByteRange,
     words: Box<Words>,
 }
 
@@ -195,19 +195,19 @@ struct Words {
     accepted: String,
 }
 
-impl Flaw {
-    pub fn new(kind: Kind, problem: impl Into<String>, accepted: impl Into<String>) -> Flaw {
+impl Refusal {
+    pub fn new(kind: Kind, problem: impl Into<String>, accepted: impl Into<String>) -> Refusal {
         let (problem, accepted) = (problem.into(), accepted.into());
         let words = Box::new(Words { part: String::new(), problem, accepted });
-        Flaw { kind, at: Stretch::default(), words }
+        Refusal { kind, at: ByteRange::default(), words }
     }
 
-    pub fn at(self, at: Stretch) -> Flaw {
-        Flaw { at, ..self }
+    pub fn at(self, at: ByteRange) -> Refusal {
+        Refusal { at, ..self }
     }
 
-    /// Names the part of the workload it is in, unless that is known already.
-    pub fn part(mut self, part: impl Into<String>) -> Flaw {
+    /// Sets the part of the workload, unless one is set already.
+    pub fn part(mut self, part: impl Into<String>) -> Refusal {
         if self.words.part.is_empty() {
             self.words.part = part.into();
         }
@@ -232,7 +232,7 @@ impl Flaw {
 
 /// A part of a [`Workload`], by index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Spot {
+pub(crate) enum PartIx {
     Top,
     Machine,
     Softirq(usize),
@@ -244,41 +244,42 @@ pub(crate) enum Spot {
     Task(usize),
     Op(usize, usize),
     Job(usize),
-    /// An instruction of a job.
+    /// Job and instruction.
     JobOp(usize, usize),
     Source(usize),
     Intervention(usize),
     Expectation(usize),
 }
 
-impl Spot {
-    /// What a reader calls this part.
+impl PartIx {
+    /// Name of the part for messages.
     pub fn describe(self, workload: &Parts) -> String {
         let named = |what: &str, name: Option<&String>| match name {
             Some(name) => format!("{what} {}", quoted(name)),
             None => what.to_owned(),
         };
         match self {
-            Spot::Machine => "machine".to_owned(),
-            Spot::Softirq(ix) => format!("softirq {}", ix + 1),
-            Spot::Group(ix) => named("group", workload.groups.get(ix).map(|group| &group.path)),
-            Spot::Lock(ix) => named("lock", workload.locks.get(ix).map(|lock| &lock.name)),
-            Spot::Channel(ix) => named("channel", workload.channels.get(ix).map(|c| &c.name)),
-            // Numbers of the latter two mean nothing to a reader; the message says what they are.
-            Spot::Top | Spot::Distribution(_) | Spot::CpuSet(_) => String::new(),
-            Spot::Task(ix) => named("task", workload.tasks.get(ix).map(|task| &task.name)),
-            Spot::Op(task, op) => {
+            PartIx::Machine => "machine".to_owned(),
+            PartIx::Softirq(ix) => format!("softirq {}", ix + 1),
+            PartIx::Group(ix) => named("group", workload.groups.get(ix).map(|group| &group.path)),
+            PartIx::Lock(ix) => named("lock", workload.locks.get(ix).map(|lock| &lock.name)),
+            PartIx::Channel(ix) => named("channel", workload.channels.get(ix).map(|c| &c.name)),
+            // Indices of distributions and CPU sets mean nothing to a reader; the message describes
+            // them.
+            PartIx::Top | PartIx::Distribution(_) | PartIx::CpuSet(_) => String::new(),
+            PartIx::Task(ix) => named("task", workload.tasks.get(ix).map(|task| &task.name)),
+            PartIx::Op(task, op) => {
                 let task = named("task", workload.tasks.get(task).map(|task| &task.name));
                 format!("{task}, instruction {}", op + 1)
             }
-            Spot::Job(ix) => named("job", workload.jobs.get(ix).map(|job| &job.name)),
-            Spot::JobOp(job, op) => {
+            PartIx::Job(ix) => named("job", workload.jobs.get(ix).map(|job| &job.name)),
+            PartIx::JobOp(job, op) => {
                 let job = named("job", workload.jobs.get(job).map(|job| &job.name));
                 format!("{job}, instruction {}", op + 1)
             }
-            Spot::Source(ix) => named("source", workload.sources.get(ix).map(|s| &s.name)),
-            Spot::Intervention(ix) => format!("intervention {}", ix + 1),
-            Spot::Expectation(ix) => format!("expectation {}", ix + 1),
+            PartIx::Source(ix) => named("source", workload.sources.get(ix).map(|s| &s.name)),
+            PartIx::Intervention(ix) => format!("intervention {}", ix + 1),
+            PartIx::Expectation(ix) => format!("expectation {}", ix + 1),
         }
     }
 }
@@ -288,8 +289,8 @@ mod tests {
     use super::*;
 
     fn show(text: &str, start: usize, end: usize) -> String {
-        let flaw = Flaw::new(Kind::Value, "wrong", "right").at(Stretch::from(start..end));
-        flaw.into_error(Some(SourceText { file: "a.toml", text })).to_string()
+        let refusal = Refusal::new(Kind::Value, "wrong", "right").at(ByteRange::from(start..end));
+        refusal.into_error(Some(SourceText { file: "a.toml", text })).to_string()
     }
 
     #[test]

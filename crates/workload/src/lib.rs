@@ -1,11 +1,10 @@
 //! Workloads: groups, tasks and the programs they run.
 //!
-//! A [`Workload`] is what every world (the model, a virtual machine, the host) is given. It comes
-//! from a scenario file ([`parse`]), from Rust code ([`Workload::builder`]), or from a recording.
-//! It says nothing about kernels: the same workload is run on each. Whatever it came from, one set
-//! of checks ([`Parts::check`]) decides whether it is accepted, and a value that there is has
-//! passed them. What there is in one can be read ([`Parts`]); it is changed by methods of
-//! [`Workload`], or taken apart and made anew.
+//! Every world (the model, a virtual machine, the host) runs a [`Workload`]. A workload comes from
+//! a scenario file ([`parse`]), from Rust code ([`Workload::builder`]), or from a recording, and
+//! names no kernel: the same workload runs on each. One set of checks ([`Parts::check`]) decides
+//! whether it is accepted, so every [`Workload`] that exists has passed them. Readers see its
+//! [`Parts`]; methods of [`Workload`] return changed copies.
 
 pub mod bounds;
 pub mod build;

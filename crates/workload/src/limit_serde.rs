@@ -1,4 +1,4 @@
-//! A limit among other data: its three numbers, checked again when they are read.
+//! Serialized form of a limit: its three numbers, checked again when they are read.
 
 use cpumax_limit::Limit;
 use serde::de::Error;

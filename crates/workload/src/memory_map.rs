@@ -1,14 +1,14 @@
-//! The lock of the memory map that all tasks share (kernel: `mmap_lock`): which of a workload's
-//! locks real tasks take it for.
+//! Recognizes the lock that real tasks take for `mmap_lock`, the lock of the memory map that all
+//! threads share.
 
 use crate::model::{LockIx, LockKind, Op, Parts};
 
-/// The name of that lock.
+/// Name by which a workload's lock stands for the kernel's `mmap_lock`.
 pub const MEMORY_MAP: &str = "mmap_lock";
 
 impl Parts {
-    /// Whether that lock is an rwsem of that name, which is taken only in system calls that do
-    /// nothing but hold it for some kernel time.
+    /// Whether a lock stands for `mmap_lock`: an rwsem of that name that programs take only in
+    /// system calls which do nothing but hold it for some kernel time.
     pub fn is_memory_map(&self, lock: LockIx) -> bool {
         let spec = &self.locks[lock as usize];
         let takes = |op: &Op| matches!(*op, Op::Lock { lock: taken, .. } if taken == lock);

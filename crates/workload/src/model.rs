@@ -1,4 +1,4 @@
-//! The workload as data: what a scenario file says after it has been read and checked.
+//! The workload as data: a scenario file after it has been read and checked.
 //!
 //! References between parts are indices, valid by construction. Durations are nanoseconds.
 
@@ -30,17 +30,17 @@ pub type DistIx = u32;
 /// Index into [`Parts::cpu_sets`].
 pub type CpuSetIx = u32;
 
-/// A whole experiment: the machine, the groups, the tasks, and what is done to them from outside.
+/// A whole experiment: the machine, the groups, the tasks, and changes from outside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parts {
-    /// Name by which it is called, e.g. `fibtest`.
+    /// Name of the workload, e.g. `fibtest`.
     pub name: String,
-    /// One sentence: what it shows.
+    /// One sentence: the behaviour that it demonstrates.
     pub shows: String,
     /// Simulated time, ns.
     pub duration_ns: u64,
-    /// The machine it runs on.
+    /// The machine.
     pub machine: MachineSpec,
     /// Parents before children; index 0 is the root group, path `/`.
     pub groups: Vec<GroupSpec>,
@@ -58,14 +58,15 @@ pub struct Parts {
     pub jobs: Vec<JobSpec>,
     /// Arrival processes.
     pub sources: Vec<Source>,
-    /// In order of time.
+    /// Changes from outside, in order of time.
     pub interventions: Vec<Intervention>,
-    /// What a run must show.
+    /// Bounds that results of a run must meet.
     pub expectations: Vec<Expectation>,
 }
 
 impl Parts {
-    /// A workload of this length, ns, on the default machine, in which there is nothing yet.
+    /// An empty workload of this length, ns, on the default machine. It is not valid: even the root
+    /// group is missing.
     pub fn empty(name: &str, shows: &str, duration_ns: u64) -> Parts {
         Parts {
             name: name.to_owned(),
@@ -85,14 +86,14 @@ impl Parts {
         }
     }
 
-    /// Every program there is: those of all kinds of task, then those of all jobs.
+    /// The programs of all kinds of task, then those of all jobs.
     pub fn programs(&self) -> impl Iterator<Item = &[Op]> {
         let of_tasks = self.tasks.iter().map(|task| &task.program[..]);
         of_tasks.chain(self.jobs.iter().map(|job| &job.program[..]))
     }
 
-    /// Whether some task forks while others are moved to other groups: both take a lock that there
-    /// is one of in a machine (`cgroup_threadgroup_rwsem`).
+    /// Whether some task forks while others are moved to other groups: both take
+    /// `cgroup_threadgroup_rwsem`, of which a machine has only one.
     pub fn forks_meet_moves(&self) -> bool {
         let has = |is_it: fn(&Op) -> bool| self.programs().flatten().any(is_it);
         let mut from_outside = self.interventions.iter().map(|i| &i.action);
@@ -102,7 +103,7 @@ impl Parts {
     }
 }
 
-/// The machine the workload runs on. `None` means: as the kernel at hand does by default.
+/// The machine that runs the workload. `None` means the default of the kernel that runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachineSpec {
@@ -112,9 +113,9 @@ pub struct MachineSpec {
     pub llc_cpus: u16,
     /// Ticks a second: 100, 250, 300 or 1000.
     pub hz: u32,
-    /// Where the kernel lets itself be preempted.
+    /// Preemption model.
     pub preempt: Option<Preempt>,
-    /// High-resolution tick at the end of a slice.
+    /// Whether a high-resolution tick ends a task's slice.
     pub hrtick: Option<bool>,
     /// Phase of every period timer, ns; `None`: aligned to boot before 6.4, random from 6.4 on.
     pub timer_phase_ns: Option<u64>,
@@ -128,10 +129,9 @@ pub struct MachineSpec {
     pub nohz_full: Option<CpuSetIx>,
     /// Charge the modelled cost of throttling and releasing to the CPUs that pay it.
     pub cost_timing: bool,
-    /// From sending an interrupt to another CPU until its handler runs, ns.
+    /// Delay between sending an interrupt to another CPU and its handler, ns.
     pub ipi_ns: u64,
-    /// Interrupt-driven work of the real-time kernel's per-CPU timer thread (real-time kernels
-    /// only).
+    /// Interrupt-driven work of the per-CPU timer thread (real-time kernels only).
     pub softirqs: Vec<SoftirqSpec>,
 }
 
@@ -155,14 +155,14 @@ impl Default for MachineSpec {
     }
 }
 
-/// Where the kernel lets itself be preempted.
+/// Preemption model: where a running task can be preempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Preempt {
     /// Only at the return to user mode and where a task sleeps.
     None,
-    /// As `None`, and at `cond_resched()`, which the model takes to be everywhere in a system call.
+    /// Like `None`, and at `cond_resched()`, which the model takes to be everywhere in a system call.
     Voluntary,
-    /// From 6.13: at the return to user mode; at the next tick everywhere.
+    /// Lazy (from 6.13): at the return to user mode; at the next tick everywhere.
     Lazy,
     /// Everywhere but under a spin lock or with interrupts off.
     Full,
@@ -178,7 +178,7 @@ impl Preempt {
         matches!(self, Preempt::Rt | Preempt::RtLazy)
     }
 
-    /// Whether a fair task makes way for another where it returns to user mode, or at the next
+    /// Whether a fair task gives way to another only at its return to user mode or at the next
     /// tick.
     pub fn is_lazy(self) -> bool {
         matches!(self, Preempt::Lazy | Preempt::RtLazy)
@@ -189,9 +189,9 @@ impl Preempt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SoftirqSpec {
-    /// Its CPU.
+    /// CPU of the timer thread.
     pub cpu: u16,
-    /// From one to the next, ns.
+    /// Time between starts, ns.
     pub every_ns: u64,
     /// The lock it takes.
     pub lock: LockIx,
@@ -218,17 +218,17 @@ pub struct GroupSpec {
     pub v1: bool,
 }
 
-/// A lock.
+/// A lock that programs take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockSpec {
-    /// Name by which programs call it.
+    /// Name used by programs.
     pub name: String,
-    /// Its kind.
+    /// Kind of lock.
     pub kind: LockKind,
 }
 
-/// What kind of kernel lock it is; decides who may hold it together and who is served next.
+/// Kind of kernel lock; decides which tasks may hold it together and which waiter is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LockKind {
     /// Exclusive, sleeping; woken in order of arrival.
@@ -236,10 +236,10 @@ pub enum LockKind {
     /// Readers together, writers alone, woken in order of arrival; a waiting writer stops new
     /// readers.
     Rwsem,
-    /// As rwsem; a writer first stops all readers and then waits for those inside
+    /// Like `Rwsem`; a writer first stops all readers and then waits for those inside
     /// (`cgroup_threadgroup_rwsem`).
     PercpuRwsem,
-    /// `rwlock_t` on `PREEMPT_RT`: as rwsem, and readers inherit no priority.
+    /// `rwlock_t` on `PREEMPT_RT`: like `Rwsem`, but readers inherit no priority.
     Rwlock,
     /// Exclusive; waiters spin on their CPU, the holder is not preempted.
     Spin,
@@ -254,16 +254,16 @@ pub enum LockMode {
     Write,
 }
 
-/// Tokens passed between tasks: a wake-up, a request, a byte in a pipe.
+/// Tokens passed between tasks: a wakeup, a request, a byte in a pipe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChannelSpec {
-    /// Name by which programs call it.
+    /// Name used by programs.
     pub name: String,
-    /// A sender waits while its tokens would make it more than this; `u64::MAX`: never.
+    /// A sender waits while its tokens would exceed this number; `u64::MAX`: it never waits.
     pub capacity: u64,
-    /// The token is next whose request began first, not the one that came first: who serves ends
-    /// what has been begun.
+    /// Tokens leave in the order in which their requests began, not in the order of arrival:
+    /// servers finish the requests that have begun.
     #[serde(default)]
     pub oldest_first: bool,
 }
@@ -271,19 +271,19 @@ pub struct ChannelSpec {
 /// A length of time drawn anew each time it is used, ns.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Distribution {
-    /// Always the same.
+    /// One constant length.
     Constant {
-        /// That length, ns.
+        /// ns.
         ns: u64,
     },
-    /// Inclusive.
+    /// Every length from `low_ns` to `high_ns`, both included, is equally likely.
     Uniform {
         /// Shortest, ns.
         low_ns: u64,
         /// Longest, ns.
         high_ns: u64,
     },
-    /// Of lengths without memory, such as between independent arrivals.
+    /// Memoryless, such as the time between independent arrivals.
     Exponential {
         /// Mean, ns.
         mean_ns: u64,
@@ -295,11 +295,12 @@ pub enum Distribution {
         /// Standard deviation of the logarithm, 0 to 10.
         sigma: f64,
     },
-    /// Each value as often as its count says; counts are cumulative.
+    /// Measured values, each as likely as its count says.
     Empirical {
         /// The values, ns, in any order.
         values_ns: Vec<u64>,
-        /// How often each value and all before it occur, rising; as many as there are values.
+        /// Cumulative counts, rising: how often this value and all before it occur; one for each
+        /// value.
         cumulative: Vec<u64>,
     },
 }
@@ -322,60 +323,59 @@ impl FromStr for CpuSet {
     }
 }
 
-/// A kind of task, and how many there are of it.
+/// A kind of task, and the number of its instances.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSpec {
     /// Name of the kind.
     pub name: String,
-    /// Name under which results tell of it, together with all others that have the same; `None`:
-    /// its own.
+    /// Name in results, shared by all kinds that have it; `None`: `name`.
     pub label: Option<String>,
-    /// How many run from the start; 0 for a kind that is only forked.
+    /// Instances that run from the start; 0 for a kind that is only forked.
     pub count: u32,
-    /// Group they start in.
+    /// Group in which they start.
     pub group: GroupIx,
     /// Scheduling class.
     pub class: Class,
     /// -20 to 19.
     pub nice: i8,
-    /// Which CPUs they may use.
+    /// CPUs that they may use.
     pub cpus: Affinity,
-    /// When the first one starts, ns.
+    /// Start of the first instance, ns.
     pub start_ns: u64,
-    /// How much later each further one starts, ns.
+    /// Delay between the starts of two instances, ns.
     pub stagger_ns: u64,
     /// Own slice request, ns (EEVDF kernels), 0.1 to 100 ms.
     pub slice_ns: Option<u64>,
-    /// Instructions; it ends (the task exits) after the last one.
+    /// Instructions; the task exits after the last one.
     pub program: Program,
 }
 
 impl TaskSpec {
-    /// The name under which results tell of it.
+    /// The name in results: `label`, or else `name`.
     pub fn label(&self) -> &str {
         self.label.as_deref().unwrap_or(&self.name)
     }
 }
 
-/// Work that a token carries: whoever takes the token by [`Op::Serve`] does it.
+/// Work that a token carries: the task that takes the token by [`Op::Serve`] does it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
-    /// Name by which programs and sources call it.
+    /// Name used by programs and sources.
     pub name: String,
     /// Instructions: `User`, `Kernel`, `IrqOff`, `EnterKernel`, `ExitKernel`, `Sleep`, `Lock`,
     /// `Unlock`, `Send`, `Recv`, `Post`, `After`, `Begin`, `Done` and loops. In a job `Sleep` and
-    /// `Recv` leave the request under way as it is.
+    /// `Recv` do not start another request.
     pub program: Program,
 }
 
-/// Which CPUs a task may use.
+/// CPUs that a task may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Affinity {
-    /// All there are.
+    /// Every CPU of the machine.
     All,
-    /// Those of the set only.
+    /// The CPUs of a set.
     Set(CpuSetIx),
     /// The i-th instance on the i-th CPU only (modulo the number of CPUs).
     Each,
@@ -403,7 +403,7 @@ pub enum Span {
     Drawn(DistIx),
 }
 
-/// Whom an instruction or intervention is aimed at.
+/// Tasks at which an instruction is aimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
     /// The task that executes the instruction.
@@ -424,128 +424,130 @@ pub enum Op {
     Kernel(Span),
     /// Run in kernel mode with interrupts off.
     IrqOff(Span),
-    /// Enter a system call. Not nested; kernel threads never do.
+    /// Enter a system call. System calls do not nest; kernel threads make none.
     EnterKernel,
     /// Return to user mode.
     ExitKernel,
-    /// Sleep from now on. The next request starts at the wake-up.
+    /// Sleep for this long. The next request starts at the wakeup.
     Sleep(Span),
-    /// Sleep to the next multiple of `period_ns` after the task's start; no sleep when that has
-    /// passed (the backlog is worked off). The next request starts at that multiple.
+    /// Sleep to the next multiple of `period_ns` after the task's start; a task that is late does
+    /// not sleep, and catches up. The next request starts at that multiple.
     Every {
-        /// The time whose multiples are waited for, ns, from 1 us.
+        /// Period, ns, from 1 us.
         period_ns: u64,
     },
-    /// Take a lock, waiting for it.
+    /// Take a lock, and wait for it where others hold it.
     Lock {
-        /// Which.
+        /// The lock.
         lock: LockIx,
         /// Alone or together with readers.
         mode: LockMode,
     },
-    /// Release a lock that is held.
+    /// Release a lock that the task holds.
     Unlock {
-        /// Which.
+        /// The lock.
         lock: LockIx,
     },
-    /// Put `n` tokens in.
+    /// Put `n` tokens in a channel, and wait while it is full.
     Send {
-        /// Where.
+        /// The channel.
         channel: ChannelIx,
-        /// How many, 1 to 1 000 000 and at most the capacity.
+        /// Number of tokens, 1 to 1 000 000 and at most the capacity.
         n: u64,
     },
-    /// Take `n` tokens out, waiting for them. The next request starts when the last of them came.
+    /// Take `n` tokens out of a channel, and wait for them. The next request starts when the last
+    /// of them came.
     Recv {
-        /// Where from.
+        /// The channel.
         channel: ChannelIx,
-        /// How many, 1 to 1 000 000 and at most the capacity.
+        /// Number of tokens, 1 to 1 000 000 and at most the capacity.
         n: u64,
     },
-    /// Take the next token out, waiting for it, and do the job that it carries, if any. The
-    /// request under way from then on is that of the token. Several tasks may serve one channel.
+    /// Take the next token out of a channel, wait for it, and do the job that it carries, if any.
+    /// The token's request is the task's from then on. Several tasks may serve one channel.
     Serve {
-        /// Where from.
+        /// The channel.
         channel: ChannelIx,
     },
-    /// Put one token in that carries a job. Its request starts when that of the poster did.
+    /// Put one token in a channel that carries a job. Its request starts when that of the poster
+    /// did.
     Post {
-        /// Where.
+        /// The channel.
         channel: ChannelIx,
-        /// What is to be done.
+        /// The job that the token carries.
         job: JobIx,
     },
-    /// Have one token that carries a job come from outside after a time, and go on at once. Its
-    /// request starts when it comes.
+    /// Go on at once; after `delay`, one token that carries a job arrives from outside. Its request
+    /// starts on arrival.
     After {
-        /// From now until it comes; above 0.
+        /// Time until the token arrives; above 0.
         delay: Span,
-        /// Where.
+        /// The channel.
         channel: ChannelIx,
-        /// What is to be done.
+        /// The job that the token carries.
         job: JobIx,
-        /// Its request is the poster's, and started when that did.
+        /// The token keeps the poster's request and its start.
         keep: bool,
     },
     /// Start one new task of this kind in the caller's group.
     Fork {
-        /// Which kind.
+        /// The kind of task.
         kind: TaskIx,
     },
     /// Wait until every child has exited.
     WaitChildren,
-    /// End here, with no lock held and outside of a system call.
+    /// Exit, with no lock held and outside of a system call.
     Exit,
-    /// Let others run.
+    /// Yield the CPU (`sched_yield()`).
     Yield,
     /// Move tasks to another group.
     Move {
-        /// Which tasks.
+        /// The tasks to move.
         who: Target,
-        /// Where to.
+        /// Their new group.
         group: GroupIx,
     },
-    /// Change which CPUs tasks may use.
+    /// Change the CPUs that tasks may use.
     SetAffinity {
-        /// Which tasks.
+        /// The tasks.
         who: Target,
-        /// Which CPUs.
+        /// Their new CPUs.
         cpus: CpuSetIx,
     },
     /// Change the nice value of tasks.
     SetNice {
-        /// Which tasks.
+        /// The tasks.
         who: Target,
         /// -20 to 19.
         nice: i8,
     },
     /// Change the class of tasks.
     SetClass {
-        /// Which tasks; not kernel threads.
+        /// The tasks; not kernel threads.
         who: Target,
         /// Any but `Kthread`.
         class: Class,
     },
     /// A request starts here.
     Begin,
-    /// A request is complete: its latency is now minus its start.
+    /// A request is complete: its latency is the time since its start.
     Done,
-    /// `times == u64::MAX`: for ever. `end` is the index of the matching `LoopEnd`.
+    /// Repeat the instructions up to `end`; `times == u64::MAX`: for ever.
     LoopStart {
-        /// How often, from 1.
+        /// Number of passes, from 1.
         times: u64,
-        /// Index of the `LoopEnd`.
+        /// Index of the matching `LoopEnd`.
         end: u32,
     },
-    /// `start` is the index of the matching `LoopStart`.
+    /// The end of a loop.
     LoopEnd {
-        /// Index of the `LoopStart`.
+        /// Index of the matching `LoopStart`.
         start: u32,
     },
 }
 
 impl Op {
-    /// Whether a real task has been in the kernel when it has done this.
+    /// Whether a real task enters the kernel to execute this.
     pub fn is_call(self) -> bool {
         !matches!(
             self,
@@ -559,31 +561,31 @@ impl Op {
     }
 }
 
-/// An arrival process: puts a token in a channel again and again, whatever the tasks do.
+/// An arrival process: puts tokens in a channel, independently of the tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Its name.
+    /// Name of the source.
     pub name: String,
-    /// Where the tokens go.
+    /// The channel that receives the tokens.
     pub channel: ChannelIx,
-    /// When they come.
+    /// When tokens arrive.
     pub arrivals: Arrivals,
-    /// First arrival is counted from here, ns.
+    /// Time from which the first arrival is counted, ns.
     pub start_ns: u64,
-    /// Stops after that many; `u64::MAX`: never.
+    /// Number of arrivals; `u64::MAX`: without end.
     pub count: u64,
-    /// Jobs that its tokens carry, in turn; none: plain tokens.
+    /// Jobs that its tokens carry, in turn; empty: tokens without a job.
     pub jobs: Vec<JobIx>,
-    /// A token that comes while nobody waits for it is lost.
+    /// A token that arrives while no task waits for it is lost.
     pub lossy: bool,
 }
 
-/// When the tokens of a source come.
+/// Arrival times of a source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Arrivals {
-    /// Time between one and the next.
+    /// Time between two arrivals.
     Between(Span),
-    /// At exactly these times, ns, ascending.
+    /// Arrivals at exactly these times, ns, ascending.
     At(Vec<u64>),
 }

@@ -1,24 +1,25 @@
 //! Prints a workload as a scenario file, so that a failing case can be kept, read and edited.
 //!
-//! Reading what was printed gives the same workload, except for what no file can say: distributions
-//! and sets of CPUs are numbered anew in the order of their use, unused and repeated ones vanish,
-//! and a constant distribution becomes a fixed length.
+//! Parsing the text gives the same workload, except that distributions and sets of CPUs are
+//! numbered in the order of their use, unused and repeated ones vanish, and a constant distribution
+//! becomes a fixed length.
 
 use crate::bounds::MAX_FILE_BYTES;
 use crate::checked::Workload;
 use crate::error::Error;
 use crate::model::{
     Action, Affinity, Arrivals, ChannelIx, Class, Distribution, Expectation, Intervention, JobIx,
-    LockIx, LockKind, LockMode, MachineSpec, Op, Parts, Preempt, Signal, Span, Target, TaskSpec,
+    LockIx, LockKind, LockMode, MachineSpec, Op, Parts, SoftirqSpec, Span, Target, TaskSpec,
 };
+use crate::read::language::{CLASSES, LOCK_KINDS, PREEMPTS, SIGNALS};
 use crate::read::ranges::as_itself;
 use crate::units::{print_cpus, print_duration};
 use std::fmt::{Display, Write};
 
-/// The text of a scenario file that says the same as `workload`, for a file of this name.
+/// Prints `workload` as a scenario file. `file` is its name in the error.
 ///
 /// # Errors
-/// It is larger than a scenario file may be ([`crate::bounds::MAX_FILE_BYTES`]).
+/// The text is larger than a scenario file may be ([`crate::bounds::MAX_FILE_BYTES`]).
 pub fn to_file(workload: &Workload, file: &str) -> Result<String, Error> {
     let text = print(workload);
     if text.len() as u64 <= MAX_FILE_BYTES {
@@ -26,14 +27,13 @@ pub fn to_file(workload: &Workload, file: &str) -> Result<String, Error> {
     }
     let (mib, most) = (text.len().div_ceil(1 << 20), MAX_FILE_BYTES >> 20);
     let reason = format!(
-        "the scenario is {mib} MiB long, and none of more than {most} MiB can be read: make it of \
-         less, such as of a shorter recording"
+        "the scenario has {mib} MiB, and at most {most} MiB can be read; use a shorter recording"
     );
     Err(Error::File { file: file.to_owned(), reason })
 }
 
-/// The text of a scenario file that says the same as `workload`. [`to_file`] is the same for who
-/// writes a file that can be read again.
+/// Prints `workload` as a scenario file of any size. [`to_file`] refuses one that is too large to
+/// be read again.
 pub fn print(workload: &Workload) -> String {
     let mut printer = Printer { workload, text: String::new() };
     printer.top();
@@ -48,7 +48,7 @@ pub fn print(workload: &Workload) -> String {
     printer.text
 }
 
-/// Levels of nesting that are shown by indentation.
+/// Deepest nesting that is indented.
 const MAX_INDENT: usize = 40;
 
 struct Printer<'a> {
@@ -58,7 +58,6 @@ struct Printer<'a> {
 
 impl Printer<'_> {
     fn line(&mut self, line: impl Display) {
-        // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 
@@ -86,7 +85,7 @@ impl Printer<'_> {
         self.time("duration", self.workload.duration_ns);
     }
 
-    /// Only what is not as it is by default.
+    /// Prints the fields that differ from their defaults.
     fn machine(&mut self) {
         let MachineSpec {
             cpus,
@@ -113,7 +112,7 @@ impl Printer<'_> {
             self.field("hz", hz);
         }
         if let Some(preempt) = preempt {
-            self.text("preempt", preempt_word(*preempt));
+            self.text("preempt", word(&PREEMPTS, preempt));
         }
         if let Some(hrtick) = hrtick {
             self.field("hrtick", hrtick);
@@ -139,6 +138,10 @@ impl Printer<'_> {
         if *ipi_ns != usual.ipi_ns {
             self.time("ipi", *ipi_ns);
         }
+        self.softirqs(softirqs);
+    }
+
+    fn softirqs(&mut self, softirqs: &[SoftirqSpec]) {
         for softirq in softirqs {
             self.header("machine.softirq");
             self.field("cpu", softirq.cpu);
@@ -175,7 +178,7 @@ impl Printer<'_> {
         for lock in &self.workload.locks {
             self.header("lock");
             self.text("name", &lock.name);
-            self.text("kind", lock_word(lock.kind));
+            self.text("kind", word(&LOCK_KINDS, &lock.kind));
         }
         for channel in &self.workload.channels {
             self.header("channel");
@@ -205,7 +208,7 @@ impl Printer<'_> {
             self.field("nice", task.nice);
         }
         if task.class != Class::Fair {
-            self.text("class", class_word(task.class));
+            self.text("class", word(&CLASSES, &task.class));
         }
         match task.cpus {
             Affinity::All => {}
@@ -234,7 +237,7 @@ impl Printer<'_> {
                 depth = depth.saturating_sub(1);
             }
             let instruction = self.instruction(op);
-            // What the checks would refuse may be nested without bound.
+            // Programs that the checks refuse may be nested without bound.
             let width = 2 * depth.min(MAX_INDENT);
             self.line(format_args!("{:width$}{instruction}", ""));
             if matches!(op, Op::EnterKernel | Op::LoopStart { .. }) {
@@ -268,19 +271,15 @@ impl Printer<'_> {
             Op::LoopStart { times: u64::MAX, .. } => "{ forever = [".to_owned(),
             Op::LoopStart { times, .. } => format!("{{ loop = {times}, do = ["),
             Op::Lock { lock, mode } => {
-                let name = quote(self.lock_name(lock));
-                match self.mode_word(lock, mode) {
-                    Some(mode) => format!("{{ lock = {name}, mode = \"{mode}\" }},"),
-                    None => format!("{{ lock = {name} }},"),
-                }
+                let mode = self.mode_word(lock, mode);
+                let mode = mode.map_or(String::new(), |mode| format!(", mode = \"{mode}\""));
+                format!("{{ lock = {}{mode} }},", quote(self.lock_name(lock)))
             }
             Op::Unlock { lock } => format!("{{ unlock = {} }},", quote(self.lock_name(lock))),
             Op::Send { channel, n } => tokens("send", channel, n),
             Op::Recv { channel, n } => tokens("recv", channel, n),
             Op::Serve { channel } => tokens("serve", channel, 1),
-            Op::Post { channel, job } => {
-                format!("{{ {} }},", self.posted(channel, job))
-            }
+            Op::Post { channel, job } => format!("{{ {} }},", self.posted(channel, job)),
             Op::After { delay, channel, job, keep } => {
                 let posted = self.posted(channel, job);
                 let keep = if keep { ", keep = true" } else { "" };
@@ -304,7 +303,7 @@ impl Printer<'_> {
             }
             Op::SetNice { who, nice } => format!("{{ nice = {nice}{} }},", of(who)),
             Op::SetClass { who, class } => {
-                format!("{{ class = \"{}\"{} }},", class_word(class), of(who))
+                format!("{{ class = \"{}\"{} }},", word(&CLASSES, &class), of(who))
             }
         }
     }
@@ -376,7 +375,7 @@ impl Printer<'_> {
             }
             Action::Signal { kind, signal } => {
                 self.text("task", self.task_name(kind));
-                self.text("signal", signal_word(signal));
+                self.text("signal", word(&SIGNALS, &signal));
             }
             Action::Move { kind, group } => {
                 self.text("task", self.task_name(kind));
@@ -392,7 +391,7 @@ impl Printer<'_> {
             }
             Action::SetClass { kind, class } => {
                 self.text("task", self.task_name(kind));
-                self.text("class", class_word(class));
+                self.text("class", word(&CLASSES, &class));
             }
             Action::CpuOffline { cpu } => self.field("offline", cpu),
             Action::CpuOnline { cpu } => self.field("online", cpu),
@@ -412,7 +411,7 @@ impl Printer<'_> {
             self.text("over", over);
         }
         match (expectation.min, expectation.max) {
-            // Bit by bit: 0.0 and -0.0 are equal but not printed alike.
+            // By bits, because 0.0 and -0.0 are equal but printed differently.
             (Some(min), Some(max)) if min.to_bits() == max.to_bits() => {
                 self.field("is", format_args!("{min:?}"));
             }
@@ -482,7 +481,7 @@ impl<'a> Printer<'a> {
         self.workload.locks.get(ix as usize).map_or("", |lock| &lock.name)
     }
 
-    /// `None` for kinds of lock that have one mode only.
+    /// `None` for kinds of lock that have only one mode.
     fn mode_word(&self, lock: LockIx, mode: LockMode) -> Option<&'static str> {
         let kind = self.workload.locks.get(lock as usize).map(|lock| lock.kind);
         match (kind, mode) {
@@ -493,45 +492,12 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// A text as TOML writes it.
+/// A TOML string with this text.
 pub(crate) fn quote(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-fn preempt_word(preempt: Preempt) -> &'static str {
-    match preempt {
-        Preempt::None => "none",
-        Preempt::Voluntary => "voluntary",
-        Preempt::Lazy => "lazy",
-        Preempt::Full => "full",
-        Preempt::Rt => "rt",
-        Preempt::RtLazy => "rt-lazy",
-    }
-}
-
-fn lock_word(kind: LockKind) -> &'static str {
-    match kind {
-        LockKind::Mutex => "mutex",
-        LockKind::Rwsem => "rwsem",
-        LockKind::PercpuRwsem => "percpu-rwsem",
-        LockKind::Rwlock => "rwlock",
-        LockKind::Spin => "spin",
-    }
-}
-
-fn class_word(class: Class) -> &'static str {
-    match class {
-        Class::Fair => "fair",
-        Class::Idle => "idle",
-        Class::Rt => "rt",
-        Class::Kthread => "kthread",
-    }
-}
-
-fn signal_word(signal: Signal) -> &'static str {
-    match signal {
-        Signal::Kill => "kill",
-        Signal::Stop => "stop",
-        Signal::Cont => "cont",
-    }
+/// The word that stands for a value in files.
+fn word<T: PartialEq>(choices: &[(&'static str, T)], value: &T) -> &'static str {
+    choices.iter().find(|(_, choice)| choice == value).map_or("", |(word, _)| word)
 }

@@ -1,11 +1,12 @@
-//! Programs, which all copies of a workload have in common: those of recordings are large.
+//! Programs. All copies of a workload share them, because programs of recordings are large.
 
 use crate::model::Op;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// The instructions of a task or job. A copy is the same list until one of the two is changed.
+/// The instructions of a task or job. Copies share one list until one of them is changed (copy on
+/// write).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Program(Arc<Vec<Op>>);
 
@@ -74,8 +75,8 @@ impl<'de> Deserialize<'de> for Program {
     }
 }
 
-/// Whether a request that is under way at this place of a program is completed further down before
-/// the next one begins.
+/// Whether the request under way at index `pc` of a program is completed (`Done`) before another
+/// one begins.
 pub fn completes(program: &[Op], pc: usize) -> bool {
     let decides = program.iter().skip(pc).find(|op| {
         matches!(

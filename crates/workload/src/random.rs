@@ -1,7 +1,7 @@
-//! Random workloads for property tests: everything the language can say, at a size that a test can
-//! afford. Valid by construction and the same for the same seed. Programs do not deadlock: locks
-//! are taken in one order, and nobody waits for a token or a child while holding one. (A task that
-//! is killed or stopped in user mode while it holds a lock keeps others waiting, as in life.)
+//! Random workloads for property tests: all of the language, at a size that a test can afford. They
+//! are valid by construction and depend only on the seed. Programs do not deadlock: they take locks
+//! in one order, and hold none while they wait for tokens or children. A task that is killed or
+//! stopped in user mode while it holds a lock still blocks others.
 
 mod anything;
 mod jobs;
@@ -23,7 +23,7 @@ use cpumax_limit::Limit;
 use program::Context;
 use std::time::Duration;
 
-/// How large a random workload may become; everything else is up to chance.
+/// Largest size of a random workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Most CPUs, at least 1.
@@ -57,23 +57,24 @@ impl Default for Bounds {
     }
 }
 
-/// The random workload of that seed, within the default [`Bounds`].
+/// The random workload of this seed, within the default [`Bounds`].
 pub fn workload(seed: u64) -> Workload {
     workload_within(seed, &Bounds::default())
 }
 
-/// The random workload of that seed, within `bounds`.
+/// The random workload of this seed, within `bounds`.
 ///
 /// # Panics
-/// When the generator makes something that the checks refuse, which is a bug in either.
+/// If the checks refuse the generated workload, which is a bug in either.
 pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
     built(seed, &draft(seed, bounds))
 }
 
-/// The random workload of that seed, and jobs: pools of tasks that do them, whatever brings them.
+/// The random workload of this seed, with jobs, pools of tasks that serve them, and sources that
+/// send them.
 ///
 /// # Panics
-/// As [`workload_within`].
+/// See [`workload_within`].
 pub fn with_jobs(seed: u64) -> Workload {
     let draft = draft(seed, &Bounds::default());
     built(seed, &jobs::add(&mut Dice(Stream::new(seed, Domain::Workload, 1)), draft))
@@ -131,11 +132,11 @@ fn draft(seed: u64, bounds: &Bounds) -> Builder {
     draft
 }
 
-/// Chance in the forms needed here.
+/// A random stream with the draws needed here.
 struct Dice(Stream);
 
 impl Dice {
-    /// From `low` to `high`, both included.
+    /// A number from `low` to `high`, both included.
     fn range(&mut self, low: u64, high: u64) -> u64 {
         low + self.0.below(high.saturating_sub(low) + 1)
     }
@@ -154,11 +155,11 @@ impl Dice {
         from[self.0.below(N as u64) as usize]
     }
 
-    /// A length between 1 us and `most_ns`, short ones as likely as long ones.
+    /// A length between 1 us and `most_ns`, each order of magnitude equally likely.
     fn time_ns(&mut self, most_ns: u64) -> u64 {
         let magnitude = self.range(10, u64::from(most_ns.max(1024).ilog2()));
         let ns = self.range(1 << magnitude, (2 << magnitude) - 1).clamp(1_000, most_ns.max(1_000));
-        // Round numbers make things coincide, which is where bugs are.
+        // Round lengths make events coincide, which finds bugs.
         match self.0.below(3) {
             0 => ns,
             1 => ns.next_multiple_of(1_000).min(most_ns),
@@ -281,7 +282,7 @@ fn machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine 
     machine
 }
 
-/// Trees of groups; in a v1 tree nobody has more than a group above.
+/// Trees of groups. In a v1 tree no group has more than its ancestors.
 fn groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut depths: Vec<u64> = Vec::new();
@@ -291,7 +292,7 @@ fn groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
         let v1 = parent.as_ref().map_or_else(|| dice.one_in(4), |p| p.v1 == Some(true));
         let path = parent.as_ref().map_or("", |parent| &parent.path);
         let mut group = Group::new(format!("{path}/g{ix}")).v1(v1);
-        // In a v1 tree the limit above, if there is one, is a bound; `max` inherits it.
+        // In a v1 tree the nearest limit above is a bound; `max` inherits it.
         let above_us = nearest_limit(&groups, path).filter(|_| v1);
         group = match above_us {
             _ if dice.one_in(3) => group,
@@ -339,7 +340,7 @@ fn limit(quota_us: u64, period_us: u64, burst_us: u64) -> Limit {
     Limit::new(Some(quota_us * 1000), period_us * 1000, burst_us * 1000).unwrap_or(Limit::UNLIMITED)
 }
 
-/// A kind of task before its program is known.
+/// A kind of task, before its program is drawn.
 struct KindPlan {
     name: String,
     count: u32,
@@ -397,7 +398,7 @@ fn source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> Source
         times.sort_unstable();
         return Source::at(name, channel, times);
     }
-    // Often enough to matter, seldom enough that a second is not millions of arrivals.
+    // Frequent enough to matter; rare enough that a second does not hold millions of arrivals.
     let between = Duration::from_nanos(dice.range(200_000, 20_000_000));
     let mut source = Source::every(&name, channel, between);
     if dice.one_in(2) {
@@ -438,7 +439,7 @@ fn act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], kinds: &[KindPl
     let path = dice.pick(context.paths).map_or("/", |path| path).to_owned();
     match dice.0.below(10) {
         0..3 => match dice.pick(groups) {
-            // Under v1 only what the kernel would accept whatever was written before.
+            // Under v1 only limits that the kernel accepts after any earlier write.
             Some(group) if group.v1 == Some(true) => {
                 let limit = if dice.one_in(2) { group.limit } else { Limit::UNLIMITED };
                 Act::Limit(group.path.clone(), limit)

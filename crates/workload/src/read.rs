@@ -1,7 +1,7 @@
 //! Reads scenario files. The language is described in docs/reference/scenarios.md.
 //!
-//! The file is parsed into a tree with positions, and the tree fills a [`Builder`]; names are
-//! resolved and everything is checked there, so a message can show the line whatever is wrong.
+//! The text is parsed into a tree with positions, which fills a [`Builder`]. Names are resolved and
+//! everything is checked there, so every message can show its line.
 
 mod fields;
 pub(crate) mod language;
@@ -15,7 +15,7 @@ use crate::build::{
     Act, Arrive, Builder, Change, Channel, Expect, Group, Job, Lock, Softirq, Source, Task,
 };
 use crate::checked::Workload;
-use crate::error::{Error, Flaw, Kind, SourceText, Stretch};
+use crate::error::{ByteRange, Error, Kind, Refusal, SourceText};
 use crate::model::{Class, Expectation};
 use crate::resolve::{resolve, write_burst, write_max};
 use fields::{Fields, Read};
@@ -26,25 +26,25 @@ use std::io::Read as _;
 use std::path::Path;
 use toml::de::DeTable;
 
-/// Reads a workload from the text of a scenario file; `file_name` is for messages, and its stem is
-/// the workload's name unless the file gives one.
+/// Reads a workload from the text of a scenario file. `file_name` is for messages; its stem is the
+/// workload's name unless the file gives one.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line and what would be accepted.
+/// The first problem, with its line and what would be accepted.
 pub fn parse(text: &str, file_name: &str) -> Result<Workload, Error> {
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(too_large(file_name));
     }
     let source = SourceText { file: file_name, text };
-    let draft = read(text, file_name).map_err(|flaw| flaw.into_error(Some(source)))?;
+    let draft = read(text, file_name).map_err(|refusal| refusal.into_error(Some(source)))?;
     resolve(&draft, Some(source))
 }
 
-/// Reads a workload from a scenario file, of which no more than [`crate::bounds::MAX_FILE_BYTES`]
-/// are ever read.
+/// Reads a workload from a scenario file, and never more of it than
+/// [`crate::bounds::MAX_FILE_BYTES`].
 ///
 /// # Errors
-/// The file cannot be read, is too large or is not text; else as [`parse`].
+/// An unreadable file, one that is too large, or one that is not text; else as [`parse`].
 pub fn load(path: &Path) -> Result<Workload, Error> {
     let file = cpumax_limit::shown(path);
     let failed = |reason: String| Error::File { file: file.clone(), reason };
@@ -72,8 +72,8 @@ pub(crate) fn too_large(file: &str) -> Error {
 
 fn read(text: &str, file_name: &str) -> Read<Builder> {
     let tree = DeTable::parse(text).map_err(|error| {
-        let at = error.span().map(Stretch::from).unwrap_or_default();
-        Flaw::new(Kind::Syntax, format!("not TOML: {}", error.message()), "").at(at)
+        let at = error.span().map(ByteRange::from).unwrap_or_default();
+        Refusal::new(Kind::Syntax, format!("not TOML: {}", error.message()), "").at(at)
     })?;
     let top = Fields::new(tree.get_ref(), tree.span().into(), &SCENARIO)?;
     let stem = Path::new(file_name).file_stem().and_then(|stem| stem.to_str()).unwrap_or("");
@@ -90,19 +90,10 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
         draft.groups.extend(ranges::groups(&read_group(&fields)?, listed)?);
     }
     for fields in top.tables("lock")? {
-        let (name, kind) = (fields.name("name")?, fields.choice("kind", &LOCK_KINDS)?);
-        let kind = fields.required(
-            "kind",
-            kind,
-            "\"mutex\", \"rwsem\", \"percpu-rwsem\", \"rwlock\" or \"spin\"",
-        )?;
-        draft.locks.push(Lock { name, kind, marks: fields.marks() });
+        draft.locks.push(read_lock(&fields)?);
     }
     for fields in top.tables("channel")? {
-        let capacity = fields.number("capacity")?.unwrap_or(u64::MAX);
-        let name = fields.name("name")?;
-        let oldest_first = fields.flag("oldest_first")?.unwrap_or(false);
-        draft.channels.push(Channel { name, capacity, oldest_first, marks: fields.marks() });
+        draft.channels.push(read_channel(&fields)?);
     }
     for fields in top.tables("task")? {
         let listed = draft.tasks.len();
@@ -111,7 +102,7 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
     for fields in top.tables("job")? {
         let program = fields.steps("program", 0)?.unwrap_or_default();
         let name = fields.name("name")?;
-        draft.jobs.push(Job { name, program, marks: fields.marks() });
+        draft.jobs.push(Job { name, program, positions: fields.positions() });
     }
     for fields in top.tables("source")? {
         draft.sources.push(read_source(&fields)?);
@@ -125,13 +116,13 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
     for fields in top.tables("expect")? {
         draft.expectations.push(read_expect(&fields)?);
     }
-    draft.marks = top.marks();
+    draft.positions = top.positions();
     Ok(draft)
 }
 
 fn read_machine(fields: &Fields<'_>, draft: &mut Builder) -> Read<()> {
     let machine = &mut draft.machine;
-    machine.marks = fields.marks();
+    machine.positions = fields.positions();
     let spec = &mut machine.spec;
     if let Some(cpus) = fields.number("cpus")? {
         spec.cpus = cpus as u16;
@@ -156,31 +147,31 @@ fn read_machine(fields: &Fields<'_>, draft: &mut Builder) -> Read<()> {
         let every_ns = fields.required("every", fields.time("every")?, "a length of time")?;
         let hold_ns = fields.required("hold", fields.time("hold")?, "a length of time")?;
         let (lock, mode) = (fields.name("lock")?, read_mode(&fields)?);
-        let marks = fields.marks();
-        machine.softirqs.push(Softirq { cpu, every_ns, lock, mode, hold_ns, marks });
+        let positions = fields.positions();
+        machine.softirqs.push(Softirq { cpu, every_ns, lock, mode, hold_ns, positions });
     }
     Ok(())
 }
 
 fn read_group(fields: &Fields<'_>) -> Read<Group> {
     let mut group = Group::new(fields.name("path")?);
-    group.marks = fields.marks();
-    let at = |field: &'static str| group.marks.of(field);
+    group.positions = fields.positions();
+    let at = |field: &'static str| group.positions.of(field);
     if let Some(text) = fields.text("max")? {
-        group.limit = write_max(group.limit, text).map_err(|flaw| flaw.at(at("max")))?;
+        group.limit = write_max(group.limit, text).map_err(|refusal| refusal.at(at("max")))?;
     }
     if let Some(text) = fields.digits("burst")? {
-        group.limit = write_burst(group.limit, &text).map_err(|flaw| flaw.at(at("burst")))?;
+        group.limit = write_burst(group.limit, &text).map_err(|refusal| refusal.at(at("burst")))?;
     }
     let shares = fields.number("shares")?;
     let weight = fields.number("weight")?;
     group.weight = match (weight, shares) {
         (Some(_), Some(_)) => {
             let problem = "both `weight` and `shares`";
-            return Err(Flaw::new(Kind::Field, problem, "one of them").at(at("shares")));
+            return Err(Refusal::new(Kind::Field, problem, "one of them").at(at("shares")));
         }
         (Some(weight), None) => weight as u32,
-        // To the nearest weight: 1024 shares are a weight of 100.
+        // 1024 shares are a weight of 100; rounded to the nearest.
         (None, Some(shares)) => ((shares * 100 + 512) / 1024).clamp(1, 10_000) as u32,
         (None, None) => group.weight,
     };
@@ -188,9 +179,23 @@ fn read_group(fields: &Fields<'_>) -> Read<Group> {
     Ok(group)
 }
 
+fn read_lock(fields: &Fields<'_>) -> Read<Lock> {
+    let (name, kind) = (fields.name("name")?, fields.choice("kind", &LOCK_KINDS)?);
+    let kinds = "\"mutex\", \"rwsem\", \"percpu-rwsem\", \"rwlock\" or \"spin\"";
+    let kind = fields.required("kind", kind, kinds)?;
+    Ok(Lock { name, kind, positions: fields.positions() })
+}
+
+fn read_channel(fields: &Fields<'_>) -> Read<Channel> {
+    let capacity = fields.number("capacity")?.unwrap_or(u64::MAX);
+    let name = fields.name("name")?;
+    let oldest_first = fields.flag("oldest_first")?.unwrap_or(false);
+    Ok(Channel { name, capacity, oldest_first, positions: fields.positions() })
+}
+
 fn read_task(fields: &Fields<'_>) -> Read<Task> {
     let mut task = Task::new(fields.name("name")?);
-    task.marks = fields.marks();
+    task.positions = fields.positions();
     task.label = fields.text("label")?.map(str::to_owned);
     if let Some(count) = fields.number("count")? {
         task.count = count as u32;
@@ -209,14 +214,14 @@ fn read_task(fields: &Fields<'_>) -> Read<Task> {
 }
 
 fn read_source(fields: &Fields<'_>) -> Read<Source> {
-    let marks = fields.marks();
+    let positions = fields.positions();
     let arrivals = match (fields.length("every")?, fields.times("at")?) {
         (Some(every), None) => Arrive::Between(every),
         (None, Some(times_ns)) => Arrive::At(times_ns),
         _ => {
             let problem = "a source needs `every` or `at`, and not both";
             let accepted = "every = \"2ms\", or at = [\"1ms\", \"5ms\"]";
-            return Err(Flaw::new(Kind::Field, problem, accepted).at(marks.whole));
+            return Err(Refusal::new(Kind::Field, problem, accepted).at(positions.whole));
         }
     };
     Ok(Source {
@@ -227,12 +232,12 @@ fn read_source(fields: &Fields<'_>) -> Read<Source> {
         count: fields.number("count")?.unwrap_or(u64::MAX),
         jobs: fields.names("jobs")?.unwrap_or_default(),
         lossy: fields.flag("lossy")?.unwrap_or(false),
-        marks,
+        positions,
     })
 }
 
 fn read_change(fields: &Fields<'_>) -> Read<Change> {
-    let marks = fields.marks();
+    let positions = fields.positions();
     let at_ns =
         fields.required("time", fields.time("time")?, "a length of time since the start")?;
     Ok(Change {
@@ -240,11 +245,11 @@ fn read_change(fields: &Fields<'_>) -> Read<Change> {
         every_ns: fields.time("repeat")?,
         until_ns: fields.time("until")?.unwrap_or(u64::MAX),
         act: read_act(fields)?,
-        marks,
+        positions,
     })
 }
 
-/// Exactly one of the things that can be done, with the fields that belong to it.
+/// Reads exactly one change from outside and its fields.
 fn read_act(fields: &Fields<'_>) -> Read<Act> {
     const ON_GROUP: [&str; 3] = ["max", "burst", "weight"];
     const ON_TASK: [&str; 5] = ["signal", "move", "affinity", "nice", "class"];
@@ -269,17 +274,18 @@ fn read_act(fields: &Fields<'_>) -> Read<Act> {
         (None, None, [], [], ["offline"]) => Ok(Act::Offline(cpu("offline")?)),
         (None, None, [], [], ["online"]) => Ok(Act::Online(cpu("online")?)),
         _ => {
-            let problem = "it is not clear what is to be done";
+            let problem = "none of the possible changes, or more than one";
             let accepted = "`group` with `max`, `burst` or `weight`; `task` with one of `signal`, \
                  `move`, `affinity`, `nice`, `class`; or `offline` or `online`";
-            Err(Flaw::new(Kind::Field, problem, accepted).at(fields.marks().whole))
+            Err(Refusal::new(Kind::Field, problem, accepted).at(fields.positions().whole))
         }
     }
 }
 
 fn read_act_on_task(fields: &Fields<'_>, task: String, verb: &str) -> Read<Act> {
-    let marks = fields.marks();
-    let missing = || Flaw::new(Kind::Field, format!("`{verb}` has no value"), "").at(marks.whole);
+    let positions = fields.positions();
+    let missing =
+        || Refusal::new(Kind::Field, format!("`{verb}` has no value"), "").at(positions.whole);
     Ok(match verb {
         "signal" => Act::Signal(task, fields.choice("signal", &SIGNALS)?.ok_or_else(missing)?),
         "move" => Act::Move(task, fields.text("move")?.ok_or_else(missing)?.to_owned()),
@@ -290,12 +296,12 @@ fn read_act_on_task(fields: &Fields<'_>, task: String, verb: &str) -> Read<Act> 
 }
 
 fn read_expect(fields: &Fields<'_>) -> Read<Expect> {
-    let marks = fields.marks();
+    let positions = fields.positions();
     let exactly = fields.float("is")?;
     let (min, max) = (fields.float("min")?, fields.float("max")?);
     if exactly.is_some() && (min.is_some() || max.is_some()) {
         let problem = "`is` together with `min` or `max`";
-        return Err(Flaw::new(Kind::Field, problem, "one or the other").at(marks.of("is")));
+        return Err(Refusal::new(Kind::Field, problem, "one or the other").at(positions.of("is")));
     }
     let text = |name| -> Read<Option<String>> { Ok(fields.text(name)?.map(str::to_owned)) };
     let expectation = Expectation {
@@ -307,5 +313,5 @@ fn read_expect(fields: &Fields<'_>) -> Read<Expect> {
         max: exactly.or(max),
         why: text("why")?.unwrap_or_default(),
     };
-    Ok(Expect { expectation, marks })
+    Ok(Expect { expectation, positions })
 }

@@ -1,101 +1,52 @@
-//! From names to indices: turns what was read or built into a [`Workload`].
+//! Resolves names to indices: turns a [`Builder`] into a [`Workload`].
 //!
-//! Sets of CPUs and distributions are kept once each, numbered in the order of their first use:
-//! machine, tasks with their programs, sources, interventions by time. Groups that only occur in
-//! the path of another are added before it.
+//! Equal sets of CPUs and equal distributions are stored once, numbered in the order of their first
+//! use: machine, tasks with their programs, sources, interventions by time. Parents that are not
+//! listed are added before their first child.
 
 mod limit;
+mod positions;
 
 use crate::bounds::{MAX_GROUPS, MAX_LOOP_DEPTH, MAX_OPS};
-use crate::build::{Act, Arrive, Builder, Cpus, Length, Marks, to_ns};
+use crate::build::{Act, Arrive, Builder, Cpus, Length, Positions, to_ns};
 use crate::check::{self, check};
 use crate::checked::Workload;
-use crate::error::{Error, Flaw, Kind, SourceText, Spot, Stretch};
+use crate::error::{ByteRange, Error, Kind, PartIx, Refusal, SourceText};
 use crate::model::{
     Action, Affinity, Arrivals, ChannelSpec, CpuSet, CpuSetIx, DistIx, Distribution, GroupIx,
     GroupSpec, Intervention, JobIx, JobSpec, LockKind, LockMode, LockSpec, MachineSpec, Op, Parts,
     SoftirqSpec, Source, Span, Target, TaskSpec,
 };
 use crate::program::Program;
-use crate::step::{Step, What, Who};
+use crate::step::{Step, TargetName, Verb};
 use crate::units::{accepted_names, quoted};
 use cpumax_limit::Limit;
 use std::collections::BTreeMap;
 
 pub(crate) use limit::{write_burst, write_max};
+use positions::PartPositions;
 
-/// Resolves the names of `draft` and checks the result.
+/// Resolves the names of `draft` and checks the result. `source` lets errors show the line.
 pub(crate) fn resolve(draft: &Builder, source: Option<SourceText<'_>>) -> Result<Workload, Error> {
     let mut resolver = Resolver::new(draft);
     let resolved = resolver.run(draft).and_then(|()| {
         check(&resolver.workload).map_err(|found| {
-            let at = resolver.atlas.find(found.spot, found.field);
-            found.flaw.at(at).part(found.spot.describe(&resolver.workload))
+            let at = resolver.positions.find(found.part, found.field);
+            found.refusal.at(at).part(found.part.describe(&resolver.workload))
         })
     });
     match resolved {
         Ok(()) => Ok(Workload::checked(resolver.workload)),
-        Err(flaw) => Err(flaw.into_error(source)),
-    }
-}
-
-/// Where each part of the workload stands in the file.
-#[derive(Default)]
-struct Atlas {
-    top: Marks,
-    machine: Marks,
-    softirqs: Vec<Marks>,
-    groups: Vec<Marks>,
-    locks: Vec<Marks>,
-    channels: Vec<Marks>,
-    distributions: Vec<Stretch>,
-    cpu_sets: Vec<Stretch>,
-    tasks: Vec<Marks>,
-    ops: Vec<Vec<Stretch>>,
-    jobs: Vec<Marks>,
-    job_ops: Vec<Vec<Stretch>>,
-    sources: Vec<Marks>,
-    interventions: Vec<Marks>,
-    expectations: Vec<Marks>,
-}
-
-impl Atlas {
-    fn find(&self, spot: Spot, field: &str) -> Stretch {
-        let marks = match spot {
-            Spot::Top => Some(&self.top),
-            Spot::Machine => Some(&self.machine),
-            Spot::Softirq(ix) => self.softirqs.get(ix),
-            Spot::Group(ix) => self.groups.get(ix),
-            Spot::Lock(ix) => self.locks.get(ix),
-            Spot::Channel(ix) => self.channels.get(ix),
-            Spot::Distribution(ix) => {
-                return self.distributions.get(ix).copied().unwrap_or_default();
-            }
-            Spot::CpuSet(ix) => return self.cpu_sets.get(ix).copied().unwrap_or_default(),
-            Spot::Task(ix) => self.tasks.get(ix),
-            Spot::Op(task, op) => {
-                let op = self.ops.get(task).and_then(|ops| ops.get(op)).copied();
-                return op.unwrap_or_default();
-            }
-            Spot::Job(ix) => self.jobs.get(ix),
-            Spot::JobOp(job, op) => {
-                let op = self.job_ops.get(job).and_then(|ops| ops.get(op)).copied();
-                return op.unwrap_or_default();
-            }
-            Spot::Source(ix) => self.sources.get(ix),
-            Spot::Intervention(ix) => self.interventions.get(ix),
-            Spot::Expectation(ix) => self.expectations.get(ix),
-        };
-        marks.map_or_else(Stretch::default, |marks| marks.of(field))
+        Err(refusal) => Err(refusal.into_error(source)),
     }
 }
 
 type Names = BTreeMap<String, u32>;
-type Resolved<T> = Result<T, Flaw>;
+type Resolved<T> = Result<T, Refusal>;
 
 struct Resolver {
     workload: Parts,
-    atlas: Atlas,
+    positions: PartPositions,
     groups: Names,
     locks: Names,
     channels: Names,
@@ -110,7 +61,7 @@ impl Resolver {
     fn new(draft: &Builder) -> Resolver {
         Resolver {
             workload: Parts::empty(&draft.name, &draft.shows, draft.duration_ns),
-            atlas: Atlas { top: draft.marks.clone(), ..Atlas::default() },
+            positions: PartPositions { top: draft.positions.clone(), ..PartPositions::default() },
             groups: Names::new(),
             locks: Names::new(),
             channels: Names::new(),
@@ -132,20 +83,20 @@ impl Resolver {
         self.interventions(draft)?;
         for expect in &draft.expectations {
             self.workload.expectations.push(expect.expectation.clone());
-            self.atlas.expectations.push(expect.marks.clone());
+            self.positions.expectations.push(expect.positions.clone());
         }
         Ok(())
     }
 
-    /// Groups in the order given, parents that nobody listed before their first child.
+    /// Adds groups in the order given, unlisted parents before their first child.
     fn groups(&mut self, draft: &Builder) -> Resolved<()> {
-        self.add_group("/", None, Marks::default());
+        self.add_group("/", None, Positions::default());
         let mut listed = vec![false];
         let mut v1 = vec![None];
         for group in &draft.groups {
-            let at = group.marks.of("path");
+            let at = group.positions.of("path");
             let refuse = |problem: String, accepted: &str| {
-                Err(Flaw::new(Kind::Name, problem, accepted).at(at))
+                Err(Refusal::new(Kind::Name, problem, accepted).at(at))
             };
             if let Some(problem) = check::path_problem(&group.path) {
                 return refuse(problem, check::PATH_FORM);
@@ -162,7 +113,7 @@ impl Resolver {
                 let path = &group.path[..end];
                 parent = match self.groups.get(path) {
                     Some(&ix) => ix,
-                    None => self.add_group(path, Some(parent), group.marks.clone()),
+                    None => self.add_group(path, Some(parent), group.positions.clone()),
                 };
             }
             listed.resize(self.workload.groups.len(), false);
@@ -172,26 +123,26 @@ impl Resolver {
                     return refuse(problem, "list each group once");
                 }
                 Some(&ix) => ix,
-                None => self.add_group(&group.path, Some(parent), group.marks.clone()),
+                None => self.add_group(&group.path, Some(parent), group.positions.clone()),
             };
             listed.resize(self.workload.groups.len(), false);
             v1.resize(self.workload.groups.len(), None);
             listed[ix as usize] = true;
             v1[ix as usize] = group.v1;
-            self.atlas.groups[ix as usize] = group.marks.clone();
+            self.positions.groups[ix as usize] = group.positions.clone();
             let spec = &mut self.workload.groups[ix as usize];
             spec.limit = group.limit;
             spec.weight = group.weight;
             if self.workload.groups.len() as u64 > MAX_GROUPS {
                 let problem = format!("more than {MAX_GROUPS} groups, implied parents included");
-                return Err(Flaw::new(Kind::Value, problem, "").at(at));
+                return Err(Refusal::new(Kind::Value, problem, "").at(at));
             }
         }
         self.hierarchies(&listed, v1);
         Ok(())
     }
 
-    fn add_group(&mut self, path: &str, parent: Option<GroupIx>, marks: Marks) -> GroupIx {
+    fn add_group(&mut self, path: &str, parent: Option<GroupIx>, positions: Positions) -> GroupIx {
         let ix = self.workload.groups.len() as GroupIx;
         self.workload.groups.push(GroupSpec {
             path: path.to_owned(),
@@ -200,12 +151,13 @@ impl Resolver {
             weight: 100,
             v1: false,
         });
-        self.atlas.groups.push(marks);
+        self.positions.groups.push(positions);
         self.groups.insert(path.to_owned(), ix);
         ix
     }
 
-    /// A group whose hierarchy is not given has its parent's; an implied parent has its children's.
+    /// Sets the hierarchy of groups that do not give one: that of their parent, or for an unlisted
+    /// parent that of its children.
     fn hierarchies(&mut self, listed: &[bool], mut v1: Vec<Option<bool>>) {
         let groups = &mut self.workload.groups;
         let parents: Vec<usize> =
@@ -220,52 +172,52 @@ impl Resolver {
         }
     }
 
-    /// Everything else that has a name, so that programs may refer to what comes later.
+    /// Adds everything else that has a name, so that programs may refer to later parts.
     fn names(&mut self, draft: &Builder) -> Resolved<()> {
         for lock in &draft.locks {
-            enter(&mut self.locks, "lock", &lock.name, &lock.marks)?;
+            enter(&mut self.locks, "lock", &lock.name, &lock.positions)?;
             self.workload.locks.push(LockSpec { name: lock.name.clone(), kind: lock.kind });
-            self.atlas.locks.push(lock.marks.clone());
+            self.positions.locks.push(lock.positions.clone());
         }
         for channel in &draft.channels {
-            enter(&mut self.channels, "channel", &channel.name, &channel.marks)?;
+            enter(&mut self.channels, "channel", &channel.name, &channel.positions)?;
             let (name, capacity) = (channel.name.clone(), channel.capacity);
             let oldest_first = channel.oldest_first;
             self.workload.channels.push(ChannelSpec { name, capacity, oldest_first });
-            self.atlas.channels.push(channel.marks.clone());
+            self.positions.channels.push(channel.positions.clone());
         }
         for task in &draft.tasks {
-            enter(&mut self.tasks, "task", &task.name, &task.marks)?;
-            self.atlas.tasks.push(task.marks.clone());
+            enter(&mut self.tasks, "task", &task.name, &task.positions)?;
+            self.positions.tasks.push(task.positions.clone());
         }
         for job in &draft.jobs {
-            enter(&mut self.jobs, "job", &job.name, &job.marks)?;
-            self.atlas.jobs.push(job.marks.clone());
+            enter(&mut self.jobs, "job", &job.name, &job.positions)?;
+            self.positions.jobs.push(job.positions.clone());
         }
         let mut sources = Names::new();
         for source in &draft.sources {
-            enter(&mut sources, "source", &source.name, &source.marks)?;
+            enter(&mut sources, "source", &source.name, &source.positions)?;
         }
         Ok(())
     }
 
     fn machine(&mut self, draft: &Builder) -> Resolved<()> {
         let machine = &draft.machine;
-        self.atlas.machine = machine.marks.clone();
+        self.positions.machine = machine.positions.clone();
         let nohz_full = machine
             .nohz_full
             .as_ref()
-            .map(|cpus| self.cpu_set(cpus, machine.marks.of("nohz_full")));
+            .map(|cpus| self.cpu_set(cpus, machine.positions.of("nohz_full")));
         self.workload.machine =
             MachineSpec { nohz_full, softirqs: Vec::new(), ..machine.spec.clone() };
         for (ix, softirq) in machine.softirqs.iter().enumerate() {
-            self.atlas.softirqs.push(softirq.marks.clone());
-            let part = || Spot::Softirq(ix).describe(&self.workload);
+            self.positions.softirqs.push(softirq.positions.clone());
+            let part = || PartIx::Softirq(ix).describe(&self.workload);
             let lock = find(&self.locks, "lock", &softirq.lock)
-                .map_err(|flaw| flaw.at(softirq.marks.of("lock")).part(part()))?;
+                .map_err(|refusal| refusal.at(softirq.positions.of("lock")).part(part()))?;
             let mode = self
                 .lock_mode(lock, softirq.mode)
-                .map_err(|flaw| flaw.at(softirq.marks.of("mode")).part(part()))?;
+                .map_err(|refusal| refusal.at(softirq.positions.of("mode")).part(part()))?;
             self.workload.machine.softirqs.push(SoftirqSpec {
                 cpu: softirq.cpu,
                 every_ns: softirq.every_ns,
@@ -279,13 +231,13 @@ impl Resolver {
 
     fn tasks(&mut self, draft: &Builder) -> Resolved<()> {
         for task in &draft.tasks {
-            let group = find(&self.groups, "group", &task.group).map_err(|flaw| {
-                flaw.at(task.marks.of("group")).part(format!("task {}", quoted(&task.name)))
+            let group = find(&self.groups, "group", &task.group).map_err(|refusal| {
+                refusal.at(task.positions.of("group")).part(format!("task {}", quoted(&task.name)))
             })?;
             let cpus = match &task.cpus {
                 Cpus::All => Affinity::All,
                 Cpus::Each => Affinity::Each,
-                Cpus::Set(cpus) => Affinity::Set(self.cpu_set(cpus, task.marks.of("cpus"))),
+                Cpus::Set(cpus) => Affinity::Set(self.cpu_set(cpus, task.positions.of("cpus"))),
             };
             self.workload.tasks.push(TaskSpec {
                 name: task.name.clone(),
@@ -301,15 +253,15 @@ impl Resolver {
                 program: Program::default(),
             });
             let mut flat = Flat::default();
-            self.flatten(&task.program, 0, &mut flat).map_err(|flaw| {
+            self.flatten(&task.program, 0, &mut flat).map_err(|refusal| {
                 let part =
                     format!("task {}, instruction {}", quoted(&task.name), flat.ops.len() + 1);
-                flaw.part(part)
+                refusal.part(part)
             })?;
             if let Some(task) = self.workload.tasks.last_mut() {
                 task.program = flat.ops.into();
             }
-            self.atlas.ops.push(flat.at);
+            self.positions.ops.push(flat.at);
         }
         Ok(())
     }
@@ -317,21 +269,21 @@ impl Resolver {
     fn jobs(&mut self, draft: &Builder) -> Resolved<()> {
         for job in &draft.jobs {
             let mut flat = Flat::default();
-            self.flatten(&job.program, 0, &mut flat).map_err(|flaw| {
+            self.flatten(&job.program, 0, &mut flat).map_err(|refusal| {
                 let name = quoted(&job.name);
-                flaw.part(format!("job {name}, instruction {}", flat.ops.len() + 1))
+                refusal.part(format!("job {name}, instruction {}", flat.ops.len() + 1))
             })?;
             self.workload.jobs.push(JobSpec { name: job.name.clone(), program: flat.ops.into() });
-            self.atlas.job_ops.push(flat.at);
+            self.positions.job_ops.push(flat.at);
         }
         Ok(())
     }
 
     fn flatten(&mut self, steps: &[Step], depth: u64, flat: &mut Flat) -> Resolved<()> {
         for step in steps {
-            self.flatten_one(step, depth, flat).map_err(|flaw| match flaw.at {
-                at if at == Stretch::default() => flaw.at(step.at),
-                _ => flaw,
+            self.flatten_one(step, depth, flat).map_err(|refusal| match refusal.at {
+                at if at == ByteRange::default() => refusal.at(step.at),
+                _ => refusal,
             })?;
         }
         Ok(())
@@ -339,44 +291,36 @@ impl Resolver {
 
     fn flatten_one(&mut self, step: &Step, depth: u64, flat: &mut Flat) -> Resolved<()> {
         let at = step.at;
-        let op = match &step.what {
-            What::User(length) => Op::User(self.span(length, at)),
-            What::Kernel(length) => Op::Kernel(self.span(length, at)),
-            What::IrqOff(length) => Op::IrqOff(self.span(length, at)),
-            What::Sleep(length) => Op::Sleep(self.span(length, at)),
-            What::Every { period_ns } => Op::Every { period_ns: *period_ns },
-            What::Syscall(body) => {
+        let op = match &step.verb {
+            Verb::User(length) => Op::User(self.span(length, at)),
+            Verb::Kernel(length) => Op::Kernel(self.span(length, at)),
+            Verb::IrqOff(length) => Op::IrqOff(self.span(length, at)),
+            Verb::Sleep(length) => Op::Sleep(self.span(length, at)),
+            Verb::Every { period_ns } => Op::Every { period_ns: *period_ns },
+            Verb::Syscall(body) => {
                 self.push(Op::EnterKernel, at, flat)?;
                 self.flatten(body, depth, flat)?;
                 Op::ExitKernel
             }
-            What::Loop { times, body } => {
-                if depth == MAX_LOOP_DEPTH {
-                    let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
-                    return Err(Flaw::new(Kind::Program, problem, ""));
-                }
-                let start = flat.ops.len();
-                self.push(Op::LoopStart { times: *times, end: 0 }, at, flat)?;
-                self.flatten(body, depth + 1, flat)?;
-                let end = flat.ops.len() as u32;
-                flat.ops[start] = Op::LoopStart { times: *times, end };
-                Op::LoopEnd { start: start as u32 }
+            Verb::Loop { times, body } => {
+                let start = self.open_loop(*times, (body, depth), at, flat)?;
+                Op::LoopEnd { start }
             }
-            What::Lock { lock, mode } => {
+            Verb::Lock { lock, mode } => {
                 let lock = find(&self.locks, "lock", lock)?;
                 Op::Lock { lock, mode: self.lock_mode(lock, *mode)? }
             }
-            What::Unlock { lock } => Op::Unlock { lock: find(&self.locks, "lock", lock)? },
-            What::Send { channel, n } => {
+            Verb::Unlock { lock } => Op::Unlock { lock: find(&self.locks, "lock", lock)? },
+            Verb::Send { channel, n } => {
                 Op::Send { channel: find(&self.channels, "channel", channel)?, n: *n }
             }
-            What::Recv { channel, n } => {
+            Verb::Recv { channel, n } => {
                 Op::Recv { channel: find(&self.channels, "channel", channel)?, n: *n }
             }
-            What::Serve { channel } => {
+            Verb::Serve { channel } => {
                 Op::Serve { channel: find(&self.channels, "channel", channel)? }
             }
-            What::Post { after, job, channel, keep } => {
+            Verb::Post { after, job, channel, keep } => {
                 let job = find(&self.jobs, "job", job)?;
                 let channel = find(&self.channels, "channel", channel)?;
                 match after {
@@ -386,39 +330,58 @@ impl Resolver {
                     None => Op::Post { channel, job },
                 }
             }
-            What::Fork { kind } => Op::Fork { kind: find(&self.tasks, "task", kind)? },
-            What::WaitChildren => Op::WaitChildren,
-            What::Exit => Op::Exit,
-            What::Yield => Op::Yield,
-            What::Move { who, group } => {
+            Verb::Fork { kind } => Op::Fork { kind: find(&self.tasks, "task", kind)? },
+            Verb::WaitChildren => Op::WaitChildren,
+            Verb::Exit => Op::Exit,
+            Verb::Yield => Op::Yield,
+            Verb::Move { who, group } => {
                 Op::Move { who: self.target(who)?, group: find(&self.groups, "group", group)? }
             }
-            What::Affinity { who, cpus } => {
+            Verb::Affinity { who, cpus } => {
                 Op::SetAffinity { who: self.target(who)?, cpus: self.cpu_set(cpus, at) }
             }
-            What::Nice { who, nice } => Op::SetNice { who: self.target(who)?, nice: *nice },
-            What::Class { who, class } => Op::SetClass { who: self.target(who)?, class: *class },
-            What::Begin => Op::Begin,
-            What::Done => Op::Done,
+            Verb::Nice { who, nice } => Op::SetNice { who: self.target(who)?, nice: *nice },
+            Verb::Class { who, class } => Op::SetClass { who: self.target(who)?, class: *class },
+            Verb::Begin => Op::Begin,
+            Verb::Done => Op::Done,
         };
         self.push(op, at, flat)
     }
 
-    fn push(&mut self, op: Op, at: Stretch, flat: &mut Flat) -> Resolved<()> {
+    /// Adds a loop without its end; returns the index of its start.
+    fn open_loop(
+        &mut self,
+        times: u64,
+        (body, depth): (&[Step], u64),
+        at: ByteRange,
+        flat: &mut Flat,
+    ) -> Resolved<u32> {
+        if depth == MAX_LOOP_DEPTH {
+            let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
+            return Err(Refusal::new(Kind::Program, problem, ""));
+        }
+        let start = flat.ops.len();
+        self.push(Op::LoopStart { times, end: 0 }, at, flat)?;
+        self.flatten(body, depth + 1, flat)?;
+        flat.ops[start] = Op::LoopStart { times, end: flat.ops.len() as u32 };
+        Ok(start as u32)
+    }
+
+    fn push(&mut self, op: Op, at: ByteRange, flat: &mut Flat) -> Resolved<()> {
         self.ops += 1;
         if self.ops > MAX_OPS {
             let problem = format!("more than {MAX_OPS} instructions in all programs");
-            return Err(Flaw::new(Kind::Value, problem, ""));
+            return Err(Refusal::new(Kind::Value, problem, ""));
         }
         flat.ops.push(op);
         flat.at.push(at);
         Ok(())
     }
 
-    fn target(&self, who: &Who) -> Resolved<Target> {
+    fn target(&self, who: &TargetName) -> Resolved<Target> {
         Ok(match who {
-            Who::Myself => Target::Myself,
-            Who::Kind(name) => Target::Kind(find(&self.tasks, "task", name)?),
+            TargetName::Myself => Target::Myself,
+            TargetName::Kind(name) => Target::Kind(find(&self.tasks, "task", name)?),
         })
     }
 
@@ -430,28 +393,28 @@ impl Resolver {
             (LockKind::Rwsem | LockKind::PercpuRwsem | LockKind::Rwlock, None) => {
                 let name = quoted(&self.workload.locks[lock as usize].name);
                 let problem = format!("lock {name} has readers and writers, and no mode is given");
-                Err(Flaw::new(Kind::Field, problem, "mode = \"read\" or mode = \"write\""))
+                Err(Refusal::new(Kind::Field, problem, "mode = \"read\" or mode = \"write\""))
             }
         }
     }
 
     fn sources(&mut self, draft: &Builder) -> Resolved<()> {
         for source in &draft.sources {
-            let channel = find(&self.channels, "channel", &source.channel).map_err(|flaw| {
+            let channel = find(&self.channels, "channel", &source.channel).map_err(|refusal| {
                 let part = format!("source {}", quoted(&source.name));
-                flaw.at(source.marks.of("channel")).part(part)
+                refusal.at(source.positions.of("channel")).part(part)
             })?;
             let arrivals = match &source.arrivals {
                 Arrive::Between(length) => {
-                    Arrivals::Between(self.span(length, source.marks.of("every")))
+                    Arrivals::Between(self.span(length, source.positions.of("every")))
                 }
                 Arrive::At(times_ns) => Arrivals::At(times_ns.clone()),
             };
             let jobs: Resolved<Vec<JobIx>> =
                 source.jobs.iter().map(|job| find(&self.jobs, "job", job)).collect();
-            let jobs = jobs.map_err(|flaw| {
+            let jobs = jobs.map_err(|refusal| {
                 let part = format!("source {}", quoted(&source.name));
-                flaw.at(source.marks.of("jobs")).part(part)
+                refusal.at(source.positions.of("jobs")).part(part)
             })?;
             self.workload.sources.push(Source {
                 name: source.name.clone(),
@@ -462,7 +425,7 @@ impl Resolver {
                 jobs,
                 lossy: source.lossy,
             });
-            self.atlas.sources.push(source.marks.clone());
+            self.positions.sources.push(source.positions.clone());
         }
         Ok(())
     }
@@ -472,23 +435,29 @@ impl Resolver {
         changes.sort_by_key(|change| change.at_ns);
         let mut limits: Vec<Limit> = self.workload.groups.iter().map(|group| group.limit).collect();
         for (ix, change) in changes.into_iter().enumerate() {
-            let marks = &change.marks;
-            let action = self
-                .action(&change.act, marks, &mut limits)
-                .map_err(|flaw| flaw.part(Spot::Intervention(ix).describe(&self.workload)))?;
+            let positions = &change.positions;
+            let action = self.action(&change.act, positions, &mut limits).map_err(|refusal| {
+                refusal.part(PartIx::Intervention(ix).describe(&self.workload))
+            })?;
             let (at_ns, every_ns, until_ns) = (change.at_ns, change.every_ns, change.until_ns);
             self.workload.interventions.push(Intervention { at_ns, every_ns, until_ns, action });
-            self.atlas.interventions.push(marks.clone());
+            self.positions.interventions.push(positions.clone());
         }
         Ok(())
     }
 
-    fn action(&mut self, act: &Act, marks: &Marks, limits: &mut [Limit]) -> Resolved<Action> {
+    fn action(
+        &mut self,
+        act: &Act,
+        positions: &Positions,
+        limits: &mut [Limit],
+    ) -> Resolved<Action> {
         let group = |path: &str, field: &str| {
-            find(&self.groups, "group", path).map_err(|flaw| flaw.at(marks.of(field)))
+            find(&self.groups, "group", path).map_err(|refusal| refusal.at(positions.of(field)))
         };
-        let kind =
-            |name: &str| find(&self.tasks, "task", name).map_err(|flaw| flaw.at(marks.of("task")));
+        let kind = |name: &str| {
+            find(&self.tasks, "task", name).map_err(|refusal| refusal.at(positions.of("task")))
+        };
         Ok(match act {
             Act::Limit(path, limit) => {
                 let group = group(path, "group")?;
@@ -499,15 +468,16 @@ impl Resolver {
                 let group = group(path, "group")?;
                 let limit = &mut limits[group as usize];
                 if max.is_some() && burst.is_some() {
-                    // Both at once: the burst there was does not stand in the way of the quota.
+                    // With both given, the old burst must not hinder the new quota.
                     *limit = limit.with_burst_ns(0).unwrap_or(*limit);
                 }
                 if let Some(text) = max {
-                    *limit = write_max(*limit, text).map_err(|flaw| flaw.at(marks.of("max")))?;
+                    *limit = write_max(*limit, text)
+                        .map_err(|refusal| refusal.at(positions.of("max")))?;
                 }
                 if let Some(text) = burst {
-                    *limit =
-                        write_burst(*limit, text).map_err(|flaw| flaw.at(marks.of("burst")))?;
+                    *limit = write_burst(*limit, text)
+                        .map_err(|refusal| refusal.at(positions.of("burst")))?;
                 }
                 Action::WriteLimit { group, limit: *limit }
             }
@@ -520,7 +490,7 @@ impl Resolver {
             }
             Act::Affinity(name, cpus) => {
                 let kind = kind(name)?;
-                Action::SetAffinity { kind, cpus: self.cpu_set(cpus, marks.of("affinity")) }
+                Action::SetAffinity { kind, cpus: self.cpu_set(cpus, positions.of("affinity")) }
             }
             Act::Nice(name, nice) => Action::SetNice { kind: kind(name)?, nice: *nice },
             Act::Class(name, class) => Action::SetClass { kind: kind(name)?, class: *class },
@@ -529,20 +499,20 @@ impl Resolver {
         })
     }
 
-    fn cpu_set(&mut self, cpus: &CpuSet, at: Stretch) -> CpuSetIx {
+    fn cpu_set(&mut self, cpus: &CpuSet, at: ByteRange) -> CpuSetIx {
         let next = self.workload.cpu_sets.len() as CpuSetIx;
         let ix = *self.cpu_sets.entry(cpus.0.clone()).or_insert(next);
         if ix == next {
             self.workload.cpu_sets.push(cpus.clone());
-            self.atlas.cpu_sets.push(at);
+            self.positions.cpu_sets.push(at);
         }
         ix
     }
 
-    fn span(&mut self, length: &Length, at: Stretch) -> Span {
+    fn span(&mut self, length: &Length, at: ByteRange) -> Span {
         let distribution = match length {
             Length::Fixed(length) => return Span::Fixed(to_ns(*length)),
-            // A constant draws nothing, so it is a fixed length by another name.
+            // A constant draws nothing, so it becomes a fixed length.
             Length::Drawn(Distribution::Constant { ns }) => return Span::Fixed(*ns),
             Length::Drawn(distribution) => distribution,
         };
@@ -550,20 +520,20 @@ impl Resolver {
         let ix = *self.distributions.entry(identity(distribution)).or_insert(next);
         if ix == next {
             self.workload.distributions.push(distribution.clone());
-            self.atlas.distributions.push(at);
+            self.positions.distributions.push(at);
         }
         Span::Drawn(ix)
     }
 }
 
-/// A program being flattened, and where each instruction stands.
+/// A flattened program, and the position of each instruction.
 #[derive(Default)]
 struct Flat {
     ops: Vec<Op>,
-    at: Vec<Stretch>,
+    at: Vec<ByteRange>,
 }
 
-/// What tells a distribution from another.
+/// A key that differs between different distributions.
 fn identity(distribution: &Distribution) -> (u8, Vec<u64>, Vec<u64>) {
     match distribution {
         Distribution::Constant { ns } => (0, vec![*ns], vec![]),
@@ -578,11 +548,13 @@ fn identity(distribution: &Distribution) -> (u8, Vec<u64>, Vec<u64>) {
     }
 }
 
-fn enter(names: &mut Names, what: &str, name: &str, marks: &Marks) -> Resolved<()> {
+fn enter(names: &mut Names, what: &str, name: &str, positions: &Positions) -> Resolved<()> {
     let ix = names.len() as u32;
     if names.insert(name.to_owned(), ix).is_some() {
         let problem = format!("two {what}s are named {}", quoted(name));
-        return Err(Flaw::new(Kind::Name, problem, "give each its own name").at(marks.of("name")));
+        return Err(
+            Refusal::new(Kind::Name, problem, "give each its own name").at(positions.of("name"))
+        );
     }
     Ok(())
 }
@@ -590,6 +562,6 @@ fn enter(names: &mut Names, what: &str, name: &str, marks: &Marks) -> Resolved<(
 fn find(names: &Names, what: &str, name: &str) -> Resolved<u32> {
     names.get(name).copied().ok_or_else(|| {
         let problem = format!("there is no {what} named {}", quoted(name));
-        Flaw::new(Kind::Name, problem, accepted_names(name, names.keys().map(String::as_str)))
+        Refusal::new(Kind::Name, problem, accepted_names(name, names.keys().map(String::as_str)))
     })
 }

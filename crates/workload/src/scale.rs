@@ -1,21 +1,21 @@
-//! The same workload with more or less to do: work that costs more, as on a slower CPU, and more
-//! requests.
+//! Copies of a workload with more or less to do: work that takes longer, as on a slower CPU, or
+//! more requests.
 
 use crate::checked::Workload;
 use crate::error::{Error, Finding};
 use crate::model::{Arrivals, DistIx, Distribution, GroupIx, Op, Parts, Span, TaskSpec};
 use std::collections::BTreeMap;
 
-/// Which kinds of task are meant.
+/// A choice of kinds of task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tasks<'a> {
-    /// All.
+    /// Every kind.
     All,
-    /// Those that start in this group or below it.
+    /// The kinds that start in this group or below it.
     In(GroupIx),
-    /// Those that do not.
+    /// The kinds that do not start in this group or below it.
     NotIn(GroupIx),
-    /// Those of this label.
+    /// The kinds with this label.
     Labelled(&'a str),
 }
 
@@ -31,10 +31,10 @@ impl Tasks<'_> {
 }
 
 impl Parts {
-    /// Whether `group` is `above` or below it.
+    /// Whether `group` is `above` or lies below it.
     pub fn is_within(&self, group: GroupIx, above: GroupIx) -> bool {
         let mut at = Some(group);
-        // Parents stand before their children, so this ends also where that does not hold.
+        // Parents stand before their children in checked parts; the bound ends the loop in others.
         for _ in 0..self.groups.len() {
             match at {
                 Some(group) if group == above => return true,
@@ -50,9 +50,8 @@ impl Parts {
 const FACTORS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
 impl Workload {
-    /// With work of these tasks (user, kernel, and with interrupts off) that takes `factor` times
-    /// as long, to the nearest ns; what took time still does. The jobs that they serve are their
-    /// work.
+    /// Scales the work of these tasks (user, kernel, and with interrupts off) by `factor`, to the
+    /// nearest ns; work above 0 stays above 0. Jobs that they serve are part of their work.
     ///
     /// ```
     /// use cpumax_workload::{Op, Span, Tasks, parse};
@@ -84,10 +83,9 @@ impl Workload {
         parts.try_into()
     }
 
-    /// With `factor` times the load that these tasks make or are sent: they sleep so much shorter,
-    /// and what comes for them from sources and by `after` comes so much closer together. Times at
-    /// which something comes are counted from the start of the run; how much comes altogether stays
-    /// the same where it is counted.
+    /// Scales the load of these tasks by `factor`: their sleeps, and the times between tokens that
+    /// sources and `after` send them, become shorter by it. Listed arrival times count from the
+    /// start of the run; a limited number of arrivals stays.
     ///
     /// # Errors
     /// A factor that is not from 0.001 to 1000, sleeps of more than a day, or periods and arrivals
@@ -141,7 +139,7 @@ fn chosen(parts: &Parts, which: Tasks<'_>) -> Vec<bool> {
     parts.tasks.iter().map(|task| which.are(task, parts)).collect()
 }
 
-/// The channels from which these tasks take.
+/// The channels from which these tasks take tokens.
 fn fed(parts: &Parts, chosen: &[bool]) -> Vec<bool> {
     let mut fed = vec![false; parts.channels.len()];
     let tasks = parts.tasks.iter().zip(chosen).filter(|(_, chosen)| **chosen);
@@ -153,7 +151,7 @@ fn fed(parts: &Parts, chosen: &[bool]) -> Vec<bool> {
     fed
 }
 
-/// The jobs that come on these channels.
+/// The jobs that tokens in these channels carry.
 fn served(parts: &Parts, fed: &[bool]) -> Vec<bool> {
     let mut served = vec![false; parts.jobs.len()];
     for op in parts.programs().flatten() {
@@ -167,11 +165,11 @@ fn served(parts: &Parts, fed: &[bool]) -> Vec<bool> {
     served
 }
 
-/// Lengths of time, to be made so many times as long.
+/// Scales lengths of time by one factor.
 struct Lengths<'a> {
     distributions: &'a mut Vec<Distribution>,
     times: f64,
-    /// Which distribution was made of which: others may draw from that one, too.
+    /// Scaled copy of each distribution: other tasks may still draw from the original.
     made: BTreeMap<DistIx, DistIx>,
 }
 
@@ -183,7 +181,7 @@ impl Lengths<'_> {
         }
     }
 
-    /// What comes later on one of these channels comes sooner, or later still.
+    /// Scales the delay of an `after` whose token goes to one of these channels.
     fn scale_after(&mut self, op: &mut Op, fed: &[bool]) {
         if let Op::After { delay, channel, .. } = op
             && fed[*channel as usize]
@@ -192,7 +190,7 @@ impl Lengths<'_> {
         }
     }
 
-    /// To the nearest ns; what was more than nothing still is.
+    /// To the nearest ns; a length above 0 stays above 0.
     fn scaled_ns(&self, ns: u64) -> u64 {
         ((ns as f64 * self.times).round() as u64).max(u64::from(ns > 0))
     }

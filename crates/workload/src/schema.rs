@@ -1,5 +1,4 @@
-//! The form of scenario files as JSON Schema, for editors: of the very tables that the reader goes
-//! by.
+//! JSON Schema of scenario files, for editors, made from the tables that the reader uses.
 
 use crate::read::language::{DISTRIBUTION, SCENARIO, VERBS};
 use crate::read::table::{Form, Table};
@@ -10,16 +9,18 @@ const RATE: &str = r"^\s*[0-9._]+\s*/\s*(ns|us|µs|ms|s|min|h)\s*$";
 const CPUS: &str = r"\s*[0-9]+\s*(-\s*[0-9]+\s*)?(,\s*[0-9]+\s*(-\s*[0-9]+\s*)?)*";
 const DIGITS: &str = r"^\s*[+-]?[0-9]";
 
-/// JSON Schema (draft 2020-12) of scenario files, read as JSON: which fields there are where, and
-/// what each takes. What is refused is refused; what is accepted may still be wrong in what only
-/// the reader knows: names that are not there, what fields go together, limits that the kernel
-/// would refuse.
+/// JSON Schema (draft 2020-12) of scenario files, read as JSON: the fields of each table, and their
+/// values. Only the reader refuses unknown names, fields that exclude each other, and limits that
+/// the kernel would refuse.
 pub fn schema() -> Value {
     let mut schema = object(&SCENARIO);
     let root = [
         ("$schema", json!("https://json-schema.org/draft/2020-12/schema")),
         ("title", json!("Scenario")),
-        ("description", json!("An experiment with CPU limits: docs/reference/scenarios.md of cpumax.")),
+        (
+            "description",
+            json!("An experiment with CPU limits: docs/reference/scenarios.md of cpumax."),
+        ),
         ("$defs", json!({ "length": length(), "program": program() })),
     ];
     if let Value::Object(schema) = &mut schema {
@@ -92,7 +93,7 @@ fn length() -> Value {
     json!({ "anyOf": [of(Form::Time), one] })
 }
 
-/// Instructions of any kind, those that share their fields once.
+/// Instructions of any kind; verbs that share their fields appear once.
 fn program() -> Value {
     let mut kinds: Vec<&Table> = Vec::new();
     for (_, table) in VERBS {

@@ -1,4 +1,4 @@
-//! A field of a scenario's `[machine]`, given another value by its name, as a file would.
+//! A field of a scenario's `[machine]`, changed by name.
 
 use crate::checked::Workload;
 use crate::error::Error;
@@ -6,8 +6,8 @@ use crate::print::{print, quote};
 use crate::read::parse;
 
 impl Workload {
-    /// With another value of one field of `[machine]`: `timer_phase` and `98ms`, `hz` and `1000`.
-    /// Where texts stand in quotes in a file, none are needed.
+    /// Copies the workload with another value of one field of `[machine]`, such as `timer_phase`
+    /// and `98ms`, or `hz` and `1000`. Text needs no quotes.
     ///
     /// ```
     /// let text = "[[task]]\nname = \"hog\"\nprogram = [{ user = \"1s\" }]\n";
@@ -21,10 +21,10 @@ impl Workload {
     /// ```
     ///
     /// # Errors
-    /// There is no such field, or it does not take that value.
+    /// An unknown field, or a value that it does not take.
     pub fn with_machine(&self, field: &str, value: &str) -> Result<Workload, Error> {
         const HEADER: &str = "\n[machine]\n";
-        // What it shows is any text, the header among others.
+        // `shows` may hold any text, even the header.
         let text = print(&self.clone().with_name(&self.name, "")?);
         let (before, rest) = text.split_once(HEADER).unwrap_or((&text, ""));
         let (fields, after) = rest.split_at(rest.find("\n[").unwrap_or(rest.len()));

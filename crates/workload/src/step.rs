@@ -1,21 +1,21 @@
 //! The verbs of programs: one function for each instruction that a task can execute.
 //!
-//! Each is named as in scenario files (docs/reference/scenarios.md) and takes what stands there.
+//! Names and arguments are those of scenario files (docs/reference/scenarios.md).
 
 use crate::build::{Length, to_ns};
-use crate::error::Stretch;
+use crate::error::ByteRange;
 use crate::model::{Class, CpuSet, LockMode};
 use std::time::Duration;
 
 /// One instruction, or a loop or system call with instructions inside.
 #[derive(Debug, Clone)]
 pub struct Step {
-    pub(crate) what: What,
-    pub(crate) at: Stretch,
+    pub(crate) verb: Verb,
+    pub(crate) at: ByteRange,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum What {
+pub(crate) enum Verb {
     User(Length),
     Kernel(Length),
     IrqOff(Length),
@@ -28,7 +28,7 @@ pub(crate) enum What {
         times: u64,
         body: Vec<Step>,
     },
-    /// Without a mode: exclusive, for kinds of lock that have no other.
+    /// `None`: exclusive, for kinds of lock without readers.
     Lock {
         lock: String,
         mode: Option<LockMode>,
@@ -47,12 +47,12 @@ pub(crate) enum What {
     Serve {
         channel: String,
     },
-    /// At once, or so much later.
+    /// At once, or after a delay.
     Post {
         after: Option<Length>,
         job: String,
         channel: String,
-        /// The token's request is the poster's, though it comes later.
+        /// The token keeps the poster's request, although it arrives later.
         keep: bool,
     },
     Fork {
@@ -62,46 +62,46 @@ pub(crate) enum What {
     Exit,
     Yield,
     Move {
-        who: Who,
+        who: TargetName,
         group: String,
     },
     Affinity {
-        who: Who,
+        who: TargetName,
         cpus: CpuSet,
     },
     Nice {
-        who: Who,
+        who: TargetName,
         nice: i8,
     },
     Class {
-        who: Who,
+        who: TargetName,
         class: Class,
     },
     Begin,
     Done,
 }
 
-/// Whom an instruction is aimed at.
+/// Tasks at which an instruction is aimed, by the name of their kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Who {
+pub enum TargetName {
     /// The task that executes it.
     Myself,
     /// Every live instance of the kind of this name.
     Kind(String),
 }
 
-impl From<&str> for Who {
+impl From<&str> for TargetName {
     /// `self`, or the name of a kind.
-    fn from(name: &str) -> Who {
+    fn from(name: &str) -> TargetName {
         match name {
-            "self" => Who::Myself,
-            _ => Who::Kind(name.to_owned()),
+            "self" => TargetName::Myself,
+            _ => TargetName::Kind(name.to_owned()),
         }
     }
 }
 
-fn step(what: What) -> Step {
-    Step { what, at: Stretch::default() }
+fn step(verb: Verb) -> Step {
+    Step { verb, at: ByteRange::default() }
 }
 
 fn steps(body: impl IntoIterator<Item = Step>) -> Vec<Step> {
@@ -110,151 +110,151 @@ fn steps(body: impl IntoIterator<Item = Step>) -> Vec<Step> {
 
 /// Run in user mode.
 pub fn user(length: impl Into<Length>) -> Step {
-    step(What::User(length.into()))
+    step(Verb::User(length.into()))
 }
 
 /// Run in kernel mode; outside [`syscall`], a system call of that length.
 pub fn kernel(length: impl Into<Length>) -> Step {
-    step(What::Kernel(length.into()))
+    step(Verb::Kernel(length.into()))
 }
 
 /// Run in kernel mode with interrupts off.
 pub fn irqoff(length: impl Into<Length>) -> Step {
-    step(What::IrqOff(length.into()))
+    step(Verb::IrqOff(length.into()))
 }
 
 /// Sleep for that long.
 pub fn sleep(length: impl Into<Length>) -> Step {
-    step(What::Sleep(length.into()))
+    step(Verb::Sleep(length.into()))
 }
 
 /// Sleep to the next multiple of `period` after the task's start.
 pub fn every(period: Duration) -> Step {
-    step(What::Every { period_ns: to_ns(period) })
+    step(Verb::Every { period_ns: to_ns(period) })
 }
 
-/// One stay in kernel mode.
+/// One system call with these instructions inside.
 pub fn syscall(body: impl IntoIterator<Item = Step>) -> Step {
-    step(What::Syscall(steps(body)))
+    step(Verb::Syscall(steps(body)))
 }
 
-/// Again and again, without end.
+/// Repeat the instructions without end.
 pub fn forever(body: impl IntoIterator<Item = Step>) -> Step {
-    step(What::Loop { times: u64::MAX, body: steps(body) })
+    step(Verb::Loop { times: u64::MAX, body: steps(body) })
 }
 
-/// So many times, at least once.
+/// Repeat the instructions `times` times; the checks refuse 0.
 pub fn repeat(times: u64, body: impl IntoIterator<Item = Step>) -> Step {
-    // The largest number would stand for `forever`; files do not count further than this.
-    step(What::Loop { times: times.min(i64::MAX as u64), body: steps(body) })
+    // `u64::MAX` stands for `forever`; numbers in files end at `i64::MAX`.
+    step(Verb::Loop { times: times.min(i64::MAX as u64), body: steps(body) })
 }
 
 /// Take a mutex or a spin lock.
 pub fn lock(lock: impl Into<String>) -> Step {
-    step(What::Lock { lock: lock.into(), mode: None })
+    step(Verb::Lock { lock: lock.into(), mode: None })
 }
 
 /// Take a lock together with other readers.
 pub fn read_lock(lock: impl Into<String>) -> Step {
-    step(What::Lock { lock: lock.into(), mode: Some(LockMode::Read) })
+    step(Verb::Lock { lock: lock.into(), mode: Some(LockMode::Read) })
 }
 
 /// Take a lock alone.
 pub fn write_lock(lock: impl Into<String>) -> Step {
-    step(What::Lock { lock: lock.into(), mode: Some(LockMode::Write) })
+    step(Verb::Lock { lock: lock.into(), mode: Some(LockMode::Write) })
 }
 
 /// Release a lock.
 pub fn unlock(lock: impl Into<String>) -> Step {
-    step(What::Unlock { lock: lock.into() })
+    step(Verb::Unlock { lock: lock.into() })
 }
 
-/// Put `n` tokens in a channel.
+/// Put `n` tokens in a channel, and wait while it is full.
 pub fn send(channel: impl Into<String>, n: u64) -> Step {
-    step(What::Send { channel: channel.into(), n })
+    step(Verb::Send { channel: channel.into(), n })
 }
 
-/// Take `n` tokens out of a channel, waiting for them.
+/// Take `n` tokens out of a channel, and wait for them.
 pub fn recv(channel: impl Into<String>, n: u64) -> Step {
-    step(What::Recv { channel: channel.into(), n })
+    step(Verb::Recv { channel: channel.into(), n })
 }
 
-/// Take the next token out of a channel, waiting for it, and do the job that it carries.
+/// Take the next token out of a channel, wait for it, and do the job that it carries.
 pub fn serve(channel: impl Into<String>) -> Step {
-    step(What::Serve { channel: channel.into() })
+    step(Verb::Serve { channel: channel.into() })
 }
 
-/// Put a token that carries a job in a channel. Its request is the one under way.
+/// Put a token that carries a job in a channel. Its request is the poster's.
 pub fn post(job: impl Into<String>, channel: impl Into<String>) -> Step {
-    step(What::Post { after: None, job: job.into(), channel: channel.into(), keep: false })
+    step(Verb::Post { after: None, job: job.into(), channel: channel.into(), keep: false })
 }
 
-/// Have a token that carries a job come to a channel so much later. Its request starts then.
+/// After `delay`, a token that carries a job arrives in a channel. Its request starts then.
 pub fn post_after(
     delay: impl Into<Length>,
     job: impl Into<String>,
     channel: impl Into<String>,
 ) -> Step {
     let after = Some(delay.into());
-    step(What::Post { after, job: job.into(), channel: channel.into(), keep: false })
+    step(Verb::Post { after, job: job.into(), channel: channel.into(), keep: false })
 }
 
-/// The same, but the request is still that of the task that executes it.
+/// Like [`post_after`], but the token keeps the request of the task that executes this.
 pub fn go_on_after(
     delay: impl Into<Length>,
     job: impl Into<String>,
     channel: impl Into<String>,
 ) -> Step {
     let after = Some(delay.into());
-    step(What::Post { after, job: job.into(), channel: channel.into(), keep: true })
+    step(Verb::Post { after, job: job.into(), channel: channel.into(), keep: true })
 }
 
 /// Start one new task of that kind.
 pub fn fork(kind: impl Into<String>) -> Step {
-    step(What::Fork { kind: kind.into() })
+    step(Verb::Fork { kind: kind.into() })
 }
 
 /// Wait until every child has exited.
 pub fn wait_children() -> Step {
-    step(What::WaitChildren)
+    step(Verb::WaitChildren)
 }
 
-/// End here.
+/// Exit.
 pub fn exit() -> Step {
-    step(What::Exit)
+    step(Verb::Exit)
 }
 
-/// Let others run.
+/// Yield the CPU (`sched_yield()`).
 pub fn yield_now() -> Step {
-    step(What::Yield)
+    step(Verb::Yield)
 }
 
 /// Move tasks to another group.
-pub fn move_to(who: impl Into<Who>, group: impl Into<String>) -> Step {
-    step(What::Move { who: who.into(), group: group.into() })
+pub fn move_to(who: impl Into<TargetName>, group: impl Into<String>) -> Step {
+    step(Verb::Move { who: who.into(), group: group.into() })
 }
 
-/// Change which CPUs tasks may use.
-pub fn affinity(who: impl Into<Who>, cpus: CpuSet) -> Step {
-    step(What::Affinity { who: who.into(), cpus })
+/// Change the CPUs that tasks may use.
+pub fn affinity(who: impl Into<TargetName>, cpus: CpuSet) -> Step {
+    step(Verb::Affinity { who: who.into(), cpus })
 }
 
 /// Change the nice value of tasks.
-pub fn nice(who: impl Into<Who>, nice: i8) -> Step {
-    step(What::Nice { who: who.into(), nice })
+pub fn nice(who: impl Into<TargetName>, nice: i8) -> Step {
+    step(Verb::Nice { who: who.into(), nice })
 }
 
 /// Change the class of tasks.
-pub fn class(who: impl Into<Who>, class: Class) -> Step {
-    step(What::Class { who: who.into(), class })
+pub fn class(who: impl Into<TargetName>, class: Class) -> Step {
+    step(Verb::Class { who: who.into(), class })
 }
 
 /// A request starts here.
 pub fn begin() -> Step {
-    step(What::Begin)
+    step(Verb::Begin)
 }
 
 /// A request is complete.
 pub fn done() -> Step {
-    step(What::Done)
+    step(Verb::Done)
 }

@@ -1,15 +1,15 @@
 //! Text of single values: lengths of time (`5ms`), rates (`200/s`), sets of CPUs (`0-3,8`), and
-//! what was probably meant by a misspelt name.
+//! suggestions for misspelt names.
 
 use crate::bounds::{MAX_CPUS, MAX_DURATION_NS, NS_PER_MS, NS_PER_S, NS_PER_US};
 use crate::model::CpuSet;
 use std::fmt::Write;
 
-/// What a length of time looks like, for messages.
+/// Form of a length of time, for messages.
 pub(crate) const DURATION_FORM: &str =
     "a number and a unit, such as \"1.5ms\" (units: ns, us, ms, s, min, h; not finer than 1 ns)";
 
-/// What a set of CPUs looks like, for messages.
+/// Form of a set of CPUs, for messages.
 pub(crate) const CPUS_FORM: &str = "CPU numbers and ranges, such as \"0-3,8\"";
 
 const UNITS: [(&str, u64); 7] = [
@@ -22,7 +22,8 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3600 * NS_PER_S),
 ];
 
-/// Reads a length of time, ns, exactly: `1.5ms` is 1500000, `0.1ns` is nothing.
+/// Reads a length of time, ns, exactly: `1.5ms` is 1500000; `None` for a fraction of 1 ns, such as
+/// `0.1ns`.
 pub(crate) fn parse_duration(text: &str) -> Option<u64> {
     let text = text.trim();
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_')?;
@@ -47,11 +48,11 @@ pub(crate) fn parse_duration(text: &str) -> Option<u64> {
     Some(ns)
 }
 
-/// What a rate looks like, for messages.
+/// Form of a rate, for messages.
 pub(crate) const RATE_FORM: &str =
-    "how many in a time, such as \"200/s\" or \"0.5/min\"; units ms, s, min, h";
+    "a number per unit of time, such as \"200/s\" or \"0.5/min\"; units ms, s, min, h";
 
-/// Reads a rate, such as `200/s`: the mean time from one to the next, ns, from 1 ns to a day.
+/// Reads a rate, such as `200/s`, as the mean time between two events, ns, from 1 ns to a day.
 pub(crate) fn parse_rate(text: &str) -> Option<u64> {
     let (number, unit) = text.split_once('/')?;
     let (number, unit) = (number.trim().replace('_', ""), unit.trim());
@@ -68,7 +69,7 @@ pub(crate) fn parse_rate(text: &str) -> Option<u64> {
     u64::try_from(mean_ns).ok().filter(|ns| (1..=MAX_DURATION_NS).contains(ns))
 }
 
-/// Prints a length of time so that [`parse_duration`] reads the same back.
+/// Prints a length of time in a form that [`parse_duration`] reads back exactly.
 pub(crate) fn print_duration(ns: u64) -> String {
     let units = [("s", NS_PER_S), ("ms", NS_PER_MS), ("us", NS_PER_US)];
     let fits = units.iter().find(|(_, unit_ns)| ns >= *unit_ns && ns.is_multiple_of(*unit_ns));
@@ -79,8 +80,8 @@ pub(crate) fn print_duration(ns: u64) -> String {
     }
 }
 
-/// Reads a set of CPUs: ascending or not, overlapping or not; `None` when it is malformed, empty or
-/// names a CPU from 4096 on.
+/// Reads a set of CPUs in any order, with or without overlaps; `None` for malformed or empty text,
+/// or a CPU from 4096 on.
 pub(crate) fn parse_cpus(text: &str) -> Option<CpuSet> {
     let number = |text: &str| -> Option<u16> {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -95,7 +96,7 @@ pub(crate) fn parse_cpus(text: &str) -> Option<CpuSet> {
             return None;
         }
         cpus.extend(first..=last);
-        // Ranges may overlap; never keep many more than there are CPUs.
+        // Overlapping ranges must not take memory without bound.
         if cpus.len() as u64 > 2 * MAX_CPUS {
             tidy(&mut cpus);
         }
@@ -131,13 +132,13 @@ pub(crate) fn print_cpus(cpus: &CpuSet) -> String {
     text
 }
 
-/// The name that was probably meant by `wrong`.
+/// The name most similar to `wrong`, if any is similar enough.
 pub(crate) fn nearest<'a>(
     wrong: &str,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    // A name is worth suggesting when at most a third of it has to change; comparing is quadratic
-    // in length, so only beginnings are compared.
+    // A similar name differs from `wrong` in at most a third of its characters. Comparing is
+    // quadratic in length, so only the first 64 characters are compared.
     const COMPARED_CHARS: usize = 64;
     let head = |name: &str| -> String {
         name.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect()
@@ -152,7 +153,7 @@ pub(crate) fn nearest<'a>(
         .map(|(_, name)| name)
 }
 
-/// What would be accepted where a name was wrong: what was probably meant, or a list.
+/// The names that would be accepted, for messages: the most similar one, or a list.
 pub(crate) fn accepted_names<'a>(
     wrong: &str,
     names: impl IntoIterator<Item = &'a str> + Clone,
@@ -173,7 +174,7 @@ pub(crate) fn accepted_names<'a>(
     format!("one of {}", listed.join(", "))
 }
 
-/// Foreign text in a message: in quotes, escaped, and cut where it gets long.
+/// Foreign text in a message: in quotes, escaped, and cut after 60 characters.
 pub(crate) fn quoted(text: &str) -> String {
     const SHOWN_CHARS: usize = 60;
     let shown: String = text.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();

@@ -1,5 +1,5 @@
-//! The JSON Schema of scenario files in `docs/schema/` is that of the reader; `SNAPSHOTS=overwrite`
-//! writes it anew. It accepts what the reader accepts, and refuses misspelt fields as it does.
+//! The JSON Schema of scenario files in `docs/schema/` equals the reader's; `SNAPSHOTS=overwrite`
+//! writes it. It accepts what the reader accepts, and refuses the same misspelt fields.
 
 use cpumax_workload::{parse, print, random, schema};
 use jsonschema::Validator;
@@ -11,7 +11,7 @@ fn validator() -> Validator {
     jsonschema::validator_for(&schema()).expect("the schema is one")
 }
 
-/// The scenario as an editor hands it to a schema.
+/// The scenario as an editor passes it to a schema.
 fn json(text: &str) -> Value {
     let table: toml::Table = toml::from_str(text).expect("is TOML");
     serde_json::to_value(table).expect("is JSON")
@@ -45,7 +45,7 @@ fn every_shipped_scenario_is_valid() {
     }
 }
 
-/// What is made at random has every field there is.
+/// Random workloads use every field.
 #[test]
 fn what_the_reader_accepts_is_valid() {
     let validator = validator();
@@ -63,7 +63,7 @@ fn what_the_reader_accepts_is_valid() {
     }
 }
 
-/// Every path to a table in it.
+/// Paths of all tables in it.
 fn tables(value: &Value, path: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(table) => {
@@ -78,7 +78,6 @@ fn tables(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Whether the reader accepts it.
 fn is_read(value: &Value) -> bool {
     let text = toml::to_string(value).expect("came from TOML");
     parse(&text, "changed.toml").is_ok()

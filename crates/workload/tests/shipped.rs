@@ -1,4 +1,4 @@
-//! Every scenario that is shipped can be read, says what it shows and what must come of it.
+//! Every shipped scenario can be read, and says what it shows and what must come of it.
 
 use std::path::PathBuf;
 

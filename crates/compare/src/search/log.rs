@@ -1,6 +1,5 @@
-//! The log of a search: a JSON object on each line, the first of which says what is searched.
-//! Written line by line, so that whatever ends the program leaves at most the last line unfinished,
-//! which is then left out.
+//! The log of a search: a JSON object on each line; the first one identifies the search. A program
+//! that is killed leaves at most the last line unfinished, which readers ignore.
 
 use super::Kind;
 use crate::world::Error;
@@ -9,31 +8,31 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// No log is larger, bytes: some hundred thousand cases.
+/// Largest log, bytes: some hundred thousand cases.
 const MAX_BYTES: u64 = 256 << 20;
-/// No first line is longer, bytes.
+/// Longest first line, bytes.
 const MAX_HEAD_BYTES: u64 = 1 << 16;
 
 /// One case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// Its number.
+    /// Number of the case.
     pub case: u64,
-    /// How far off the worst number is, as a multiple of what it may be; none if it was not run.
+    /// Ratio of the worst number; `None` if it was not run.
     pub ratio: Option<f64>,
-    /// Kind of the disagreement, if it is one.
+    /// Kind of the disagreement, if any.
     pub kind: Option<Kind>,
     /// Path of the worst number, if it is beyond its tolerance.
     pub path: Option<String>,
     /// Why it was not run.
     pub reason: Option<String>,
-    /// Whether it was refused; if it was not run and not refused either, it failed.
+    /// Whether it was refused; a case with a reason that was not refused failed.
     pub refused: bool,
     /// Whether it was shrunk and kept.
     pub kept: bool,
 }
 
-/// The log of one search, kept in a file, or not.
+/// The log of one search, in a file or only in memory.
 #[derive(Debug)]
 pub struct Log {
     file: Option<(File, PathBuf)>,
@@ -46,16 +45,16 @@ struct Head {
 }
 
 impl Log {
-    /// One that is not kept.
+    /// A log in memory.
     pub fn none() -> Log {
         Log { file: None, lines: Vec::new() }
     }
 
-    /// The log in this file, which may be empty or not there yet; `search` says what is searched.
+    /// Opens or creates the log in this file, and removes an unfinished last line. `search`
+    /// identifies the search.
     ///
     /// # Errors
-    /// When the file cannot be read or written, or has something else in it, which is left as it
-    /// is.
+    /// The file cannot be read or written, or has other contents, which stay.
     pub fn open(path: &Path, search: &str) -> Result<Log, Error> {
         let wrong = |error: std::io::Error| file_error(path, &error);
         let mut file = OpenOptions::new()
@@ -83,15 +82,15 @@ impl Log {
         Ok(log)
     }
 
-    /// What is in it.
+    /// Cases so far.
     pub fn lines(&self) -> &[Line] {
         &self.lines
     }
 
-    /// Adds a case.
+    /// Appends a case to the file and to memory.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// The case cannot be written.
     pub fn append(&mut self, line: Line) -> Result<(), Error> {
         self.write(&line)?;
         self.lines.push(line);
@@ -107,12 +106,11 @@ impl Log {
     }
 }
 
-/// What is in a file.
+/// Contents of a file.
 enum Contents {
-    /// The log that is to go on: its cases, and how many bytes these are together with the first
-    /// line.
+    /// The log of this search: its cases, and the bytes of all complete lines.
     Log { lines: Vec<Line>, bytes: u64 },
-    /// Something else: what, in a sentence.
+    /// Something else, described in a sentence.
     Other(String),
 }
 
@@ -123,7 +121,7 @@ fn read(file: &File, search: &str) -> std::io::Result<Contents> {
     let mut lines: Vec<Line> = Vec::new();
     let head = serde_json::from_slice(&text).ok().filter(|_| text.ends_with(b"\n"));
     let Some(Head { search: found }) = head else {
-        // Nothing at all, or whoever began it was killed while it wrote the first line.
+        // Empty, or killed while the first line was written.
         let ours = serde_json::to_vec(&Head { search: search.to_owned() })?;
         return Ok(if ours.starts_with(&text) {
             Contents::Log { lines, bytes: 0 }

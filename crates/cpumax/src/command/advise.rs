@@ -15,7 +15,9 @@ use cpumax_engine::given::{factor, percent, share, time};
 use cpumax_engine::saved::Saved;
 use cpumax_engine::{Request, Try, recorded};
 use cpumax_machine::kernel;
-use cpumax_report::{JsonArray, ResultFile, System, advised, csv, leaves_room, to_apply};
+use cpumax_report::{
+    JsonArray, ResultFile, System, advice_in_form, advice_text, csv, stdout_is_free,
+};
 use std::path::PathBuf;
 
 /// No limit keeps what is asked.
@@ -102,7 +104,7 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let question = question(args)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let table = args.csv.as_deref().map(ResultFile::create).transpose()?;
-    let is_told = leaves_room(json.as_ref(), table.as_ref())?;
+    let is_told = stdout_is_free(json.as_ref(), table.as_ref())?;
     if !is_told && args.output.is_some() {
         return Err(anyhow!("- and --output print in one place: give --json FILE").into());
     }
@@ -118,12 +120,12 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     if let Some(table) = table {
         table.write_text(&csv(&Saved::of_advice(document)))?;
     }
-    let text = || advised(&answer, &cases, output::page());
+    let text = || advice_text(&answer, &cases, output::page());
     match (system(args), answer.recommended()) {
         _ if !is_told => {}
         (Some(system), Some(_)) => {
-            output::print(&to_apply(&answer, &cases, system).ok_or_else(no_burst)?)?;
-            output::tell(&cpumax_report::missing_of(&cases, output::page()))?;
+            output::print(&advice_in_form(&answer, &cases, system).ok_or_else(no_burst)?)?;
+            output::tell(&cpumax_report::gaps_text(&cases, output::page()))?;
         }
         (Some(_), None) => output::tell(&text())?,
         (None, _) => output::print(&text())?,

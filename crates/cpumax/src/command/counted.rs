@@ -80,7 +80,7 @@ pub fn from_counters(args: &AdviseArgs, question: Question) -> Result<(), Failur
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&told))))?;
     if is_told {
-        output::print(&cpumax_report::counted(&told, throttled, output::page()))?;
+        output::print(&cpumax_report::counters_text(&told, throttled, output::page()))?;
     }
     // A fit answers what no limit is asked for.
     let is_fitted = told.fit.is_some() && throttled.is_none() && args.p99.is_none();

@@ -12,5 +12,5 @@ pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&Inspected::new(&name, &recording));
     }
-    output::print(&cpumax_report::inspected(&name, &recording, args.top, output::page()))
+    output::print(&cpumax_report::recording_text(&name, &recording, args.top, output::page()))
 }

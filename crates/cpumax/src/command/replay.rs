@@ -13,7 +13,7 @@ use cpumax_engine::saved::Saved;
 use cpumax_engine::{Replay, Request, Try, recorded};
 use cpumax_machine::kernel;
 use cpumax_recording::Defects;
-use cpumax_report::{JsonArray, ResultFile, csv, escape, replayed};
+use cpumax_report::{JsonArray, ResultFile, csv, escape, replay_text};
 use std::path::Path;
 
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
@@ -22,7 +22,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     request.limited_group().map_err(Failure::of)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let table = args.csv.as_deref().map(ResultFile::create).transpose()?;
-    let is_told = cpumax_report::leaves_room(json.as_ref(), table.as_ref())?;
+    let is_told = cpumax_report::stdout_is_free(json.as_ref(), table.as_ref())?;
     let recording = recorded::read(&args.reading.recording, args.reading.costs.options())
         .map_err(Failure::of)?;
     let replay = Replay::new(&recorded::name(&args.reading.recording), &recording, &request);
@@ -55,7 +55,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     if is_told {
         let (name, page) = (recorded::name(&args.reading.recording), output::page());
         let threads = args.threads;
-        output::print(&replayed(&name, &replay, &kernels, &runs, threads, page))?;
+        output::print(&replay_text(&name, &replay, &kernels, &runs, threads, page))?;
     }
     Ok(())
 }

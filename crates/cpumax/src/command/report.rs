@@ -10,7 +10,7 @@ use clap::{Args, ValueHint};
 use cpumax_engine::saved::Saved;
 use cpumax_engine::{Request, recorded};
 use cpumax_machine::kernel;
-use cpumax_report::{Named, ResultFile, answers, html};
+use cpumax_report::{Named, ResultFile, answer_lines, html};
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     let studies = args.inputs.iter().map(named).collect::<Result<Vec<_>, Failure>>()?;
     let is_stdout = file.is_stdout();
     file.write_text(&html(&studies, env!("CARGO_PKG_VERSION")))?;
-    let told = answers(&studies, output::page());
+    let told = answer_lines(&studies, output::page());
     if is_stdout { output::tell(&told) } else { output::print(&told) }
 }
 

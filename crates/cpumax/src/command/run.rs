@@ -65,11 +65,11 @@ fn finish(ended: &[Ended<'_>], args: &RunArgs, json: Option<JsonArray>) -> Resul
     let page = output::page();
     let shows = !args.varied.show.is_empty();
     if tables {
-        let told = if shows { cpumax_report::varied } else { cpumax_report::suite };
+        let told = if shows { cpumax_report::numbers_table } else { cpumax_report::runs_text };
         output::print(&told(ended, page, args.histogram))?;
     } else {
         // With JSON on standard output, what failed is told beside it.
-        output::tell(&cpumax_report::failures(ended, page))?;
+        output::tell(&cpumax_report::failed_expectations(ended, page))?;
     }
     if is_real(args) {
         failures(ended)?;

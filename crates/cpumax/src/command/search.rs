@@ -7,7 +7,7 @@ use crate::interrupt;
 use crate::output::{self, BAD, BOLD};
 use crate::worlds;
 use anyhow::{Context, anyhow};
-use cpumax_compare::found::{self, Asked};
+use cpumax_compare::found::{self, SearchOptions};
 use cpumax_compare::search::{
     Between, Counts, Event, Found, Log, Plan, level_of_both, search as run,
 };
@@ -36,7 +36,7 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
     let how = worlds::how(args.on, false, args.jobs, None);
     let both = comparison::worlds(&asked, against.as_ref(), how);
     let [mut reference, mut other] = both.map_err(worlds::failure)?;
-    let asked_for = Asked::new(&asked, against.as_ref(), how.real, args.seed, &plan);
+    let asked_for = SearchOptions::new(&asked, against.as_ref(), how.real, args.seed, &plan);
     let mut log = match &args.log {
         Some(path) => Log::open(path, &asked_for.name(&*other)).map_err(worlds::failure)?,
         None => Log::none(),
@@ -67,14 +67,14 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
 /// What is told while it goes on, and counted for the end.
 struct Telling<'a> {
     args: &'a SearchArgs,
-    asked: Asked,
+    asked: SearchOptions,
     bar: ProgressBar,
     counts: Counts,
     kept: Vec<PathBuf>,
 }
 
 impl<'a> Telling<'a> {
-    fn new(args: &'a SearchArgs, asked: Asked) -> Telling<'a> {
+    fn new(args: &'a SearchArgs, asked: SearchOptions) -> Telling<'a> {
         let style = output::bar_style("{bar:40} {pos} of {len} cases{msg}{left}");
         let bar = ProgressBar::new(args.cases).with_style(style);
         Telling { args, asked, bar, counts: Counts::default(), kept: Vec::new() }

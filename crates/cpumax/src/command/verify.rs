@@ -82,7 +82,7 @@ pub fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&verified))))?;
     if is_told {
-        output::print(&cpumax_report::verified(&verified, output::page()))?;
+        output::print(&cpumax_report::verification_text(&verified, output::page()))?;
     }
     if verified.passed() { Ok(()) } else { Err(Failure::Unexpected) }
 }

@@ -30,7 +30,13 @@ pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
     if !is_told {
         return Ok(());
     }
-    output::print(&cpumax_report::weighed(&workloads, &kernels, base, &weights, output::page()))
+    output::print(&cpumax_report::weights_table(
+        &workloads,
+        &kernels,
+        base,
+        &weights,
+        output::page(),
+    ))
 }
 
 fn workloads(args: &WeighArgs) -> Result<Vec<Arc<Workload>>, Failure> {

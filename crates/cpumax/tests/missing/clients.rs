@@ -8,7 +8,7 @@ use cpumax_engine::recorded::Inspected;
 use cpumax_engine::{Replay, Request, Running, Try};
 use cpumax_machine::kernel;
 use cpumax_recording::{Clients, GapKind, Options, Recording};
-use cpumax_report::{Page, inspected};
+use cpumax_report::{Page, recording_text};
 
 fn request(limit: &str) -> Request {
     Request {
@@ -135,6 +135,6 @@ fn inferred_requests_of_a_group_are_inspected() {
         serde_json::json!([served["requests"], served["connections"], served["recorded"]]),
         expected
     );
-    let text = inspected("web-closed", &recording, 20, Page::of(Some(10_000)));
+    let text = recording_text("web-closed", &recording, 20, Page::of(Some(10_000)));
     assert!(text.contains("/testload served 591 requests (inferred from who woke whom)"), "{text}");
 }

@@ -1,19 +1,19 @@
-//! Events on disk, in an unnamed temporary file, in the order in which they came.
+//! Events in an unnamed temporary file, in their order.
 
 use cpumax_outcome::Releaser;
 use cpumax_outcome::trace::{TraceEvent, What};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Seek, Write};
 
-/// Time, CPU, kind and three numbers; little-endian.
+/// Bytes of an event: time, CPU, kind and three numbers; little-endian.
 const RECORD: usize = 8 + 2 + 1 + 3 * 8;
-/// Stands for "nobody" in a switch.
+/// The idle CPU in a switch.
 const NOBODY: u32 = u32::MAX;
 
 #[derive(Debug)]
 pub(super) struct Spool {
     file: BufWriter<File>,
-    /// The first error: a sink cannot return it, so it waits for whoever reads.
+    /// The first write error: a sink cannot return it, so reading does.
     failed: Option<io::Error>,
 }
 
@@ -49,7 +49,7 @@ impl Spool {
     }
 }
 
-/// `None` for messages, of which it does not want to know.
+/// Encodes an event; `None` for messages and forks, which the trace does not show.
 fn encode(event: TraceEvent) -> Option<[u8; RECORD]> {
     let one = |number: u32| [u64::from(number), 0, 0];
     let two = |number: u32, other: u32| [u64::from(number), u64::from(other), 0];

@@ -1,11 +1,11 @@
-//! A stretch of a run that was looked at closely, in the same format.
+//! An excerpt of a run in the trace format.
 
 use super::{Args, Entry, LIMITS, TASKS, Writer, entry};
 use cpumax_engine::traced::{Does, Stretch};
 use cpumax_outcome::trace::Names;
 use std::io::{self, Write};
 
-/// Writes it; `group` is what is limited.
+/// Writes an excerpt to `out`; `group` is the limited group.
 pub(crate) fn write_stretch<W: Write>(stretch: &Stretch, group: &str, out: W) -> io::Result<W> {
     let names = Names::default();
     let mut writer = Writer::new(out, &names)?;
@@ -34,7 +34,7 @@ pub(crate) fn write_stretch<W: Write>(stretch: &Stretch, group: &str, out: W) ->
     writer.finish()
 }
 
-/// What a thread does, in a word or two.
+/// The name of a thread's state.
 pub(crate) fn name(does: Does) -> &'static str {
     match does {
         Does::Sleeps => "asleep",

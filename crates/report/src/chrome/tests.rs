@@ -22,7 +22,7 @@ fn names() -> Names {
     }
 }
 
-/// `(track, name, start us, length us)` of the slices of one process, in order of start.
+/// `(track, name, start us, length us)` of the slices of one process, by track and start.
 fn slices(events: &[Value], pid: u32) -> Vec<(u64, String, f64, f64)> {
     let of_pid = events.iter().filter(|event| event["ph"] == "X" && event["pid"] == pid);
     let mut slices: Vec<_> = of_pid

@@ -1,7 +1,7 @@
-//! Two studies number by number: what changed under each limit. Of the same recording, runs that
-//! drew the same are held against each other; of others only values and ranges can be.
+//! Comparison of two studies: changes of each number under each limit. Runs of one recording are
+//! compared run by run where seed, phase and costs agree; others by values and ranges.
 
-use super::{Named, in_ms, words};
+use super::{Named, in_ms, number_html, words};
 use crate::escape::xml;
 use crate::predicted::{Ranged, Ranges, ranged};
 use crate::replay::row;
@@ -9,26 +9,26 @@ use cpumax_engine::predict::{Sample, change};
 use cpumax_engine::saved::{Predicted, Saved};
 use std::fmt::Write;
 
-/// A change by less, per cent or points, is none.
+/// Smallest change that counts, per cent or points.
 const CHANGE_LEAST: f64 = 1.0;
 
-/// A number of both studies.
+/// A number in both studies.
 #[derive(Debug, Clone, PartialEq)]
 struct Pair {
     limit: String,
     kernel: String,
     what: &'static str,
-    /// It is a share of a hundred, whose change is told in points.
+    /// Whether the number is a percentage, whose change is given in points.
     is_share: bool,
     before: Ranged,
     after: Ranged,
-    /// How it changed in runs that drew the same, per cent of what it was, or points.
+    /// Change in runs with equal draws, per cent or points.
     by_run: Option<Ranged>,
 }
 
 impl Pair {
-    /// It did in all runs that drew the same; where there are none, neither value is in the range
-    /// of the other.
+    /// Whether the number changed in all runs with equal draws; without such runs, whether neither
+    /// value lies in the other's range.
     fn has_changed(&self) -> bool {
         let is_in = |value: f64, range: Ranged| (range.low..=range.high).contains(&value);
         match self.by_run {
@@ -37,7 +37,7 @@ impl Pair {
         }
     }
 
-    /// How much it changed, per cent or points.
+    /// The change, per cent or points.
     fn change(&self) -> Option<Ranged> {
         let of_values = || between(self.is_share, self.before.value, self.after.value);
         self.by_run.or_else(|| of_values().map(Ranged::known))
@@ -53,13 +53,13 @@ impl Pair {
     }
 }
 
-/// How much more the second is, per cent of the first, or points.
+/// The change from `before` to `after`, per cent of `before`, or points.
 fn between(is_share: bool, before: f64, after: f64) -> Option<f64> {
     let change = after - before;
     if is_share { Some(change) } else { (before > 0.0).then(|| change * 100.0 / before) }
 }
 
-/// A number of a run, by its name.
+/// Reads a number of a run.
 type Number = fn(&Sample) -> Option<f64>;
 const NUMBERS: [(&str, bool, Number); 7] = [
     ("CPUs", false, |run| Some(run.cpus)),
@@ -71,7 +71,7 @@ const NUMBERS: [(&str, bool, Number); 7] = [
     ("work takes, s", false, |run| run.takes_ns.map(|ns| ns as f64)),
 ];
 
-/// Whether both runs are of one recording, so that chance is the same for both.
+/// Whether both runs replay one recording, so that equal seeds draw equal numbers.
 fn same_recording(
     (before, one): (&Saved, &Predicted),
     (after, other): (&Saved, &Predicted),
@@ -86,12 +86,13 @@ fn same_recording(
         && before.prediction == after.prediction
 }
 
-/// Which of two studies a limit is compared by: the same one, or what it is in both.
+/// Whether two runs have equal limits and roles.
 fn same_limit(one: &Predicted, other: &Predicted) -> bool {
     one.limit == other.limit && one.role == other.role
 }
 
-/// Those that are in both studies; where there are none, each with that in its place of the list.
+/// Kernels of both studies, paired with themselves; if they have none in common, paired by
+/// position.
 fn kernels(before: &Saved, after: &Saved) -> Vec<(String, String)> {
     let of = |study: &Saved| {
         let mut all: Vec<String> = Vec::new();
@@ -111,7 +112,7 @@ fn kernels(before: &Saved, after: &Saved) -> Vec<(String, String)> {
     if common.is_empty() { before.into_iter().zip(after).collect() } else { common }
 }
 
-/// Runs that stand beside each other, with what both are called.
+/// Runs that are compared, with labels for limit and kernel.
 fn runs<'a>(
     before: &'a Saved,
     after: &'a Saved,
@@ -164,7 +165,7 @@ fn pairs(before: &Saved, after: &Saved) -> Vec<Pair> {
     pairs
 }
 
-/// What changed, in a sentence or two.
+/// The changes in a sentence or two.
 fn sentence(pairs: &[Pair]) -> String {
     if pairs.is_empty() {
         return "The two have no limit in common: there is nothing to hold beside each other."
@@ -179,7 +180,7 @@ fn sentence(pairs: &[Pair]) -> String {
     };
     let size = |pair: &&&Pair| {
         let change = pair.change().map_or(0.0, |change| change.value.abs());
-        // What is told in points is not measured by what it was.
+        // The largest absolute change counts, in points or per cent.
         (change * 1e3) as u64
     };
     let told = |pair: &Pair| {
@@ -204,7 +205,7 @@ fn sentence(pairs: &[Pair]) -> String {
     format!("{how_many} {}.{by_range}", told(p99.unwrap_or(most)))
 }
 
-/// How they are compared where no runs drew the same, or not all.
+/// How numbers are compared where no runs, or not all, have equal draws.
 const BY_RANGE: &str = " \
 They are not of the same recording, or their runs drew other seeds, phases or costs of work, so \
 ranges are compared: a number changed if neither value is in the other's range.";
@@ -212,13 +213,13 @@ const PARTLY_BY_RANGE: &str = " \
 Where runs drew other seeds, phases or costs of work, ranges are compared: a number changed if \
 neither value is in the other's range.";
 
-/// The sentence alone, where there are two studies.
+/// Only the sentence, for two studies.
 pub(super) fn answer(studies: &[Named]) -> Option<String> {
     let [before, after] = studies else { return None };
     Some(sentence(&pairs(&before.study, &after.study)))
 }
 
-/// Two studies beside each other; nothing where there are not two.
+/// Writes the comparison of two studies; nothing for another number of studies.
 pub(super) fn write(out: &mut String, studies: &[Named]) {
     let [before, after] = studies else { return };
     let pairs = pairs(&before.study, &after.study);
@@ -244,10 +245,6 @@ pub(super) fn write(out: &mut String, studies: &[Named]) {
     for pair in &pairs {
         let (class, has_changed) =
             if pair.has_changed() { (" class=\"advised\"", "yes") } else { ("", "no") };
-        let number = |number: Ranged| match ranged(number, Ranges::Below).split_once('\n') {
-            Some((value, range)) => format!("{value}<small>{range}</small>"),
-            None => ranged(number, Ranges::Below),
-        };
         let _ = writeln!(
             out,
             "<tr{class}><th scope=\"row\">{}</th><td class=\"text\">{}</td>\
@@ -256,8 +253,8 @@ pub(super) fn write(out: &mut String, studies: &[Named]) {
             xml(&pair.limit),
             xml(&pair.kernel),
             pair.what,
-            number(pair.before),
-            number(pair.after),
+            number_html(pair.before),
+            number_html(pair.after),
             pair.changed()
         );
     }
@@ -306,7 +303,7 @@ mod tests {
         Named { name: name.to_owned(), study }
     }
 
-    /// The same, of a recording, with runs of which each has so many times the latencies.
+    /// A recording's study whose runs have these multiples of the latencies.
     fn with_runs(p99_ms: u64, times: [f64; 3]) -> Named {
         let mut study = study("6.18", p99_ms);
         let prediction = &mut study.runs[0].prediction;
@@ -340,10 +337,10 @@ mod tests {
              costs of work, ranges are compared: a number changed if neither value is in the \
              other's range."
         );
-        // Now more, now less.
+        // Higher in one run, lower in another.
         let told = answer(&[before(), with_runs(80, [1.0, 1.0, 1.0])]).unwrap();
         assert!(told.starts_with("None of 5 numbers changed"), "{told}");
-        // Of another recording nothing is the same.
+        // Another recording has no runs with equal draws.
         let mut other = with_runs(84, [0.9, 1.0, 1.1]);
         other.study.recordings[0].simulated_ns += 1;
         let told = answer(&[before(), other]).unwrap();

@@ -1,5 +1,5 @@
-//! Plots as SVG: numbers with their ranges against a limit, and how latencies are distributed.
-//! Colours come from the style of the page, by class; shapes tell series apart as well.
+//! Plots as SVG: numbers with their ranges against a limit, and distributions of latencies. Classes
+//! choose colours from the page's style; series also differ in shape.
 
 use crate::escape::xml;
 use std::fmt::Write;
@@ -10,12 +10,12 @@ const LEFT: f64 = 62.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
-/// Marks of an axis, about.
+/// Approximate number of ticks on an axis.
 const TICKS: f64 = 6.0;
-/// How far series are put beside each other, so that their ranges do not hide each other.
+/// Horizontal distance between series, so that their ranges do not overlap.
 const BESIDE: f64 = 4.0;
 
-/// A number at a place, and how far it may be off.
+/// A number and its range at a position.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Point {
     pub x: f64,
@@ -24,48 +24,46 @@ pub(super) struct Point {
     pub high: f64,
 }
 
-/// Numbers that belong together.
+/// Points of one line.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series {
-    /// Class by which it is coloured and hidden, such as `k0`.
+    /// CSS class that colours and hides it, such as `k0`.
     pub class: String,
     pub points: Vec<Point>,
 }
 
-/// An axis.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axis<'a> {
     pub label: &'a str,
     pub log: bool,
 }
 
-/// A place on the horizontal axis with a name.
+/// A named position on the horizontal axis.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Mark {
     pub x: f64,
     pub name: String,
 }
 
-/// Numbers against something.
 #[derive(Debug)]
 pub(super) struct Plot<'a> {
     /// Unique on the page.
     pub id: String,
-    /// What it shows.
+    /// Title of the picture.
     pub title: String,
-    /// What it says, for who cannot see it.
+    /// Description for screen readers.
     pub says: String,
     pub x: Axis<'a>,
     pub y: Axis<'a>,
     pub series: Vec<Series>,
     pub marks: Vec<Mark>,
-    /// A number that holds everywhere, such as that without a limit.
+    /// A value that does not depend on the axis, such as that without a limit.
     pub base: Option<Point>,
     /// Whether points are shown, with ranges, or only the line.
     pub ranges: bool,
 }
 
-/// From numbers to places.
+/// Maps numbers to coordinates.
 struct Scale {
     low: f64,
     high: f64,
@@ -75,7 +73,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// Over all of the numbers.
+    /// A scale that holds all of the numbers.
     fn over(numbers: impl Iterator<Item = f64>, log: bool, from: f64, to: f64) -> Scale {
         let usable = numbers.filter(|x| x.is_finite() && (!log || *x > 0.0));
         let (low, high) = usable
@@ -84,7 +82,7 @@ impl Scale {
             (false, true) => (1.0, 10.0),
             (false, false) => (0.0, 1.0),
             (true, true) => (low * 0.8, high * 1.25),
-            // What is counted from 0 is shown from 0.
+            // A linear axis starts at 0.
             (true, false) => (0.0, if high > 0.0 { high * 1.05 } else { 1.0 }),
         };
         Scale { low, high, log, from, to }
@@ -235,7 +233,7 @@ impl Plot<'_> {
     }
 }
 
-/// A point, by the number of its series.
+/// The symbol of a point; its shape depends on the series.
 fn symbol(shape: usize, x: f64, y: f64) -> String {
     match shape % 3 {
         0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>"),
@@ -244,13 +242,13 @@ fn symbol(shape: usize, x: f64, y: f64) -> String {
     }
 }
 
-/// The same, for a legend.
+/// The symbol of a series for the legend.
 pub(super) fn key(class: &str, shape: usize) -> String {
     let symbol = symbol(shape, 7.0, 7.0);
     format!("<svg class=\"key {class}\" viewBox=\"0 0 14 14\" aria-hidden=\"true\">{symbol}</svg>")
 }
 
-/// A round number without what tells nothing.
+/// A number with up to three decimals, without trailing zeros.
 fn short(number: f64) -> String {
     let text = format!("{number:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,5 +1,5 @@
-//! The only program of the page, which does nothing until a button is pressed, and what it is
-//! handed. The page's policy lets no other run.
+//! The script of the page, which waits for a button, and its data. The page's policy allows no
+//! other script.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,16 +7,15 @@ use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 use std::io::Write;
 
-/// It.
 pub(super) const SCRIPT: &str = include_str!("open.js");
 
-/// Nothing is loaded, and nothing else runs.
+/// Content security policy: nothing is loaded, and only this script runs.
 pub(super) fn policy() -> String {
     let hash = STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
     format!("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'")
 }
 
-/// Compressed, as text.
+/// Bytes compressed by gzip, as base64.
 pub(super) fn packed(bytes: &[u8]) -> String {
     let mut packed = GzBuilder::new().mtime(0).write(Vec::new(), Compression::best());
     // Writing into memory does not fail.

@@ -1,5 +1,5 @@
-//! Stretches of a run as threads against time, and who waited for whom. What a thread does is told
-//! by the height of its bar as well as by its colour; a sentence and a table tell the same.
+//! Excerpts of a run as threads against time, and which thread waited for which. Height and colour
+//! of a bar show the state of a thread; a sentence and a table say the same in text.
 
 use super::script::packed;
 use crate::chrome::{name_of_doing, write_stretch};
@@ -8,27 +8,27 @@ use crate::units::duration;
 use cpumax_engine::traced::{Does, RunTrace, Stretch, Thread, Wait, Why};
 use std::fmt::Write;
 
-/// Height of a thread's lane, and of the lane of the runtime.
+/// Heights of a thread's lane and of the runtime's lane, pixels.
 const LANE: u64 = 20;
 const RUNTIME: u64 = 60;
-/// So many steps of time are drawn apart.
+/// Horizontal resolution of a drawing.
 const STEPS: u64 = 2_000;
-/// Marks of the time axis, at most.
+/// Most ticks on the time axis.
 const TICKS: u64 = 10;
-/// How much wider it can be made.
+/// Factors by which a drawing can be widened.
 const ZOOMS: [u64; 4] = [1, 2, 4, 8];
 
-/// What a run is called: `id` is for elements, and begins with a letter.
+/// Labels of a run; `id` is for elements, and begins with a letter.
 pub(super) struct Of<'a> {
     pub id: String,
-    /// Of limit and kernel.
+    /// Limit and kernel.
     pub label: String,
     pub group: &'a str,
-    /// Requests or bursts, one of them.
+    /// Singular of what has latencies: request or burst.
     pub unit: &'a str,
 }
 
-/// All of it.
+/// Writes all excerpts and the table of waits.
 pub(super) fn write(out: &mut String, of: &Of<'_>, trace: &RunTrace) {
     let _ = writeln!(out, "<h3>Thread by thread: {}</h3>", xml(&of.label));
     if !trace.stretches.is_empty() {
@@ -41,7 +41,7 @@ pub(super) fn write(out: &mut String, of: &Of<'_>, trace: &RunTrace) {
     waits(out, of, trace);
 }
 
-/// Choices of how wide plots of a class are.
+/// Writes radio buttons for the width of plots of a class.
 pub(super) fn zooms(out: &mut String, id: &str) {
     out.push_str("<fieldset><legend>Width</legend>");
     for zoom in ZOOMS {
@@ -55,7 +55,7 @@ pub(super) fn zooms(out: &mut String, id: &str) {
     out.push_str("</fieldset>\n");
 }
 
-/// What they do.
+/// Writes the CSS rules of these radio buttons.
 pub(super) fn zoom_rules(out: &mut String, id: &str) {
     for zoom in &ZOOMS[1..] {
         let width = zoom * 100;
@@ -81,7 +81,7 @@ fn legend(out: &mut String) {
     out.push_str("<span>│ a period begins</span></p>\n");
 }
 
-/// Where in its lane the bar of what a thread does begins, and how high it is.
+/// Top and height of a state's bar in its lane.
 fn bar(does: Does) -> (u64, u64) {
     match does {
         Does::Sleeps => (LANE, 0),
@@ -92,7 +92,7 @@ fn bar(does: Does) -> (u64, u64) {
     }
 }
 
-/// How long a thread does each thing, between then and then, ns.
+/// Time of a thread in each state between `from_ns` and `until_ns`, ns.
 fn times(stretch: &Stretch, thread: &Thread, from_ns: u64, until_ns: u64) -> [u64; 5] {
     let mut times = [0; 5];
     for (from, until, does) in thread.pieces(stretch.until_ns.saturating_sub(stretch.from_ns)) {
@@ -101,7 +101,7 @@ fn times(stretch: &Stretch, thread: &Thread, from_ns: u64, until_ns: u64) -> [u6
     times
 }
 
-/// What became of the request, in a sentence or two.
+/// The states of the completing thread during the request, in a sentence or two.
 fn sentence(of: &Of<'_>, stretch: &Stretch) -> String {
     let which = match stretch.of {
         Why::Worst => format!("The longest of all {}s took {}", of.unit, duration(stretch.took_ns)),
@@ -156,7 +156,7 @@ fn figure(out: &mut String, of: &Of<'_>, id: &str, stretch: &Stretch) {
     button(out, of, id, stretch);
 }
 
-/// Places of times in the drawing.
+/// Maps times of an excerpt of this length, ns, to horizontal steps.
 struct Steps(u64);
 
 impl Steps {
@@ -193,7 +193,7 @@ fn drawn(out: &mut String, id: &str, told: &str, stretch: &Stretch, most_usec: u
         let mut paths: [String; 5] = Default::default();
         let mut drawn = 0;
         for (from_ns, until_ns, does) in thread.pieces(length_ns) {
-            // What is shorter than a step is drawn as one, where nothing is yet.
+            // A piece shorter than a step gets one step, unless that is taken.
             let (from, until) = (steps.of(from_ns).max(drawn), steps.after(until_ns - 1));
             if from >= until {
                 continue;
@@ -219,7 +219,7 @@ fn drawn(out: &mut String, id: &str, told: &str, stretch: &Stretch, most_usec: u
     let _ = writeln!(out, "<path class=\"left\" d=\"{path}H{STEPS}V{height}z\"/>\n</svg>");
 }
 
-/// Time below it, in round milliseconds.
+/// Writes the time axis, in round milliseconds.
 fn ticks(out: &mut String, stretch: &Stretch) {
     let length_ns = stretch.until_ns.saturating_sub(stretch.from_ns).max(1);
     let steps = (0..20).flat_map(|power| [1, 2, 5].map(|step| step * 10_u64.pow(power / 2)));
@@ -229,7 +229,7 @@ fn ticks(out: &mut String, stretch: &Stretch) {
     for tick in 0..=length_ns / step_ns {
         let at_ns = tick * step_ns;
         let share = at_ns as f64 * 100.0 / length_ns as f64;
-        // The last one would stand out on the right.
+        // A last tick would stick out on the right.
         if share < 97.0 {
             let ms = at_ns as f64 / 1e6;
             let unit = if tick == 0 { " ms" } else { "" };
@@ -239,7 +239,7 @@ fn ticks(out: &mut String, stretch: &Stretch) {
     out.push_str("</div>");
 }
 
-/// The same as a table.
+/// Writes a table with the time of each thread in each state.
 fn numbers(out: &mut String, of: &Of<'_>, stretch: &Stretch) {
     let which = match stretch.of {
         Why::Worst => "longest",
@@ -267,7 +267,7 @@ fn numbers(out: &mut String, of: &Of<'_>, stretch: &Stretch) {
     out.push_str("</tbody></table></div></details>\n");
 }
 
-/// What opens it elsewhere. Without a program in the page there is none.
+/// Writes the button that opens the excerpt in the Perfetto UI. It stays hidden without the script.
 fn button(out: &mut String, of: &Of<'_>, id: &str, stretch: &Stretch) {
     // Writing into memory does not fail.
     let Ok(trace) = write_stretch(stretch, of.group, Vec::new()) else { return };

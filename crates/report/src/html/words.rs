@@ -1,4 +1,4 @@
-//! What a study says in sentences, from what was saved of it.
+//! Sentences about a saved study.
 
 use super::Named;
 use crate::advised::{asked, measured};
@@ -11,7 +11,7 @@ use cpumax_engine::replay::Recorded;
 use cpumax_engine::saved::{Predicted, Saved};
 use std::fmt::Write;
 
-/// What the page is of.
+/// Title of the page.
 pub(super) fn title(studies: &[Named]) -> String {
     let mut names: Vec<String> = Vec::new();
     for named in studies {
@@ -34,18 +34,18 @@ fn recordings(study: &Saved) -> Vec<String> {
     names
 }
 
-/// What is limited of a recording.
+/// The limited group of a recording.
 pub(super) fn group<'a>(study: &'a Saved, recording: &str) -> &'a str {
     let recorded = study.recordings.iter().find(|recorded| recorded.name == recording);
     recorded.map_or("the group", |recorded| &recorded.group)
 }
 
-/// Thousandths of a CPU that a limit gives.
+/// The CPU share of a run's limit, in thousandths of a CPU.
 pub(super) fn millicpus(run: &Predicted) -> Option<u64> {
     run.limit.limit.millicpus()
 }
 
-/// All of a limit but how many CPUs it gives; `None`: there is none.
+/// Everything about a limit but its CPU share; `None`: no limit.
 pub(super) fn kind(run: &Predicted) -> Option<String> {
     let limit = run.limit.limit;
     let quota_ns = limit.quota_ns()?;
@@ -66,12 +66,12 @@ pub(super) fn kind(run: &Predicted) -> Option<String> {
     Some(kind)
 }
 
-/// What tables call the limit.
+/// Label of the limit in tables.
 pub(super) fn label(run: &Predicted) -> String {
     run.limit.label()
 }
 
-/// What a limit is beside others, behind its name.
+/// Suffix that names a limit's role.
 pub(super) fn role(role: Option<Role>) -> &'static str {
     match role {
         Some(Role::Recommended) => " advised",
@@ -131,7 +131,7 @@ pub(super) fn answer(study: &Saved) -> String {
     )
 }
 
-/// The smallest limit of a replay under which hardly anybody notices, if there is one.
+/// The smallest limit of a replay that hardly raises p99, if there is one.
 fn of_replay(study: &Saved) -> String {
     let unlimited = |run: &Predicted| {
         let is_base = |other: &&Predicted| {
@@ -175,7 +175,7 @@ fn of_replay(study: &Saved) -> String {
     )
 }
 
-/// Why no limit is named, and what to record instead.
+/// Why no limit is recommended, and what to record instead.
 pub(super) fn lacks(study: &Saved) -> Vec<String> {
     let lacks = study.advice.iter().flat_map(|advice| &advice.lacks);
     lacks
@@ -183,7 +183,7 @@ pub(super) fn lacks(study: &Saved) -> Vec<String> {
         .collect()
 }
 
-/// What was recorded.
+/// One sentence for each recording.
 pub(super) fn recorded(study: &Saved) -> Vec<String> {
     let told = |recorded: &Recorded| {
         let Recorded { name, group, kernel, simulated_ns, window, prediction, .. } = recorded;
@@ -200,7 +200,7 @@ pub(super) fn recorded(study: &Saved) -> Vec<String> {
     study.recordings.iter().map(told).collect()
 }
 
-/// What nothing can be relied on of, and why; each once.
+/// Everything unreliable in the study, with reasons, each once.
 pub(super) fn doubts(study: &Saved) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut add = |line: String| {
@@ -237,11 +237,11 @@ pub(super) fn doubts(study: &Saved) -> Vec<String> {
     lines
 }
 
-/// The commands that make the study again, as far as it says how it was made.
+/// Commands that reproduce the study, as far as it says how it was made.
 pub(super) fn commands(study: &Saved) -> Vec<String> {
     let again = "cpumax report study.json -o report.html".to_owned();
     let made_by = study.recordings.first().map_or(&[][..], |recorded| &recorded.made_by);
-    // Nothing else is put into a reader's mouth, whoever wrote the file.
+    // A study file may come from anyone, so only these commands are printed.
     if let [program, command, ..] = made_by
         && program == "cpumax"
         && ["replay", "advise"].contains(&command.as_str())
@@ -292,7 +292,7 @@ fn option(goal: &Goal) -> String {
     }
 }
 
-/// A time as options take it, exactly.
+/// A time in the syntax of options, exact.
 fn time(ns: u64) -> String {
     match ns {
         _ if ns.is_multiple_of(1_000_000) => format!("{}ms", ns / 1_000_000),
@@ -319,12 +319,12 @@ fn setting(run: &Predicted) -> String {
     all.join(",")
 }
 
-/// A name for a shell: what begins with a dash is no option.
+/// A name for a shell; a leading dash cannot make it an option.
 fn quoted(name: &str) -> String {
     if name.starts_with('-') { shell(&format!("./{name}")) } else { shell(name) }
 }
 
-/// A word for a shell.
+/// A word quoted for a shell.
 fn shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._/-+,:=".contains(c);
     let word = line(word);

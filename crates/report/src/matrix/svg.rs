@@ -1,4 +1,4 @@
-//! The matrix as a picture: a coloured field for each cell, its number in it, what disagrees in its
+//! The matrix as a picture: a coloured field with its number for each cell; disagreements in its
 //! tooltip.
 
 use super::{Matrix, MatrixCell, sentence, text};
@@ -10,7 +10,7 @@ const COLUMN: usize = 64;
 const CHARACTER: usize = 7;
 const MARGIN: usize = 8;
 
-/// The upper end of a range of ratios, its colour, and what it is called.
+/// Upper end of a range of ratios, its colour, and its name.
 const SCALE: [(f64, &str, &str); 5] = [
     (0.5, "#1a9850", "to half the tolerance"),
     (1.0, "#91cf60", "within the tolerance"),
@@ -111,7 +111,7 @@ mod tests {
         assert!(text.contains("model &amp; &lt;vm&gt;"), "{text}");
         assert!(text.contains("it needs 8 CPUs &lt;here&gt;"), "{text}");
         assert!(text.contains("<title>nested on 6.12: 0.4 of the tolerance</title>"), "{text}");
-        // In the legend once, and in the cells that are like that.
+        // Once in the legend, and once in each matching cell.
         for (colour, times) in [("#1a9850", 2), ("#fc8d59", 2), ("#dddddd", 3), ("#888888", 2)] {
             assert_eq!(text.matches(colour).count(), times, "{colour}");
         }

@@ -1,12 +1,12 @@
-//! What is sent and what comes back: as much of HTTP/1.1 and of Redis' protocol as it takes to know
-//! where an answer ends.
+//! Requests and answers: as much of HTTP/1.1 and of Redis' protocol as is needed to find the end of
+//! an answer.
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-/// More than any answer's head.
+/// Longest accepted head of an answer, bytes.
 const LONGEST_HEAD: usize = 16 * 1024;
-/// What an answer in chunks ends with.
+/// End of an answer in chunks.
 const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -42,20 +42,20 @@ impl Protocol {
     }
 }
 
-/// Finds where answers end.
+/// Finds the ends of answers.
 pub struct Wire {
     protocol: Protocol,
-    /// The head, and after it what is needed of the body.
+    /// The head, then the part of the body that may end it.
     kept: Vec<u8>,
     body: Option<Body>,
 }
 
-/// How the end of a body is known.
+/// How the end of a body is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Body {
-    /// So many bytes are still to come.
+    /// Bytes still to come.
     Left(usize),
-    /// It ends with an empty chunk.
+    /// An empty chunk ends it.
     Chunks,
 }
 
@@ -64,7 +64,7 @@ impl Wire {
         Wire { protocol, kept: Vec::new(), body: None }
     }
 
-    /// Takes what came in; true when the answer is whole.
+    /// Takes received bytes; returns whether the answer is complete.
     pub fn take(&mut self, bytes: &[u8]) -> Result<bool> {
         let whole = if let Some(body) = self.body {
             self.take_body(body, bytes)?
@@ -82,7 +82,7 @@ impl Wire {
         Ok(whole)
     }
 
-    /// The head, and what came with it of the body; none while the head is not whole.
+    /// The head, and the beginning of the body; `None` while the head is incomplete.
     fn split_head(&self) -> Result<Option<(String, Vec<u8>)>> {
         let end: &[u8] = match self.protocol {
             Protocol::Http => b"\r\n\r\n",
@@ -115,7 +115,7 @@ impl Wire {
         }
     }
 
-    /// How the end of the body is known, says the head.
+    /// How the end of the body is recognized, from the head.
     fn body(&self, head: &str) -> Result<Body> {
         match self.protocol {
             Protocol::Http => {

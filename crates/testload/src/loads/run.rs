@@ -1,4 +1,5 @@
-//! One run of one load: the group, the load in it, its client outside, perf if asked for.
+//! Runs one load once: creates the group, starts the load in it, its client outside, and perf if
+//! requested.
 
 use super::Load;
 use crate::cgroup::{Cgroup, Counters};
@@ -16,73 +17,73 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// How long perf may take to begin. It has no word for it that old versions know.
+/// Time for perf to start; old versions cannot report it.
 const PERF_START: Duration = Duration::from_millis(700);
 
-/// Events of the scheduler. docs/reference/recordings.md says what each is for.
+/// Events of the scheduler; docs/reference/recordings.md explains each.
 const SCHED_EVENTS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup_new,\
                             sched:sched_process_fork,sched:sched_process_exit,\
                             sched:sched_process_exec,sched:sched_migrate_task,\
                             sched:sched_stat_runtime";
 
-/// Which events a recording has.
+/// Events of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Events {
-    /// Those of the scheduler.
+    /// Scheduler events.
     Sched,
-    /// System calls too.
+    /// Scheduler events and system calls.
     Syscalls,
 }
 
 impl Events {
-    /// As arguments of `perf record`.
+    /// Arguments of `perf record`.
     pub fn arguments(self) -> Vec<&'static str> {
         let mut arguments = vec!["--event", SCHED_EVENTS];
         if self == Events::Syscalls {
-            // Else perf records how it writes what it records.
+            // Otherwise perf records its own writes.
             arguments.extend(["--event", "raw_syscalls:sys_*", "--exclude-perf"]);
         }
         arguments
     }
 }
 
-/// How a load is run, under which limit, and where it is recorded to.
+/// Options of a run.
 pub struct Setting {
     pub seed: u64,
-    /// How much work there is, in hundredths of the load's.
+    /// Amount of work, per cent of the load's usual amount.
     pub scale: u64,
     pub limit: Limit,
     pub recording: Option<(Events, PathBuf)>,
-    /// Whether the machine is as the model has it: idle CPUs are kept polling, and periods are
-    /// counted until the period timer rests, not only until the load ends.
+    /// Whether to match the model: idle CPUs keep polling, and periods are counted until the period
+    /// timer stops, not only until the load ends.
     pub as_modelled: bool,
     pub stop: Stop,
 }
 
-/// What one run showed.
+/// Results of a run.
 #[derive(Debug, Clone)]
 pub struct Measured {
-    /// From the first request to the last, ns.
+    /// Time from the first request to the last, ns.
     pub duration_ns: u64,
-    /// What the counters did in that time.
+    /// Counters over that time.
     pub counted: Counted,
-    /// At the threads that do the work, from when it was due until it was done, ns.
+    /// Latency at the working threads: from when work was due to its end, ns.
     pub latency_ns: Summary,
-    /// As the client sees it; the same where there is none.
+    /// Latency at the client, ns; equal to `latency_ns` without a client.
     pub client_latency_ns: Summary,
 }
 
-/// What the counters did while a load ran.
+/// Counters over a run.
 #[derive(Debug, Clone)]
 pub struct Counted {
     pub group: Counters,
     pub machine: MachineUse,
-    /// CPU time used by anything else on the machine, us: how far it was quiet.
+    /// CPU time of everything else on the machine, us.
     pub others_us: u64,
 }
 
 impl Counted {
-    /// `client_us` is the CPU time of the client.
+    /// Computes `others_us`; `client_us` is the CPU time of the client.
     pub fn new(group: Counters, machine: MachineUse, client_us: u64) -> Counted {
         let others_us = machine.busy_us.saturating_sub(group.usage_us + client_us);
         Counted { group, machine, others_us }
@@ -141,7 +142,7 @@ pub fn run(load: &Load, setting: &Setting) -> Result<Measured> {
     };
     let inside = report(&inside, &setting.stop)?;
     let at_end = MachineUse::now()?;
-    // The model counts periods until the period timer rests: twice more after the last use.
+    // The model counts periods until the period timer stops, two periods after the last use.
     if setting.as_modelled && quota_us.is_some() {
         thread::sleep(Duration::from_micros(3 * period_us));
     }
@@ -202,8 +203,8 @@ fn start_perf(events: Events, path: &std::path::Path) -> Result<Process> {
     Ok(perf)
 }
 
-/// Keeps idle CPUs polling for as long as it lives. A virtual CPU that halts is given away, and
-/// comes back late and with stolen time; bare metal only loses a little latency.
+/// Keeps idle CPUs polling while it lives. A virtual CPU that halts may come back late and with
+/// stolen time; bare metal saves only a little latency.
 struct Awake {
     _file: Option<fs::File>,
 }

@@ -1,4 +1,4 @@
-//! Whether a limit that `cpumax advise` names keeps what was asked, when it is really set, and
+//! Checks advice: whether a limit that `cpumax advise` names meets its target in a real run, and
 //! whether one a fifth smaller does not.
 
 use super::files::Folder;
@@ -13,19 +13,19 @@ use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
 
-/// What is asked of a limit.
+/// A target for a limit.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Target {
-    /// At most, ms.
+    /// Largest p99, ms.
     P99(f64),
-    /// Than without a limit, per cent.
+    /// Largest increase of p99 over that without a limit, per cent.
     SlowerThan(f64),
-    /// Of a hundred periods at most.
+    /// Largest share of throttled periods, per cent.
     Throttled(f64),
 }
 
 impl Target {
-    /// As `cpumax advise` takes it.
+    /// Arguments of `cpumax advise`.
     fn arguments(&self) -> [String; 2] {
         match self {
             Target::P99(ms) => ["--p99".to_owned(), format!("{ms}ms")],
@@ -34,7 +34,7 @@ impl Target {
         }
     }
 
-    /// What a run shows of it, and what it may be at most.
+    /// The number of a run, and its bound.
     fn of(&self, run: &Run, without: &Run) -> Result<(f64, f64)> {
         let p99_ms = |run: &Run| run.metric("lat_p99_ms").context("no p99 was measured");
         Ok(match self {
@@ -83,23 +83,23 @@ impl FromStr for Target {
     }
 }
 
-/// What came of an advice.
+/// Result of one advice.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advice {
     pub workload: String,
     pub target: String,
-    /// What was measured without a limit must come to at most.
+    /// Bound of the measured number.
     pub bound: Option<f64>,
-    /// Quota/period in ms; none where no limit was named.
+    /// Quota/period in ms; `None` if no limit was named.
     pub limit: Option<String>,
-    /// What was measured under it.
+    /// Number measured under that limit.
     pub found: Option<f64>,
     pub kept: Option<bool>,
-    /// The same of a limit a fifth smaller.
+    /// A limit a fifth smaller, and its results.
     pub smaller: Option<String>,
     pub smaller_found: Option<f64>,
     pub smaller_kept: Option<bool>,
-    /// Why none was named.
+    /// Why no limit was named.
     pub why_not: Option<String>,
 }
 
@@ -116,15 +116,15 @@ impl Advice {
     }
 }
 
-/// Who is asked, and about what.
-pub struct Asked<'a> {
+/// The command, kernel and recording to ask about.
+pub struct AdviseCommand<'a> {
     pub cpumax: &'a Path,
     pub kernel: &'a str,
     pub from: Perf,
 }
 
-impl Asked<'_> {
-    /// The limit, or why there is none.
+impl AdviseCommand<'_> {
+    /// The advised limit, or why there is none.
     fn advise(
         &self,
         data: &Path,
@@ -158,7 +158,7 @@ impl Asked<'_> {
 /// Asks for a limit for each target, and runs the service under it and under a smaller one.
 pub fn advise(
     folder: &Folder,
-    asked: &Asked,
+    asked: &AdviseCommand,
     targets: &[Target],
     session: &mut Session<'_>,
 ) -> Result<()> {
@@ -217,8 +217,8 @@ pub fn advise(
     Ok(())
 }
 
-/// A row for each service, a column for each target: the advised quota and the smaller one, in ms,
-/// and what came of them; and how many kept what was asked.
+/// A table with a row for each service and a column for each target: advised and smaller quota, in
+/// ms, and whether they kept the target; then totals.
 pub fn markdown(all: &[Advice]) -> String {
     let mut targets: Vec<&str> = Vec::new();
     let mut rows: BTreeMap<&str, Vec<&Advice>> = BTreeMap::new();

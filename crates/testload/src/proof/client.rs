@@ -1,7 +1,7 @@
-//! The clients: how each is asked to run for some seconds, and what it says that it saw.
+//! Clients: how each runs for some seconds, and how its results are read.
 
-use super::server::Place;
-use crate::ask::Answered;
+use super::server::ServerDir;
+use crate::ask::AskReport;
 use crate::process::Process;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, ensure};
@@ -9,34 +9,35 @@ use serde::Deserialize;
 use std::fs;
 use std::process::Command;
 
-/// Who asks, and how.
+/// A client program and its options.
 #[derive(Debug, Clone, Copy)]
 pub enum Client {
-    /// `testload ask`, with arguments of its own.
+    /// `testload ask` with these arguments.
     Ask(&'static [&'static str]),
-    /// wrk: connections, and between which times each waits before it asks, ms.
+    /// wrk: connections, and range of the pause before each request, ms.
     Wrk { connections: u32, think_ms: Option<(u32, u32)> },
-    /// pgbench: sums over a random range of accounts; at a rate, or after a pause.
+    /// pgbench: sums over a random range of accounts, at a rate, or after a pause.
     Pgbench { clients: u32, rate: Option<u32>, think_ms: u32 },
-    /// redis-benchmark: it counts requests, not seconds; so many a second without a limit.
+    /// redis-benchmark, which counts requests, not seconds; `rate` is the requests a second without
+    /// a limit.
     RedisBenchmark { connections: u32, rate: u32 },
 }
 
-/// What a client saw.
+/// Results of a client.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
-    /// From the first request to the last, s.
+pub struct ClientResults {
+    /// Time from the first request to the last, s.
     pub wall_s: f64,
     pub completions: u64,
     pub p50_ms: f64,
-    /// redis-benchmark does not tell it.
+    /// redis-benchmark does not report it.
     pub p90_ms: Option<f64>,
     pub p99_ms: f64,
     pub errors: u64,
 }
 
 impl Client {
-    /// The programs it takes.
+    /// The program that it needs.
     pub fn program(&self) -> Option<&'static str> {
         match self {
             Client::Ask(_) => None,
@@ -46,16 +47,22 @@ impl Client {
         }
     }
 
-    /// Asks for so many seconds. `share` is the part of its demand that the limit lets through: it
-    /// is for the client that counts requests, so that it takes about as long.
-    pub fn run(&self, place: &Place, seconds: u32, share: f64, stop: &Stop) -> Result<Seen> {
+    /// Runs the client for about so many seconds. `share` is the part of its demand that the limit
+    /// allows, for the client that counts requests.
+    pub fn run(
+        &self,
+        place: &ServerDir,
+        seconds: u32,
+        share: f64,
+        stop: &Stop,
+    ) -> Result<ClientResults> {
         let port = place.port.to_string();
         match *self {
             Client::Ask(arguments) => {
                 let mut command = Command::new(std::env::current_exe()?);
                 command.args(["ask", "--port", &port, "--last", &format!("{seconds}s")]);
                 command.args(arguments);
-                seen_by_ask(&run(command, "testload ask", stop)?)
+                read_ask(&run(command, "testload ask", stop)?)
             }
             Client::Wrk { connections, think_ms } => {
                 let mut command = Command::new("wrk");
@@ -66,7 +73,7 @@ impl Client {
                 if let Some((low, high)) = think_ms {
                     command.env("THINK_LOW", low.to_string()).env("THINK_HIGH", high.to_string());
                 }
-                seen_by_wrk(&run(command, "wrk", stop)?)
+                read_wrk(&run(command, "wrk", stop)?)
             }
             Client::Pgbench { clients, rate, think_ms } => {
                 pgbench(place, seconds, (clients, rate, think_ms), stop)
@@ -76,23 +83,23 @@ impl Client {
                 let mut command = Command::new("redis-benchmark");
                 command.args(["--csv", "-p", &port, "-c", &connections.to_string()]);
                 command.args(["-n", &count.to_string()]).args("SORT l DESC STORE d".split(' '));
-                seen_by_redis_benchmark(&run(command, "redis-benchmark", stop)?, count)
+                read_redis_benchmark(&run(command, "redis-benchmark", stop)?, count)
             }
         }
     }
 }
 
-/// All that it prints.
+/// Runs a command and returns its output.
 fn run(command: Command, name: &str, stop: &Stop) -> Result<String> {
     Process::start(name, command)?.output(stop)
 }
 
-fn seen_by_ask(output: &str) -> Result<Seen> {
-    let answered: Answered = serde_json::from_str(output)
+fn read_ask(output: &str) -> Result<ClientResults> {
+    let answered: AskReport = serde_json::from_str(output)
         .with_context(|| format!("`{output}`: not what testload ask says"))?;
     ensure!(answered.requests > 0, "no request was answered");
     let ms = |ns: u64| ns as f64 / 1e6;
-    Ok(Seen {
+    Ok(ClientResults {
         wall_s: answered.duration_ns as f64 / 1e9,
         completions: answered.requests,
         p50_ms: ms(answered.latency_ns.p50),
@@ -102,7 +109,7 @@ fn seen_by_ask(output: &str) -> Result<Seen> {
     })
 }
 
-fn seen_by_wrk(output: &str) -> Result<Seen> {
+fn read_wrk(output: &str) -> Result<ClientResults> {
     #[derive(Deserialize)]
     struct Done {
         duration_us: u64,
@@ -117,7 +124,7 @@ fn seen_by_wrk(output: &str) -> Result<Seen> {
         serde_json::from_str(line).with_context(|| format!("`{output}`: not what wrk.lua says"))?;
     ensure!(done.requests > 0, "no request was answered");
     let ms = |us: u64| us as f64 / 1e3;
-    Ok(Seen {
+    Ok(ClientResults {
         wall_s: done.duration_us as f64 / 1e6,
         completions: done.requests,
         p50_ms: ms(done.p50),
@@ -128,11 +135,11 @@ fn seen_by_wrk(output: &str) -> Result<Seen> {
 }
 
 fn pgbench(
-    place: &Place,
+    place: &ServerDir,
     seconds: u32,
     (clients, rate, think_ms): (u32, Option<u32>, u32),
     stop: &Stop,
-) -> Result<Seen> {
+) -> Result<ClientResults> {
     let logs = place.dir.join("pgbench-log");
     let _ = fs::remove_dir_all(&logs);
     fs::create_dir(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
@@ -152,18 +159,18 @@ fn pgbench(
     for entry in fs::read_dir(&logs)? {
         text.push_str(&fs::read_to_string(entry?.path())?);
     }
-    seen_in_log(&text, f64::from(think_ms))
+    read_pgbench_log(&text, f64::from(think_ms))
 }
 
-/// From lines of `client number latency script seconds microseconds`, and more at a rate. The
-/// script's pause is in the latency, which with a rate counts from when it was due.
-fn seen_in_log(text: &str, think_ms: f64) -> Result<Seen> {
+/// Reads lines of `client number latency script seconds microseconds`. The latency includes the
+/// script's pause, and at a rate counts from the due time.
+fn read_pgbench_log(text: &str, think_ms: f64) -> Result<ClientResults> {
     let (mut first_s, mut last_s) = (f64::INFINITY, 0.0_f64);
     let mut latencies_ms = Vec::new();
     for line in text.lines() {
         let fields: Vec<f64> = line.split(' ').map_while(|field| field.parse().ok()).collect();
         let [_, _, latency_us, _, seconds, microseconds, ..] = fields[..] else {
-            // What was skipped or failed says so in place of the latency.
+            // A skipped or failed transaction has a word in place of the latency.
             continue;
         };
         let end_s = seconds + microseconds / 1e6;
@@ -173,7 +180,7 @@ fn seen_in_log(text: &str, think_ms: f64) -> Result<Seen> {
     ensure!(!latencies_ms.is_empty(), "pgbench says that no transaction was done");
     latencies_ms.sort_by(f64::total_cmp);
     let at = |share: f64| latencies_ms[(latencies_ms.len() as f64 * share) as usize];
-    Ok(Seen {
+    Ok(ClientResults {
         wall_s: last_s - first_s,
         completions: latencies_ms.len() as u64,
         p50_ms: at(0.5),
@@ -183,8 +190,9 @@ fn seen_in_log(text: &str, think_ms: f64) -> Result<Seen> {
     })
 }
 
-/// The last line: test, requests a second, and latencies of which p50, p95, p99, max are last.
-fn seen_by_redis_benchmark(output: &str, count: u64) -> Result<Seen> {
+/// Reads the last line: test, requests a second, and latencies, of which p50, p95, p99 and max are
+/// the last.
+fn read_redis_benchmark(output: &str, count: u64) -> Result<ClientResults> {
     let numbers: Vec<f64> = output
         .lines()
         .last()
@@ -197,7 +205,7 @@ fn seen_by_redis_benchmark(output: &str, count: u64) -> Result<Seen> {
     };
     ensure!(rate > 0.0, "no request was answered");
     let wall_s = count as f64 / rate;
-    Ok(Seen { wall_s, completions: count, p50_ms, p90_ms: None, p99_ms, errors: 0 })
+    Ok(ClientResults { wall_s, completions: count, p50_ms, p90_ms: None, p99_ms, errors: 0 })
 }
 
 #[cfg(test)]
@@ -207,28 +215,28 @@ mod tests {
     #[test]
     fn the_log_of_pgbench_tells_latency_without_the_pause() {
         let log = "0 1 21000 0 100 500000\n1 1 25000 0 101 0\n0 2 skipped 0 101 1\n";
-        let seen = seen_in_log(log, 20.0).unwrap();
+        let seen = read_pgbench_log(log, 20.0).unwrap();
         assert_eq!((seen.completions, seen.p50_ms, seen.p99_ms), (2, 5.0, 5.0));
         assert!((seen.wall_s - 0.521).abs() < 1e-6, "{}", seen.wall_s);
-        assert!(seen_in_log("", 0.0).is_err());
+        assert!(read_pgbench_log("", 0.0).is_err());
     }
 
     #[test]
     fn the_last_line_of_redis_benchmark_tells_what_it_saw() {
         let output = "\"test\",\"rps\",\"avg\"\n\
                       \"SORT l\",\"1000.0\",\"3.4\",\"1.0\",\"3.5\",\"3.7\",\"4.4\",\"7.6\"\n";
-        let seen = seen_by_redis_benchmark(output, 500).unwrap();
+        let seen = read_redis_benchmark(output, 500).unwrap();
         assert_eq!((seen.wall_s, seen.p50_ms, seen.p99_ms), (0.5, 3.5, 4.4));
-        assert!(seen_by_redis_benchmark("Could not connect", 500).is_err());
+        assert!(read_redis_benchmark("Could not connect", 500).is_err());
     }
 
     #[test]
     fn what_wrk_says_is_found_in_its_output() {
         let output = "Running 6s test\n{\"duration_us\":2000000,\"requests\":10,\"errors\":1,\
                       \"p50\":1500,\"p90\":2000,\"p99\":3000}\n  10 requests\n";
-        let seen = seen_by_wrk(output).unwrap();
+        let seen = read_wrk(output).unwrap();
         assert_eq!((seen.wall_s, seen.completions, seen.errors), (2.0, 10, 1));
         assert_eq!(seen.p90_ms, Some(2.0));
-        assert!(seen_by_wrk("unable to connect").is_err());
+        assert!(read_wrk("unable to connect").is_err());
     }
 }

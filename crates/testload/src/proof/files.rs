@@ -1,6 +1,6 @@
-//! What is kept in the folder of a proof: results.json (all runs), groups.json (how a user names
-//! the limited group of each recording), recordings/ (packed), predictions.json, advice.json,
-//! score.md (the tables of the last score).
+//! The directory of a proof: results.json (all runs), groups.json (names of the limited group of
+//! each recording), recordings/ (packed), predictions.json, advice.json, score.md (tables of the
+//! last score).
 
 use super::advice::Advice;
 use super::run::{Run, Task};
@@ -14,9 +14,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A recording that was just made.
+/// A new recording.
 pub struct Recording {
-    /// Its name in the folder, unpacked.
+    /// Name in the directory, unpacked.
     pub file: String,
     pub root_pid: Option<u32>,
     pub tasks_before: Vec<Task>,
@@ -26,14 +26,14 @@ pub struct Recording {
     pub run: Run,
 }
 
-/// What `cpumax replay` says of a recording under a limit.
+/// A prediction of `cpumax replay` for a recording and a limit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Prediction {
     pub recording: String,
     pub setting: String,
-    /// The factor of work; none when it is replayed as it was recorded.
+    /// Factor of the work; `None`: as recorded.
     pub scale: Option<f64>,
-    /// `prediction` of its JSON; none when it failed.
+    /// `prediction` of its JSON; `None` if it failed.
     pub said: Option<Value>,
     pub failed: Option<String>,
 }
@@ -57,7 +57,7 @@ impl Folder {
         self.read("results.json")
     }
 
-    /// Adds a run, one line each.
+    /// Adds a run; each is one line.
     pub fn add_run(&self, run: Run) -> Result<()> {
         let mut runs = self.runs()?;
         runs.push(run);
@@ -71,11 +71,11 @@ impl Folder {
         self.read("groups.json")
     }
 
-    /// Packs a recording, and tells beside it what it is.
+    /// Packs a recording, and writes its description beside it.
     pub fn add_recording(&self, recording: &Recording, group: &str) -> Result<()> {
         let name = recording.file.trim_end_matches(".data");
         let path = self.recordings().join(&recording.file);
-        // perf hides what it records from others.
+        // perf makes its files private.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644))
             .with_context(|| format!("cannot open {} to all", path.display()))?;
         zstd(&["-q", "-f", "-6", "--rm"], &path)?;
@@ -108,7 +108,7 @@ impl Folder {
         Ok(parse::<About>(&path)?.run)
     }
 
-    /// Unpacks a recording into a folder.
+    /// Unpacks a recording into a directory.
     pub fn unpack(&self, recording: &str, into: &Path) -> Result<PathBuf> {
         let path = into.join(format!("{recording}.data"));
         let packed = self.recordings().join(format!("{recording}.data.zst"));
@@ -125,7 +125,7 @@ impl Folder {
         self.read("advice.json")
     }
 
-    /// Adds what came of an advice, in the place of an earlier one.
+    /// Adds the result of an advice; replaces an earlier one for the workload and target.
     pub fn add_advice(&self, advice: Advice) -> Result<()> {
         let mut all = self.advices()?;
         all.retain(|one| (&one.workload, &one.target) != (&advice.workload, &advice.target));
@@ -148,7 +148,7 @@ impl Folder {
         parse(&path)
     }
 
-    /// Whole or not at all.
+    /// Replaces a file atomically.
     pub fn write(&self, name: &str, text: &str) -> Result<()> {
         let (path, new) = (self.0.join(name), self.0.join(format!("{name}.new")));
         fs::write(&new, text)

@@ -1,4 +1,4 @@
-//! What `cpumax replay` says of the recordings under the limits that were measured.
+//! Predicts by `cpumax replay` the runs under limits that were measured.
 
 use super::files::{Folder, Prediction};
 use super::run::Run;
@@ -12,39 +12,39 @@ use std::process::Command;
 
 /// How a recording is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// As it was recorded.
+pub enum Scaling {
+    /// Unchanged.
     Raw,
-    /// With its work scaled by what a unit of it cost in the measured runs: how far the machine and
-    /// the limit changed that cost is no question to a model of the scheduler.
+    /// With its work scaled by the measured cost of a unit of work: a model of the scheduler does
+    /// not predict changes of that cost.
     Normalised,
 }
 
-impl Way {
-    pub const ALL: [Way; 2] = [Way::Raw, Way::Normalised];
+impl Scaling {
+    pub const ALL: [Scaling; 2] = [Scaling::Raw, Scaling::Normalised];
 
     pub fn name(self) -> &'static str {
         match self {
-            Way::Raw => "raw",
-            Way::Normalised => "normalised",
+            Scaling::Raw => "raw",
+            Scaling::Normalised => "normalised",
         }
     }
 }
 
-/// The command that is asked, and what it takes.
-pub struct Asked<'a> {
+/// The command to ask, and its options.
+pub struct ReplayCommand<'a> {
     pub cpumax: &'a Path,
-    /// Rules of the machine at hand.
+    /// Kernel whose rules the machine follows.
     pub kernel: &'a str,
     help: String,
 }
 
-impl<'a> Asked<'a> {
-    pub fn new(cpumax: &'a Path, kernel: &'a str) -> Result<Asked<'a>> {
+impl<'a> ReplayCommand<'a> {
+    pub fn new(cpumax: &'a Path, kernel: &'a str) -> Result<ReplayCommand<'a>> {
         let output = Command::new(cpumax).args(["replay", "--help"]).output();
         let output = output.with_context(|| format!("cannot start {}", cpumax.display()))?;
         let help = String::from_utf8_lossy(&output.stdout).into_owned();
-        Ok(Asked { cpumax, kernel, help })
+        Ok(ReplayCommand { cpumax, kernel, help })
     }
 
     /// The prediction for one limit.
@@ -80,8 +80,9 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Asks for all recordings of the workloads, each way, under each limit they were measured under.
-pub fn predict(folder: &Folder, asked: &Asked, only: &[String], stop: &Stop) -> Result<()> {
+/// Predicts all recordings of the workloads, raw and normalised, under each measured limit, and
+/// stores the predictions.
+pub fn predict(folder: &Folder, asked: &ReplayCommand, only: &[String], stop: &Stop) -> Result<()> {
     let runs = folder.runs()?;
     let mut predictions = folder.predictions()?;
     let unpacked = std::env::temp_dir().join(format!("cpumax-proof-{}", std::process::id()));
@@ -97,9 +98,9 @@ pub fn predict(folder: &Folder, asked: &Asked, only: &[String], stop: &Stop) -> 
             predictions.retain(|prediction| prediction.recording != recording);
             for setting in score::settings(&runs, workload) {
                 let limit: Limit = setting.parse()?;
-                for way in Way::ALL {
+                for way in Scaling::ALL {
                     stop.check()?;
-                    let scale = (way == Way::Normalised)
+                    let scale = (way == Scaling::Normalised)
                         .then(|| scale(&runs, &recorded, workload, &setting));
                     let answer = asked.replay(&data, &arguments, &limit, scale);
                     eprintln!("{recording} under {setting}, {}: {}", way.name(), said(&answer));
@@ -122,7 +123,7 @@ pub fn predict(folder: &Folder, asked: &Asked, only: &[String], stop: &Stop) -> 
     done
 }
 
-/// By how much a unit of work cost more in the measured runs than in the recorded one.
+/// Cost of a unit of work in the measured runs, relative to the recorded one.
 fn scale(runs: &[Run], recorded: &Run, workload: &str, setting: &str) -> f64 {
     let costs = runs
         .iter()

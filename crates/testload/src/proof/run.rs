@@ -1,8 +1,8 @@
-//! One run of one service: a new group with a limit, the server in it, its client outside, perf
-//! beside them if asked for.
+//! Runs one service once: creates a group with a limit, moves the server into it, runs its client
+//! outside, and perf if requested.
 
-use super::client::Seen;
-use super::server::{Place, Running};
+use super::client::ClientResults;
+use super::server::{Running, ServerDir};
 use super::services::{Kind, Server, Service};
 use super::{client::Client, files::Recording};
 use crate::cgroup::{Cgroup, Counters, PATH};
@@ -24,20 +24,20 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long perf may take to begin. It has no word for it that old versions know.
+/// Time for perf to start; old versions cannot report it.
 const PERF_START: Duration = Duration::from_millis(900);
-/// How long it goes on after the load.
+/// Time that perf continues after the load.
 const PERF_END: Duration = Duration::from_millis(300);
-/// A machine is quiet when others use at most this share of its CPUs.
+/// Largest share of all CPUs that others may use in a valid run.
 const QUIET: f64 = 0.05;
-/// How often a run is done again when it is not.
+/// Most repetitions of an invalid run.
 const AGAIN: u32 = 2;
 
 const FULL_EVENTS: &str = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new,\
                            sched:sched_waking,sched:sched_process_fork,sched:sched_process_exit,\
                            sched:sched_stat_runtime";
 
-/// What one run showed, as results.json has it.
+/// Results of one run, as in results.json.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Run {
     pub workload: String,
@@ -46,14 +46,14 @@ pub struct Run {
     pub quota_us: i64,
     pub period_us: u64,
     pub burst_us: u64,
-    /// What recorded it: `none`, `plain` or `full`.
+    /// Recorder: `none`, `plain`, `full` or `record`.
     pub perf: String,
     pub rep: u32,
     #[serde(default)]
     pub at: String,
-    /// From the first request to the last.
+    /// Time from the first request to the last, s.
     pub wall_s: f64,
-    /// CPU time of the group.
+    /// CPU time of the group, s.
     pub usage_s: f64,
     pub cpus_used: f64,
     pub nr_periods: u64,
@@ -68,7 +68,7 @@ pub struct Run {
     pub machine_busy_s: f64,
     #[serde(default)]
     pub steal_s: f64,
-    /// CPU time of all that is neither the server nor its client.
+    /// CPU time of everything but the server and its client, s.
     #[serde(default)]
     pub others_s: f64,
     pub metrics: BTreeMap<String, Value>,
@@ -79,7 +79,7 @@ impl Run {
         self.metrics.get(name)?.as_f64()
     }
 
-    /// For the one who waits.
+    /// A line for the user who waits.
     pub fn describe(&self) -> String {
         let metric = |name: &str| self.metric(name).unwrap_or(0.0);
         let rate = self.metric("req_per_s").or(self.metric("tps")).unwrap_or(0.0);
@@ -97,13 +97,13 @@ impl Run {
     }
 }
 
-/// What a recording has beside the scheduler's events.
+/// Recorder and events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Perf {
     Plain,
-    /// System calls with their arguments.
+    /// perf with system calls and their arguments.
     Full,
-    /// The same, by `cpumax record`.
+    /// `cpumax record` with system calls.
     Record,
 }
 
@@ -124,7 +124,7 @@ impl Perf {
         let all = ["-m", "8M", "-B", "-N", "-o", output];
         match self {
             Perf::Plain => [&["sched", "record"][..], &all].concat(),
-            // Without --exclude-perf it records how it writes what it records.
+            // Without --exclude-perf, perf records its own writes.
             Perf::Full => {
                 let (enter, exit) = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit");
                 let last = ["-e", enter, "--exclude-perf", "-e", exit, "--exclude-perf", "-a"];
@@ -135,15 +135,15 @@ impl Perf {
     }
 }
 
-/// A server that is up, or the load of this program that is started for each run.
+/// A running server, or a load of this program, which is started for each run.
 pub struct Session<'a> {
     service: &'static Service,
-    place: Place,
+    place: ServerDir,
     running: Option<(Running, Server, Client)>,
     seconds: u32,
     cpumax: &'a Path,
     stop: &'a Stop,
-    /// CPUs that the service keeps busy without a limit, once that was seen.
+    /// CPUs that the service uses without a limit, once measured.
     demand: f64,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
         cpumax: &'a Path,
         stop: &'a Stop,
     ) -> Result<Session<'a>> {
-        let place = Place::make()?;
+        let place = ServerDir::make()?;
         let running = match service.kind {
             Kind::Own(_) => None,
             Kind::Real { server, client } => {
@@ -170,7 +170,7 @@ impl<'a> Session<'a> {
         self.service.name
     }
 
-    /// How a user names the limited group.
+    /// Name of the limited group for `cpumax replay`.
     pub fn group(&self) -> String {
         match &self.running {
             None => PATH.to_owned(),
@@ -178,7 +178,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Runs without a recording; again where others used the machine meanwhile.
+    /// Runs without a recording; repeats the run if other processes used the machine.
     pub fn measure(&mut self, limit: &Limit, rep: u32) -> Result<Run> {
         let mut run = self.run(limit, rep, None)?.0;
         for _ in 0..AGAIN {
@@ -195,7 +195,7 @@ impl<'a> Session<'a> {
         Ok(run)
     }
 
-    /// Runs without a limit, and records to the folder.
+    /// Runs without a limit, and records into the directory.
     pub fn record(&mut self, perf: Perf, folder: &Path) -> Result<Recording> {
         let file = format!("{}.{}.data", self.service.name, perf.name());
         let path = folder.join(&file);
@@ -225,7 +225,7 @@ impl<'a> Session<'a> {
     ) -> Result<(Run, Vec<Task>, Vec<Task>)> {
         self.stop.check()?;
         let head =
-            Head { service: self.service, limit, rep, perf: recording.map(|(perf, _)| perf) };
+            RunLabel { service: self.service, limit, rep, perf: recording.map(|(perf, _)| perf) };
         match (&self.running, self.service.kind) {
             (Some((running, _, client)), _) => self.run_real(running, client, &head, recording),
             (None, Kind::Own(load)) => {
@@ -239,7 +239,7 @@ impl<'a> Session<'a> {
         &self,
         running: &Running,
         client: &Client,
-        head: &Head,
+        head: &RunLabel,
         recording: Option<(Perf, &Path)>,
     ) -> Result<(Run, Vec<Task>, Vec<Task>)> {
         let limit = head.limit;
@@ -262,9 +262,9 @@ impl<'a> Session<'a> {
         let share = limit.quota_us.map_or(1.0, |quota_us| {
             quota_us as f64 / limit.period_us as f64 / self.demand.max(0.01)
         });
-        let before = Moment::now(&group)?;
+        let before = CounterSnapshot::now(&group)?;
         let seen = client.run(&self.place, self.seconds, share, self.stop)?;
-        let counted = Moment::now(&group)?.since(&before);
+        let counted = CounterSnapshot::now(&group)?.since(&before);
         if let Some(perf) = perf {
             thread::sleep(PERF_END);
             perf.interrupt()?;
@@ -274,8 +274,13 @@ impl<'a> Session<'a> {
         Ok((run, tasks_before, tasks(running)))
     }
 
-    /// A load of this program does a fixed amount of work, some seconds of it.
-    fn run_own(&self, name: &str, head: &Head, recording: Option<(Perf, &Path)>) -> Result<Run> {
+    /// Runs a load of this program, which does a fixed amount of work.
+    fn run_own(
+        &self,
+        name: &str,
+        head: &RunLabel,
+        recording: Option<(Perf, &Path)>,
+    ) -> Result<Run> {
         let load = Load::find(name)?;
         let recording = recording.map(|(perf, folder)| {
             let events = if perf == Perf::Plain { Events::Sched } else { Events::Syscalls };
@@ -296,8 +301,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What is known of a run before it begins.
-struct Head<'a> {
+/// Service, limit, number and recorder of a run.
+struct RunLabel<'a> {
     service: &'static Service,
     limit: &'a Limit,
     rep: u32,
@@ -305,33 +310,33 @@ struct Head<'a> {
 }
 
 /// Counters at one moment.
-struct Moment {
+struct CounterSnapshot {
     group: Counters,
     machine: MachineUse,
-    /// CPU time of all children that have ended: the client is one after its run.
+    /// CPU time of all children that have ended, among them the client after its run.
     children_us: u64,
 }
 
-impl Moment {
-    fn now(group: &Cgroup) -> Result<Moment> {
+impl CounterSnapshot {
+    fn now(group: &Cgroup) -> Result<CounterSnapshot> {
         let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
         let us = [usage.user_time(), usage.system_time()]
             .map(|time| time.tv_sec() as u64 * 1_000_000 + time.tv_usec() as u64);
-        Ok(Moment {
+        Ok(CounterSnapshot {
             group: group.counters()?,
             machine: MachineUse::now()?,
             children_us: us[0] + us[1],
         })
     }
 
-    fn since(&self, before: &Moment) -> Counted {
+    fn since(&self, before: &CounterSnapshot) -> Counted {
         let client_us = self.children_us - before.children_us;
         let group = self.group.since(&before.group);
         Counted::new(group, self.machine.since(&before.machine), client_us)
     }
 }
 
-impl Head<'_> {
+impl RunLabel<'_> {
     fn run(&self, counted: &Counted, wall_s: f64, metrics: BTreeMap<String, Value>) -> Run {
         let group = &counted.group;
         let s = |us: u64| us as f64 / 1e6;
@@ -360,7 +365,7 @@ impl Head<'_> {
     }
 }
 
-fn metrics_of(seen: &Seen, pgbench: bool) -> BTreeMap<String, Value> {
+fn metrics_of(seen: &ClientResults, pgbench: bool) -> BTreeMap<String, Value> {
     let (unit, rate) = if pgbench { ("transactions", "tps") } else { ("requests", "req_per_s") };
     let mut metrics = BTreeMap::new();
     let mut put = |name: &str, value: Value| metrics.insert(name.to_owned(), value);
@@ -377,7 +382,7 @@ fn metrics_of(seen: &Seen, pgbench: bool) -> BTreeMap<String, Value> {
 
 fn metrics_of_load(latency: &Summary, wall_s: f64, bursts: bool) -> BTreeMap<String, Value> {
     let ms = |ns: u64| ns as f64 / 1e6;
-    let seen = Seen {
+    let seen = ClientResults {
         wall_s,
         completions: latency.count,
         p50_ms: ms(latency.p50),
@@ -412,7 +417,7 @@ fn rounded(value: f64, places: i32) -> f64 {
     (value * unit).round() / unit
 }
 
-/// Hours, minutes and seconds of UTC.
+/// Time of day in UTC.
 fn time_of_day() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let s = now.as_secs() % 86_400;

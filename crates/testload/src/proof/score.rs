@@ -1,13 +1,13 @@
-//! How far predictions are off what was measured, and whether the ranges that they tell hold it.
+//! Errors of predictions, and whether their ranges hold the measured numbers.
 
 use super::files::Prediction;
-use super::predict::Way;
+use super::predict::Scaling;
 use super::run::Run;
 use crate::limit::Limit;
 use serde::Serialize;
 use serde_json::Value;
 
-/// What is compared.
+/// A compared quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
@@ -43,13 +43,13 @@ impl Quantity {
         }
     }
 
-    /// How far off is still within: a share of what was measured, and an amount.
+    /// Tolerance: a share of the measured number, plus a constant.
     fn tolerance(self, limit: &Limit) -> (f64, f64) {
         match self {
             Quantity::Cpus => (0.03, 0.0),
             Quantity::Throttled => (0.0, 5.0),
             Quantity::Rate | Quantity::Takes => (0.10, 0.0),
-            // A tenth of the period.
+            // A tenth of the period, ms.
             Quantity::P50 | Quantity::P90 | Quantity::P99 => (0.20, limit.period_us as f64 / 1e4),
         }
     }
@@ -86,7 +86,7 @@ impl Quantity {
     }
 }
 
-/// A number, and between which others it is; of a measurement, the median of all runs.
+/// A number and its range; of measurements, the median and the range of all runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Range {
     pub value: f64,
@@ -94,7 +94,7 @@ pub struct Range {
     pub high: f64,
 }
 
-/// One number, both ways.
+/// A number, measured and predicted.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
     pub recording: String,
@@ -102,18 +102,18 @@ pub struct Cell {
     pub way: &'static str,
     pub quantity: Quantity,
     pub measured: Range,
-    /// None where nothing is claimed.
+    /// `None` without a prediction.
     pub predicted: Option<Range>,
-    /// What the prediction says of itself.
+    /// Whether the prediction is marked as predictable.
     pub predictable: bool,
-    /// Of what was measured; in points for periods throttled.
+    /// Relative to the measured median; in points for throttled periods.
     pub error: Option<f64>,
     pub within: bool,
     pub covered: bool,
 }
 
 impl Cell {
-    /// How wide the predicted range is, of its value; in points for periods throttled.
+    /// Width of the predicted range relative to its value; in points for throttled periods.
     pub fn width(&self) -> Option<f64> {
         let range = self.predicted?;
         let width = range.high - range.low;
@@ -124,7 +124,7 @@ impl Cell {
     }
 }
 
-/// All cells that were measured and asked for.
+/// All predictions for which there are measurements.
 pub fn cells(runs: &[Run], predictions: &[Prediction]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for asked in predictions {
@@ -164,7 +164,7 @@ fn cell(asked: &Prediction, quantity: Quantity, limit: &Limit, measured: Range) 
     Cell {
         recording: asked.recording.clone(),
         setting: asked.setting.clone(),
-        way: if asked.scale.is_none() { Way::Raw } else { Way::Normalised }.name(),
+        way: if asked.scale.is_none() { Scaling::Raw } else { Scaling::Normalised }.name(),
         quantity,
         measured,
         predicted,
@@ -175,7 +175,7 @@ fn cell(asked: &Prediction, quantity: Quantity, limit: &Limit, measured: Range) 
     }
 }
 
-/// Of the runs of one limit; none when one of them does not tell it.
+/// Median and range of the runs under one limit; `None` if a run lacks the number.
 fn spread(values: Vec<Option<f64>>) -> Option<Range> {
     let values: Vec<f64> = values.into_iter().collect::<Option<_>>()?;
     let low = values.iter().copied().min_by(f64::total_cmp)?;
@@ -183,25 +183,25 @@ fn spread(values: Vec<Option<f64>>) -> Option<Range> {
     Some(Range { value: median(values), low, high })
 }
 
-/// How well one quantity is predicted.
+/// Accuracy of one quantity.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     pub way: &'static str,
     pub quantity: Quantity,
     pub cells: usize,
-    /// Cells where nothing is claimed, or where the replay failed.
+    /// Cells without a prediction.
     pub missing: usize,
     pub error_median: Option<f64>,
     pub error_ninth_decile: Option<f64>,
     pub within: usize,
     pub covered: usize,
-    /// Without cells that are marked as not predictable.
+    /// Without cells marked as not predictable.
     pub width_median: Option<f64>,
 }
 
 pub fn summaries(cells: &[Cell]) -> Vec<Summary> {
     let mut summaries = Vec::new();
-    for way in Way::ALL {
+    for way in Scaling::ALL {
         for quantity in Quantity::ALL {
             let of: Vec<&Cell> = cells
                 .iter()
@@ -229,12 +229,12 @@ pub fn summaries(cells: &[Cell]) -> Vec<Summary> {
     summaries
 }
 
-/// `http.node-open` of the recording `http.node-open.full`.
+/// Workload of a recording: `http.node-open` of `http.node-open.full`.
 pub fn workload(recording: &str) -> &str {
     recording.rsplit_once('.').map_or(recording, |(workload, _)| workload)
 }
 
-/// The limits that a workload was measured under, in the order of the runs.
+/// Limits under which a workload was measured, in the order of the runs.
 pub fn settings(runs: &[Run], workload: &str) -> Vec<String> {
     let mut settings: Vec<String> = Vec::new();
     for run in runs.iter().filter(|run| run.workload == workload && run.perf == "none") {
@@ -245,7 +245,7 @@ pub fn settings(runs: &[Run], workload: &str) -> Vec<String> {
     settings
 }
 
-/// What the work of a workload is counted in; else it is the whole run.
+/// Unit of a workload's work; `None`: the whole run.
 fn unit(workload: &str) -> Option<&'static str> {
     match workload.split('.').next()? {
         "nginx" | "http" => Some("requests"),
@@ -261,7 +261,7 @@ pub fn cost(run: &Run) -> f64 {
     run.usage_s / count.max(1.0)
 }
 
-/// Of an even count the mean of the two in the middle; zero of none.
+/// Median; of an even count the mean of the middle two; 0 of none.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -272,7 +272,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-/// The smallest value that at least such a share of all do not exceed.
+/// The smallest value that at least this share of all values do not exceed.
 pub fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() as f64 * share).ceil() as usize;
@@ -320,7 +320,8 @@ mod tests {
         assert!(cpus.within && cpus.covered && cpus.predictable);
         assert!((cpus.error.unwrap() - 0.025 / 0.49).abs() < 1e-9);
         assert!((cpus.width().unwrap() - 0.2).abs() < 1e-9);
-        // Ten points off where five are within; twelve points wide: half of five is added to it.
+        // An error of ten points, where five are allowed; a range of twelve points, widened by half
+        // of five.
         let throttled = of(Quantity::Throttled);
         assert!(!throttled.within && !throttled.covered);
         assert_eq!(throttled.error, Some(10.0));

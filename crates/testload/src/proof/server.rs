@@ -1,4 +1,4 @@
-//! Starts a server, and takes it down again with all its processes.
+//! Starts a server, and ends it with all its processes.
 
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
 
-/// What is shipped for the servers, by name.
+/// Shipped files of the servers, by name.
 const FILES: &[(&str, &str)] = &[
     ("threads.py", include_str!("../../servers/threads.py")),
     ("loop.py", include_str!("../../servers/loop.py")),
@@ -32,20 +32,20 @@ const FILES: &[(&str, &str)] = &[
     ("tiers.conf", include_str!("../../servers/tiers.conf")),
 ];
 
-/// Where a server's files are, and where it listens.
-pub struct Place {
+/// Directory and port of a server.
+pub struct ServerDir {
     pub dir: PathBuf,
     pub port: u16,
 }
 
-impl Place {
-    /// A folder of its own, with the files that are shipped.
-    pub fn make() -> Result<Place> {
+impl ServerDir {
+    /// Creates a directory with the shipped files.
+    pub fn make() -> Result<ServerDir> {
         let dir = std::env::temp_dir().join(format!("cpumax-proof-{}", std::process::id()));
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-        // PostgreSQL is another user.
+        // PostgreSQL runs as another user.
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
-        let place = Place { dir, port: free_port()? };
+        let place = ServerDir { dir, port: free_port()? };
         for (name, text) in FILES {
             let text = text
                 .replace("@PORT@", &place.port.to_string())
@@ -56,7 +56,7 @@ impl Place {
         Ok(place)
     }
 
-    /// The port of a server behind the first.
+    /// Port of a server behind the first.
     pub fn behind(&self) -> u16 {
         self.port ^ 1
     }
@@ -70,7 +70,7 @@ impl Place {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// How clients of `PostgreSQL` find it.
+    /// Connection options of `PostgreSQL` clients.
     pub fn postgres(&self) -> [OsString; 6] {
         let port = self.port.to_string();
         let dir = self.file("postgres").into_os_string();
@@ -78,7 +78,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ServerDir {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             eprintln!("testload: cannot remove {}: {error}", self.dir.display());
@@ -91,7 +91,7 @@ fn free_port() -> Result<u16> {
     Ok(free().context("no free port on 127.0.0.1")?.local_addr()?.port())
 }
 
-/// A server that listens.
+/// A server that listens; ended when dropped.
 #[derive(Debug)]
 pub struct Running {
     name: &'static str,
@@ -99,11 +99,11 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts it as the leader of its own process group, and waits until it listens.
+    /// Starts it as the leader of a process group, and waits until it listens.
     pub fn start(
         name: &'static str,
         mut command: Command,
-        place: &Place,
+        place: &ServerDir,
         stop: &Stop,
     ) -> Result<Running> {
         let log = place.file(&format!("{name}.log"));
@@ -157,7 +157,7 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        // It fails only when all of them are already gone.
+        // Fails only if all of them have ended.
         let _ = killpg(Pid::from_raw(self.child.id() as i32), signal);
     }
 }
@@ -165,7 +165,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         let others = self.processes();
-        // PostgreSQL waits for its clients after SIGTERM, not after SIGINT.
+        // After SIGTERM PostgreSQL waits for its clients; after SIGINT it does not.
         self.signal(Signal::SIGINT);
         self.signal(Signal::SIGTERM);
         let begin = Instant::now();
@@ -192,13 +192,13 @@ fn children(pid: u32) -> Vec<u32> {
     children
 }
 
-/// Entries of a folder of /proc; none when the process is gone.
+/// Numeric entries of a directory of /proc; none if the process has ended.
 fn numbers_in(folder: &Path) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Where a program is: in the search path, or where Debian keeps those of `PostgreSQL`.
+/// Path of a program: in the search path, or in Debian's directories of `PostgreSQL`.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -207,7 +207,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// Runs a program that prepares something, to its end.
+/// Runs a preparing program to its end.
 pub fn prepare(name: &str, mut command: Command, stop: &Stop) -> Result<()> {
     stop.check()?;
     let output = command.output().with_context(|| format!("cannot start {name}"))?;
@@ -216,7 +216,7 @@ pub fn prepare(name: &str, mut command: Command, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// The command, as the user that `PostgreSQL` asks for: it refuses to be root.
+/// A command as user postgres, because `PostgreSQL` refuses to run as root.
 pub fn as_postgres(program: &str) -> Result<Command> {
     let program_path = find(program).with_context(|| format!("no program {program}"))?;
     let mut command = Command::new("setpriv");
@@ -224,7 +224,7 @@ pub fn as_postgres(program: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Gives a folder to the user of `PostgreSQL`.
+/// Creates a directory that belongs to user postgres.
 pub fn make_folder_of_postgres(path: &Path) -> Result<()> {
     let text = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
     let line = text.lines().find(|line| line.starts_with("postgres:"));

@@ -1,8 +1,8 @@
-//! The services: real servers as they come, each with a closed and an open client. Work is what
-//! each of them does anyway (sorting, compressing, JSON), not a measured length of CPU time.
+//! Services: real servers, each with a closed and an open client. Their work is typical (sorting,
+//! compressing, JSON), not a measured length of CPU time.
 
 use super::client::Client;
-use super::server::{self, Place, Running, as_postgres, prepare};
+use super::server::{self, Running, ServerDir, as_postgres, prepare};
 use crate::draw::{Span, Stream};
 use crate::stop::Stop;
 use anyhow::{Context as _, Result};
@@ -10,18 +10,18 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// A server and who asks it.
+/// A server and its client.
 #[derive(Debug)]
 pub struct Service {
     pub name: &'static str,
-    /// One sentence for the reader of the tables.
+    /// One sentence for the tables.
     pub what: &'static str,
     pub kind: Kind,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    /// A server that stays over many runs.
+    /// A server that keeps running over many runs.
     Real { server: Server, client: Client },
     /// A load of this program, by its name among the loads.
     Own(&'static str),
@@ -43,7 +43,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// The programs it takes.
+    /// The programs that it needs.
     fn programs(self) -> &'static [&'static str] {
         match self {
             Server::Postgres => &["postgres", "initdb", "pgbench", "psql", "setpriv"],
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Seconds of load until it is what it will be: a just-in-time compiler takes some.
+    /// Seconds of load until its speed is stable: a just-in-time compiler needs some.
     pub fn warm_up_s(self) -> u32 {
         match self {
             Server::Java => 6,
@@ -66,7 +66,7 @@ impl Server {
         }
     }
 
-    /// How a user names the limited group to `cpumax replay`.
+    /// Name of the limited group for `cpumax replay`.
     pub fn group(self, running: &Running) -> String {
         match self {
             Server::Postgres => "comm:postgres*".to_owned(),
@@ -75,8 +75,8 @@ impl Server {
         }
     }
 
-    /// The server, with its data, listening.
-    pub fn start(self, place: &Place, stop: &Stop) -> Result<Running> {
+    /// Starts the server with its data, and waits until it listens.
+    pub fn start(self, place: &ServerDir, stop: &Stop) -> Result<Running> {
         let port = place.port.to_string();
         let with = |program: &str, arguments: &[&str]| {
             let mut command = Command::new(program);
@@ -110,7 +110,7 @@ impl Server {
                     place.file("tiers.conf").display()
                 );
                 let running = start("nginx", with("sh", &["-c", &both]))?;
-                // The one behind is not seen to listen.
+                // The start of the second server cannot be observed.
                 thread::sleep(Duration::from_secs(1));
                 Ok(running)
             }
@@ -126,7 +126,7 @@ impl Server {
     }
 }
 
-fn start_postgres(place: &Place, stop: &Stop) -> Result<Running> {
+fn start_postgres(place: &ServerDir, stop: &Stop) -> Result<Running> {
     let data = place.file("postgres");
     server::make_folder_of_postgres(&data)?;
     if !data.join("PG_VERSION").exists() {
@@ -137,10 +137,10 @@ fn start_postgres(place: &Place, stop: &Stop) -> Result<Running> {
     let mut postgres = as_postgres("postgres")?;
     postgres.arg("-D").arg(&data).arg("-k").arg(&data);
     postgres.args(["-p", &place.port.to_string(), "-c", "listen_addresses=127.0.0.1"]);
-    // Else it works while nobody asks.
+    // Otherwise it works without requests.
     postgres.args(["-c", "autovacuum=off"]);
     let running = Running::start("postgres", postgres, place, stop)?;
-    // It listens a moment before it answers.
+    // It listens shortly before it answers.
     thread::sleep(Duration::from_secs(1));
     let client = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(program);
@@ -152,7 +152,7 @@ fn start_postgres(place: &Place, stop: &Stop) -> Result<Running> {
     Ok(running)
 }
 
-/// A text of so many bytes that packs as texts do; always the same.
+/// A deterministic text of about so many bytes that compresses like natural text.
 fn words(bytes: usize) -> String {
     let mut stream = Stream::new(1, 0);
     let mut draw = |below: u64| {
@@ -174,7 +174,7 @@ fn words(bytes: usize) -> String {
 }
 
 impl Service {
-    /// The service of that name.
+    /// The service of this name.
     pub fn find(name: &str) -> Result<&'static Service> {
         SERVICES.iter().find(|service| service.name == name).with_context(|| {
             let names: Vec<_> = SERVICES.iter().map(|service| service.name).collect();
@@ -182,7 +182,7 @@ impl Service {
         })
     }
 
-    /// What the machine lacks for it.
+    /// The programs that the machine lacks.
     pub fn missing(&self) -> Vec<&'static str> {
         let Kind::Real { server, client } = self.kind else { return Vec::new() };
         let programs = server.programs().iter().copied().chain(client.program());

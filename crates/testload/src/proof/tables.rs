@@ -1,7 +1,7 @@
 //! The tables of a proof, as Markdown.
 
 use super::files::{Folder, Prediction};
-use super::predict::Way;
+use super::predict::Scaling;
 use super::run::{Perf, Run};
 use super::score::{self, Cell, Quantity, Range, Summary};
 use super::services::Service;
@@ -12,10 +12,10 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Of lines of a document, columns.
+/// Columns of a document's lines.
 const WIDTH: usize = 120;
 
-/// How the tables of single loads are read.
+/// Explains the tables of single loads.
 const CELLS: &str = "\
     A cell is `predicted (low..high) / measured (lowest..highest)`, and **off** where the\n\
     measured median is not in the predicted range. *plain* is a recording of scheduler events\n\
@@ -30,7 +30,7 @@ pub fn markdown(
 ) -> Result<String> {
     let mut text = format!("{CELLS}\n\n");
     let summaries = score::summaries(cells);
-    for way in Way::ALL {
+    for way in Scaling::ALL {
         let of: Vec<&Summary> = summaries.iter().filter(|each| each.way == way.name()).collect();
         if !of.is_empty() {
             write!(text, "### {}\n\n{}\n\n", title(way), summary_table(&of))?;
@@ -48,10 +48,12 @@ pub fn markdown(
     Ok(text)
 }
 
-fn title(way: Way) -> &'static str {
+fn title(way: Scaling) -> &'static str {
     match way {
-        Way::Raw => "As recorded",
-        Way::Normalised => "With the work scaled by what a unit of it cost in the measured runs",
+        Scaling::Raw => "As recorded",
+        Scaling::Normalised => {
+            "With the work scaled by what a unit of it cost in the measured runs"
+        }
     }
 }
 
@@ -101,7 +103,7 @@ fn summary_table(summaries: &[&Summary]) -> Table {
     table
 }
 
-/// Recorders side by side: of all that each recorded, and of what all of them did.
+/// Compares recorders, over all their recordings and over the loads that all of them recorded.
 fn recorders_table(cells: &[Cell]) -> Table {
     let mut table = table(&[
         "recorded",
@@ -122,7 +124,8 @@ fn recorders_table(cells: &[Cell]) -> Table {
         cells.iter().map(|cell| score::workload(&cell.recording)).collect();
     let shared: BTreeSet<&str> =
         workloads.into_iter().filter(|workload| by(workload) == kinds).collect();
-    for (recorder, way) in kinds.iter().flat_map(|kind| Way::ALL.map(|way| (kind, way.name()))) {
+    for (recorder, way) in kinds.iter().flat_map(|kind| Scaling::ALL.map(|way| (kind, way.name())))
+    {
         let mut row = vec![format!("{recorder}, {way}")];
         for shared_only in [false, true] {
             let of = || {
@@ -145,7 +148,7 @@ fn of_all(part: usize, whole: usize) -> String {
     format!("{part} ({:.0} %)", 100.0 * part as f64 / whole.max(1) as f64)
 }
 
-/// Of what nothing, or nothing sure, was said, and why.
+/// Predictions that are missing or marked as not predictable, with reasons.
 fn unpredictable(predictions: &[Prediction]) -> String {
     let raw: Vec<&Prediction> = predictions.iter().filter(|each| each.scale.is_none()).collect();
     let marked: Vec<&&Prediction> = raw
@@ -169,7 +172,7 @@ fn unpredictable(predictions: &[Prediction]) -> String {
     lines.join("\n") + "\n\n"
 }
 
-/// An item of a list, in lines that are not too wide.
+/// A list item, wrapped.
 fn item(text: &str) -> String {
     let mut lines = vec!["-".to_owned()];
     for word in text.split_whitespace() {
@@ -184,7 +187,7 @@ fn item(text: &str) -> String {
     lines.join("\n")
 }
 
-/// What a unit of work cost: without a limit, under each, and recorded.
+/// Cost of a unit of work: without a limit, under limits, and recorded.
 fn costs(folder: &Folder, runs: &[Run]) -> Table {
     let mut table = table(&[
         "service",
@@ -231,12 +234,12 @@ fn costs(folder: &Folder, runs: &[Run]) -> Table {
     table
 }
 
-/// Predictions from each recording of a workload, as it was recorded, beside what was measured.
+/// Predictions from each recording of a workload, unscaled, beside the measured numbers.
 fn cells_table(workload: &str, cells: &[Cell]) -> Table {
     let of: Vec<&Cell> = cells
         .iter()
         .filter(|cell| score::workload(&cell.recording) == workload)
-        .filter(|cell| cell.way == Way::Raw.name())
+        .filter(|cell| cell.way == Scaling::Raw.name())
         .collect();
     let quantities: BTreeSet<Quantity> = of.iter().map(|cell| cell.quantity).collect();
     let mut header = vec!["limit", "recording"];

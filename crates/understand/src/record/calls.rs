@@ -1,11 +1,11 @@
-//! System calls: in which one a thread waits, and with which it reads and writes.
+//! Writes system calls: those in which a thread waits, and those with which it reads and writes.
 
 use super::threads::{ACCEPTED, EVENTFD, Role};
-use super::{Depth, Last, Recorder};
+use super::{Depth, LastAct, Recorder};
 use crate::plan::{Client, Server};
 use cpumax_outcome::trace::Message;
 
-/// Numbers of x86-64.
+/// System call numbers of x86-64.
 const READ: u32 = 0;
 const WRITE: u32 = 1;
 const CLOSE: u32 = 3;
@@ -16,7 +16,7 @@ const CLOCK_NANOSLEEP: u32 = 230;
 const EPOLL_WAIT: u32 = 232;
 const ACCEPT4: u32 = 288;
 
-/// Addresses of futexes.
+/// Addresses of futexes, and descriptors.
 pub const LOCK: u64 = 0x7100;
 const POOL: u64 = 0x7000;
 
@@ -25,17 +25,15 @@ const EPOLL: u64 = 4;
 const DISK: u64 = 9;
 const MESSAGE_BYTES: u64 = 64;
 const EVENTFD_BYTES: u64 = 8;
-/// `TIMER_ABSTIME`.
 const ABSOLUTE: u64 = 1;
-/// As long as an `epoll_wait` with a time-out is printed without one.
+/// Stands for a missing timeout, and has the length of a timeout in the text.
 const NO_TIMEOUT: u64 = 0xffff_ffff;
 
-/// A system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
     number: u32,
     args: [u64; 4],
-    /// Where its time-out stands in the text, and since when it waits, ns.
+    /// Position of its timeout in the text, and start of the wait, ns.
     timeout: Option<(usize, u64)>,
 }
 
@@ -72,7 +70,7 @@ impl Call {
         Call::new(ACCEPT4, [LISTENER, 0, 0, 0])
     }
 
-    /// Whether the call ends when its data are taken, not when its thread is woken.
+    /// Whether the call returns when data are read, not when the thread is woken.
     fn is_of_data(&self) -> bool {
         matches!(self.number, READ | ACCEPT4)
     }
@@ -83,7 +81,7 @@ fn bytes(descriptor: u64) -> u64 {
 }
 
 impl Recorder<'_> {
-    /// Its beginning; where its time-out stands.
+    /// Writes the start of a call; returns the position of its timeout.
     fn enter_at(&mut self, ns: u64, cpu: u16, task: u32, call: Call) -> usize {
         let Call { number, args: [a, b, c, d], .. } = call;
         let what =
@@ -95,17 +93,17 @@ impl Recorder<'_> {
     pub(super) fn enter(&mut self, ns: u64, cpu: u16, task: u32, call: Call) {
         let at = self.enter_at(ns, cpu, task, call);
         let timeout = (call.number == EPOLL_WAIT).then_some((at, ns));
-        self.of(task).call = Some(Call { timeout, ..call });
+        self.state_mut(task).call = Some(Call { timeout, ..call });
     }
 
     pub(super) fn leave(&mut self, ns: u64, cpu: u16, task: u32, result: u64) {
-        if let Some(call) = self.of(task).call.take() {
+        if let Some(call) = self.state_mut(task).call.take() {
             let what = format!("raw_syscalls:sys_exit: NR {} = {result}", call.number);
             self.line(ns, cpu, Some(task), &what);
         }
     }
 
-    /// One that does not wait.
+    /// Writes a call that does not wait.
     pub(super) fn call(&mut self, ns: u64, cpu: u16, task: u32, (call, result): (Call, u64)) {
         if self.depth == Depth::Calls {
             self.enter(ns, cpu, task, call);
@@ -113,11 +111,11 @@ impl Recorder<'_> {
         }
     }
 
-    pub(super) fn falls_asleep(&mut self, ns: u64, cpu: u16, task: u32) {
+    pub(super) fn write_sleep(&mut self, ns: u64, cpu: u16, task: u32) {
         if self.depth == Depth::Calls && self.states[task as usize].call.is_none() {
             let call = self.waits_in(task);
             self.enter(ns, cpu, task, call);
-            let state = self.of(task);
+            let state = self.state_mut(task);
             (state.knows_ready, state.is_timed) = (false, false);
         }
     }
@@ -133,7 +131,7 @@ impl Recorder<'_> {
             return Call::new(PREAD, [DISK, 0x7fff, 4096, 0]);
         }
         let answer = || match state.last {
-            Last::Sent(message) => thread.descriptor(self.jobs[message.job? as usize]),
+            LastAct::Sent(message) => thread.descriptor(self.jobs[message.job? as usize]),
             _ => None,
         };
         match thread.role {
@@ -152,10 +150,10 @@ impl Recorder<'_> {
         }
     }
 
-    /// Whether the thread has asked a back end, and does nothing else until that answers.
+    /// Whether the thread asked a back end, and waits for its answer only.
     fn asks_and_waits(&self, task: u32) -> bool {
         let thread = &self.threads[task as usize];
-        let Last::Sent(Message { job: Some(job), .. }) = self.states[task as usize].last else {
+        let LastAct::Sent(Message { job: Some(job), .. }) = self.states[task as usize].last else {
             return false;
         };
         let asks = self.jobs[job as usize].starts_with("db") && !thread.comm.ends_with("db");
@@ -164,15 +162,15 @@ impl Recorder<'_> {
             && thread.comm != "srvproxy"
     }
 
-    /// The thread runs again, and finds what came while it slept.
-    pub(super) fn resumes(&mut self, ns: u64, cpu: u16, task: u32) {
+    /// The thread runs again, and takes what arrived while it slept.
+    pub(super) fn write_resume(&mut self, ns: u64, cpu: u16, task: u32) {
         if self.depth != Depth::Calls {
             return;
         }
         if let Some(call) = self.states[task as usize].call
             && !call.is_of_data()
         {
-            let is_timed = std::mem::take(&mut self.of(task).is_timed);
+            let is_timed = std::mem::take(&mut self.state_mut(task).is_timed);
             let mut result = u64::from(matches!(call.number, EPOLL_WAIT));
             if let Some((at, since_ns)) = call.timeout.filter(|_| is_timed) {
                 let ms = ((ns - since_ns) / 1_000_000).max(1);
@@ -183,16 +181,16 @@ impl Recorder<'_> {
                 result = 4096;
             }
             self.leave(ns, cpu, task, result);
-            self.of(task).knows_ready = call.number == EPOLL_WAIT;
+            self.state_mut(task).knows_ready = call.number == EPOLL_WAIT;
         }
-        for descriptor in std::mem::take(&mut self.of(task).given) {
+        for descriptor in std::mem::take(&mut self.state_mut(task).given) {
             self.takes(ns, cpu, task, descriptor);
         }
     }
 
     pub(super) fn sends(&mut self, ns: u64, cpu: u16, message: Message) {
         let task = message.task;
-        self.of(task).is_sending = true;
+        self.state_mut(task).is_sending = true;
         let channel = self.channels[message.channel as usize];
         if self.depth != Depth::Calls || channel == "tick" {
             return;
@@ -208,9 +206,9 @@ impl Recorder<'_> {
     }
 
     pub(super) fn sent(&mut self, ns: u64, cpu: u16, message: Message) {
-        let state = self.of(message.task);
+        let state = self.state_mut(message.task);
         state.is_sending = false;
-        state.last = Last::Sent(message);
+        state.last = LastAct::Sent(message);
         if let Some(call) = state.call {
             let result = match call.number {
                 CONNECT => 0,
@@ -223,7 +221,7 @@ impl Recorder<'_> {
 
     pub(super) fn received(&mut self, ns: u64, message: Message) {
         let task = message.task;
-        self.of(task).last = Last::Received;
+        self.state_mut(task).last = LastAct::Received;
         let channel = self.channels[message.channel as usize];
         let job = message.job.map(|job| self.jobs[job as usize]);
         let own = job.and_then(|job| self.threads[task as usize].descriptor(job));
@@ -231,11 +229,11 @@ impl Recorder<'_> {
         let Some(descriptor) = descriptor.filter(|_| self.depth == Depth::Calls) else { return };
         match self.cpu_of(task).filter(|_| self.states[task as usize].left.is_none()) {
             Some(cpu) => self.takes(ns, cpu, task, descriptor),
-            None => self.of(task).given.push(descriptor),
+            None => self.state_mut(task).given.push(descriptor),
         }
     }
 
-    /// Reads a message, or accepts a connection; an event loop asks before what is ready.
+    /// Writes a read or an accept; an event loop polls first.
     fn takes(&mut self, ns: u64, cpu: u16, task: u32, descriptor: u64) {
         if self.states[task as usize].call.is_none() {
             let polls = self.waits_in(task).number == EPOLL_WAIT;
@@ -246,7 +244,7 @@ impl Recorder<'_> {
             let call = if accepts { Call::accept() } else { Call::read(descriptor) };
             self.enter(ns, cpu, task, call);
         }
-        self.of(task).knows_ready = false;
+        self.state_mut(task).knows_ready = false;
         let result = if descriptor == LISTENER { ACCEPTED } else { bytes(descriptor) };
         self.leave(ns, cpu, task, result);
         let client = &self.threads[task as usize];

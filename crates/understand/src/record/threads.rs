@@ -2,16 +2,16 @@
 
 use crate::plan::{Plan, Server};
 
-/// The work that a thread waits for.
+/// Source of a thread's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Requests.
     Serves,
     /// Requests of a connection that was accepted for it.
     Child,
-    /// Work that is handed over in memory.
+    /// Work passed in memory.
     Pool,
-    /// None: it sleeps for a time.
+    /// A timer.
     Clock,
     Client,
 }
@@ -23,15 +23,16 @@ pub struct Thread {
     pub pid: u32,
     pub tid: u32,
     pub role: Role,
-    /// Of all that have its name.
+    /// Number among the threads of this name.
     pub number: Option<u64>,
 }
 
-/// The descriptor of a connection that was accepted.
+/// Descriptor of an accepted connection.
 pub const ACCEPTED: u64 = 10;
-/// Where a loop is told by its pool.
+/// Descriptor by which a pool wakes its event loop.
 pub const EVENTFD: u64 = 7;
-/// Descriptors of connections, by what is sent on them: requests, then to back ends and others.
+/// Descriptors of connections: first number, and distance between kinds (requests, then back ends
+/// and others).
 const FIRST: u64 = 10;
 const EACH: u64 = 100;
 
@@ -64,7 +65,7 @@ impl Thread {
         Thread { comm: comm.to_owned(), pid, tid, role, number }
     }
 
-    /// It has connections to clients.
+    /// Whether it has connections to clients.
     pub fn is_served(&self) -> bool {
         matches!(self.role, Role::Serves | Role::Child)
             && matches!(&*self.comm, "srv" | "srvio" | "srvproxy" | "srvkid")
@@ -90,7 +91,7 @@ impl Thread {
         Some(FIRST + EACH * place + at)
     }
 
-    /// It serves one connection, and reads without asking what is ready.
+    /// Whether it serves one connection, and reads without polling.
     pub fn blocks(&self, server: Server) -> bool {
         self.role == Role::Child || self.comm == "srv" && server.is_per_connection()
     }

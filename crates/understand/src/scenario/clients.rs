@@ -1,15 +1,15 @@
-//! Those who ask.
+//! Adds the clients of a service.
 
 use super::{Text, post, recv, send, serve, user};
 use crate::plan::{Client, Plan, Server, Shape, ns};
 use std::fmt::Write;
 
-/// How long clients take to send and to take an answer.
+/// CPU time of a client to send a request and to read an answer.
 const SENDS: &str = "\"15us\"";
 const TAKES: &str = "\"12us\"";
 
 impl Plan {
-    /// Where answers of a connection go.
+    /// The channel for answers of a connection.
     fn asker(&self, at: u64) -> String {
         match self.client {
             _ if self.client_threads => format!("c{at}"),
@@ -23,7 +23,8 @@ impl Plan {
         (self.think_ns > 0).then(|| self.pause.length(self.think_ns))
     }
 
-    /// The answer to the client; one on another machine asks again after a while.
+    /// Instructions that send the answer. A closed client on another machine is part of them: it
+    /// asks again after its pause.
     pub(super) fn answer(&self, at: u64) -> String {
         let mut answer = post(&format!("ans-{at}"), &self.asker(at));
         if let (Client::ClosedRemote, Some(think)) = (self.client, self.think()) {
@@ -33,11 +34,11 @@ impl Plan {
         answer
     }
 
-    /// How a client sends.
+    /// Instructions that send a request.
     fn asks(&self, at: u64) -> Vec<String> {
         let request = post(&format!("req-{at}"), &self.inbox(at));
         match self.server {
-            // A connection is made, and what is sent on it waits until it is served.
+            // The connection is accepted first; the request waits in it.
             Server::Fork => vec![post(&format!("con-{at}"), "l"), request],
             Server::Leader => vec![request, send("tick")],
             _ => vec![request],
@@ -59,7 +60,7 @@ impl Plan {
         }
     }
 
-    /// A thread for each connection.
+    /// Clients with a thread for each connection.
     fn threads(&self, text: &mut Text) {
         for at in 0..self.connections {
             text.channel(self.asker(at));
@@ -78,7 +79,7 @@ impl Plan {
             };
             steps.extend(self.asks(at));
             steps.push(serve(&self.asker(at)));
-            text.rounds((&format!("client-{at}"), 1), "/", &steps.join(", "));
+            text.endless_task((&format!("client-{at}"), 1), "/", &steps.join(", "));
             let _ = writeln!(text.text, "start = \"{}ms\"", 1 + at * 37 % 50);
         }
         if self.client == Client::OpenThreads {
@@ -95,7 +96,7 @@ impl Plan {
         source_of(text, channel, &format!("at = [{}]", times.join(", ")), jobs);
     }
 
-    /// On other machines: only what comes of them is there.
+    /// Clients on other machines, which have no tasks.
     fn remote(&self, text: &mut Text) {
         text.channel("away");
         let mut inboxes: Vec<(String, Vec<String>)> = Vec::new();
@@ -117,7 +118,7 @@ impl Plan {
         }
     }
 
-    /// Event loops.
+    /// Clients that are event loops.
     fn loops(&self, text: &mut Text) {
         let is_open = self.client.is_open();
         let begin = || (!is_open).then(|| "{ begin = true }".to_owned());
@@ -144,7 +145,7 @@ impl Plan {
         }
         for (number, (channel, jobs)) in loops.into_iter().enumerate() {
             text.channel(channel.as_str());
-            text.rounds((&format!("client-{number}"), 1), "/", &serve(&channel));
+            text.endless_task((&format!("client-{number}"), 1), "/", &serve(&channel));
             let gap_ns = self.gap_ns;
             let every = match self.client {
                 Client::OpenEven => ns(gap_ns),
@@ -164,7 +165,7 @@ impl Plan {
     }
 }
 
-/// Tokens that come from elsewhere.
+/// Adds tokens from outside.
 fn source(text: &mut Text, channel: &str, every: &str, jobs: &[String]) {
     source_of(text, channel, &format!("every = {every}"), jobs);
 }

@@ -1,21 +1,21 @@
-//! Interventions and expectations in the making.
+//! Builders of changes from outside and of expectations.
 
-use super::{Marks, to_ns};
+use super::{Positions, to_ns};
 use crate::model::{Class, CpuSet, Signal};
 use cpumax_limit::Limit;
 use std::time::Duration;
 
-/// An intervention in the making.
+/// A change from outside under construction.
 #[derive(Debug, Clone)]
 pub struct Change {
     pub(crate) at_ns: u64,
     pub(crate) every_ns: Option<u64>,
     pub(crate) until_ns: u64,
     pub(crate) act: Act,
-    pub(crate) marks: Marks,
+    pub(crate) positions: Positions,
 }
 
-/// What an intervention does; groups and tasks by name.
+/// A change from outside; groups and tasks by name.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Act {
@@ -36,38 +36,38 @@ pub enum Act {
     Signal(String, Signal),
     /// Move every task of a kind to a group.
     Move(String, String),
-    /// Give every task of a kind these CPUs.
+    /// Change the CPUs that every task of a kind may use.
     Affinity(String, CpuSet),
     /// Change the nice value of every task of a kind.
     Nice(String, i8),
     /// Change the class of every task of a kind.
     Class(String, Class),
-    /// Take a CPU off line.
+    /// Take a CPU offline.
     Offline(u16),
-    /// Bring a CPU back.
+    /// Bring a CPU online.
     Online(u16),
 }
 
 impl Change {
-    /// Does this at that time.
+    /// Makes this change once, at that time.
     pub fn at(time: Duration, act: Act) -> Change {
         Change {
             at_ns: to_ns(time),
             every_ns: None,
             until_ns: u64::MAX,
             act,
-            marks: Marks::default(),
+            positions: Positions::default(),
         }
     }
 
-    /// And again after each such length of time.
+    /// Repeats the change after each such length of time.
     #[must_use]
     pub fn repeat(mut self, every: Duration) -> Change {
         self.every_ns = Some(to_ns(every));
         self
     }
 
-    /// But no longer at or after that time.
+    /// Ends the repetition at that time, exclusive.
     #[must_use]
     pub fn until(mut self, until: Duration) -> Change {
         self.until_ns = to_ns(until);
@@ -75,16 +75,16 @@ impl Change {
     }
 }
 
-/// An expectation in the making.
+/// An expectation under construction.
 #[derive(Debug, Clone)]
 pub struct Expect {
     pub(crate) expectation: crate::model::Expectation,
-    pub(crate) marks: Marks,
+    pub(crate) positions: Positions,
 }
 
 impl Expect {
-    /// Expects this of a run.
+    /// Wraps an expectation whose kernels and metrics are not yet checked.
     pub fn new(expectation: crate::model::Expectation) -> Expect {
-        Expect { expectation, marks: Marks::default() }
+        Expect { expectation, positions: Positions::default() }
     }
 }

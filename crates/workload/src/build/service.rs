@@ -1,13 +1,13 @@
-//! A service in the making: threads that answer requests, and whoever sends these. It is short for
-//! a channel, a job, a kind of task and a source, which is what it becomes.
+//! Builder of a service: threads that answer requests, and the clients that send these. A service
+//! stands for a channel, a job, a kind of task and a source.
 
-use super::{Arrive, Builder, Channel, Cpus, Job, Length, Marks, Source, Task, to_ns};
+use super::{Arrive, Builder, Channel, Cpus, Job, Length, Positions, Source, Task, to_ns};
 use crate::bounds::{MAX_KINDS, NS_PER_US};
 use crate::model::Distribution;
 use crate::step::{Step, done, forever, kernel, post, post_after, serve, user};
 use std::time::Duration;
 
-/// Threads that answer requests, and whoever sends these.
+/// Threads that answer requests, and the clients that send these.
 ///
 /// ```
 /// use cpumax_workload::{Distribution, Workload, build::Service};
@@ -31,21 +31,21 @@ pub struct Service {
     pub(crate) kernel: Option<Length>,
     pub(crate) demand: Demand,
     pub(crate) shared: bool,
-    pub(crate) marks: Marks,
+    pub(crate) positions: Positions,
 }
 
-/// Where requests come from.
+/// Origin of requests.
 #[derive(Debug, Clone)]
 pub(crate) enum Demand {
-    /// So many clients, each of which waits for its answer, thinks, and asks again.
+    /// Closed: each client waits for its answer, thinks, and asks again.
     Clients { clients: u32, think: Length },
-    /// A plan: from one to the next.
+    /// Open: time between two requests.
     Every(Length),
 }
 
 impl Service {
-    /// One thread in the root group. Each of so many clients waits for its answer, thinks, and asks
-    /// again.
+    /// A service with one thread in the root group, and clients that each wait for their answer,
+    /// think, and ask again.
     pub fn closed(
         name: impl Into<String>,
         work: impl Into<Length>,
@@ -55,8 +55,8 @@ impl Service {
         Service::new(name, work.into(), Demand::Clients { clients, think: think.into() })
     }
 
-    /// One thread in the root group. Requests come by a plan, with that much time between them,
-    /// whether or not those before have been answered.
+    /// A service with one thread in the root group. Requests arrive with `every` between them,
+    /// answered or not.
     pub fn open(
         name: impl Into<String>,
         work: impl Into<Length>,
@@ -75,48 +75,48 @@ impl Service {
             kernel: None,
             demand,
             shared: true,
-            marks: Marks::default(),
+            positions: Positions::default(),
         }
     }
 
-    /// The group of its threads.
+    /// Sets the group of its threads.
     #[must_use]
     pub fn group(mut self, path: impl Into<String>) -> Service {
         self.group = path.into();
         self
     }
 
-    /// How many threads it has, at least one.
+    /// Sets the number of threads, at least one.
     #[must_use]
     pub fn threads(mut self, threads: u32) -> Service {
         self.threads = threads;
         self
     }
 
-    /// CPUs its threads may use.
+    /// Sets the CPUs that its threads may use.
     #[must_use]
     pub fn cpus(mut self, cpus: Cpus) -> Service {
         self.cpus = cpus;
         self
     }
 
-    /// Work in the kernel that a request needs beside.
+    /// Sets the kernel time that a request needs in addition to its work.
     #[must_use]
     pub fn kernel(mut self, kernel: impl Into<Length>) -> Service {
         self.kernel = Some(kernel.into());
         self
     }
 
-    /// Each connection belongs to one thread, and not to whoever is free.
+    /// Ties each connection to one thread. Without this, any free thread answers.
     #[must_use]
     pub fn own_connections(mut self) -> Service {
         self.shared = false;
         self
     }
 
-    /// Adds what it stands for.
-    pub(super) fn unfold(&self, draft: &mut Builder) {
-        // One more than there may be is refused like any number above that.
+    /// Adds the channels, jobs, tasks and sources of the service to a builder.
+    pub(super) fn add_to(&self, draft: &mut Builder) {
+        // The checks refuse this number too; a larger one would only take memory.
         let threads = self.threads.clamp(1, MAX_KINDS as u32 + 1);
         if self.shared {
             return self.add(draft, self.name.clone(), self.threads.max(1), (0, 1));
@@ -126,13 +126,13 @@ impl Service {
         }
     }
 
-    /// One pool of all its threads, or one of its threads, with what comes to it: that part of all.
+    /// Adds a pool of `count` threads, with part `part` of `parts` of all requests.
     fn add(&self, draft: &mut Builder, name: String, count: u32, (part, parts): (u32, u32)) {
-        let marks = || self.marks_of(&[]);
+        let positions = || self.positions_of(&[]);
         let pool = Task {
             label: Some(self.name.clone()).filter(|label| *label != name),
             cpus: self.cpus.clone(),
-            marks: marks(),
+            positions: positions(),
             ..Task::new(&name)
         };
         let program = [forever([serve(&name)])];
@@ -141,16 +141,20 @@ impl Service {
             name: name.clone(),
             capacity: u64::MAX,
             oldest_first: false,
-            marks: marks(),
+            positions: positions(),
         });
-        draft.jobs.push(Job { name: name.clone(), program: self.job(&name), marks: marks() });
+        draft.jobs.push(Job {
+            name: name.clone(),
+            program: self.job(&name),
+            positions: positions(),
+        });
         let (arrivals, start_ns, arrive) = match &self.demand {
             Demand::Clients { clients, think } => {
                 let clients = u64::from(clients / parts + u32::from(part < clients % parts));
                 if clients == 0 {
                     return;
                 }
-                // At the beginning they are somewhere in their thoughts, and not many at once.
+                // Clients begin in the middle of their think time, at different moments.
                 let every = scaled(think, 1, clients);
                 let is_short = mean_ns(&every) < NS_PER_US as f64;
                 let at_once = Length::Fixed(Duration::from_nanos(NS_PER_US));
@@ -173,7 +177,7 @@ impl Service {
             count: arrive,
             jobs: vec![name],
             lossy: false,
-            marks: self.marks_of(&[
+            positions: self.positions_of(&[
                 ("every", "every"),
                 ("every", "rate"),
                 ("every", "think"),
@@ -182,9 +186,9 @@ impl Service {
         });
     }
 
-    /// What a request is: work, the answer, and, from a client, the next request.
+    /// The program of a request: work, the answer, and, from a client, the next request.
     fn job(&self, name: &str) -> Vec<Step> {
-        let at = |step: Step, field: &str| Step { at: self.marks.of(field), ..step };
+        let at = |step: Step, field: &str| Step { at: self.positions.of(field), ..step };
         let mut steps = vec![at(user(self.work.clone()), "work")];
         steps.extend(self.kernel.clone().map(|length| at(kernel(length), "kernel")));
         steps.push(at(done(), ""));
@@ -197,14 +201,14 @@ impl Service {
         steps
     }
 
-    /// Its marks, with what is a part's field by another name.
-    fn marks_of(&self, names: &[(&'static str, &str)]) -> Marks {
+    /// Positions of the service's fields, also under the names that they have in a part.
+    fn positions_of(&self, names: &[(&'static str, &str)]) -> Positions {
         let found = |(name, own): &(&'static str, &str)| {
-            self.marks.fields.iter().find(|(field, _)| field == own).map(|(_, at)| (*name, *at))
+            self.positions.fields.iter().find(|(field, _)| field == own).map(|(_, at)| (*name, *at))
         };
         let mut fields: Vec<_> = names.iter().filter_map(found).collect();
-        fields.extend(self.marks.fields.iter().copied());
-        Marks { whole: self.marks.whole, fields }
+        fields.extend(self.positions.fields.iter().copied());
+        Positions { whole: self.positions.whole, fields }
     }
 }
 
@@ -215,7 +219,7 @@ fn mean_ns(length: &Length) -> f64 {
     }
 }
 
-/// That many times as long, and above 0 if it was.
+/// `times / parts` times as long; a length above 0 stays above 0.
 fn scaled(length: &Length, times: u64, parts: u64) -> Length {
     let scale = |ns: u64| {
         let scaled = u128::from(ns) * u128::from(times) / u128::from(parts);

@@ -1,14 +1,14 @@
-//! Who forks whom: the number of tasks must not explode.
+//! Bounds the number of tasks that are forked.
 //!
 //! Programs have no conditions, so a kind that forks itself, directly or through others, does so
-//! without end. That is a chain of tasks, one after the other, as long as each forks one and takes
-//! time first; anything more grows without bound. A loop without end may fork; how many tasks live
-//! at once then depends on the run.
+//! without end. Such a kind is accepted as a chain of tasks, where each forks one successor after
+//! some time; more forks grow without bound. An endless loop may fork; the number of tasks alive at
+//! once then depends on the run.
 
 use super::program::passes_time;
-use super::{Checked, flaw};
+use super::{Checked, refuse};
 use crate::bounds::MAX_TASKS;
-use crate::error::{Kind, Spot};
+use crate::error::{Kind, PartIx};
 use crate::model::{Op, Parts, TaskIx, TaskSpec};
 use crate::units::quoted;
 
@@ -16,7 +16,7 @@ use crate::units::quoted;
 struct Fork {
     to: TaskIx,
     op: usize,
-    /// How often it is executed; loops without end count once.
+    /// Number of executions; endless loops count once.
     times: u64,
     in_endless_loop: bool,
     after_time: bool,
@@ -29,7 +29,7 @@ pub(super) fn check(workload: &Parts) -> Checked {
         Ok(order) => order,
         Err(cyclic) => return chains(workload, &forks, &cyclic),
     };
-    // Parents first, so that the number of a kind is known before its own forks are counted.
+    // Parents first, so that the instances of a kind are known before its own forks are counted.
     let mut instances: Vec<u64> = workload.tasks.iter().map(|task| task.count.into()).collect();
     for kind in order {
         for fork in &forks[kind] {
@@ -39,8 +39,8 @@ pub(super) fn check(workload: &Parts) -> Checked {
             if *sum > MAX_TASKS {
                 let name = quoted(&workload.tasks[fork.to as usize].name);
                 let problem = format!("more than {MAX_TASKS} tasks {name} would be forked");
-                let spot = Spot::Op(kind, fork.op);
-                return flaw(spot, "", Kind::Value, problem, format!("at most {MAX_TASKS}"));
+                let part = PartIx::Op(kind, fork.op);
+                return refuse(part, "", Kind::Value, problem, format!("at most {MAX_TASKS}"));
             }
         }
     }
@@ -71,7 +71,10 @@ fn forks_of(workload: &Parts, task: &TaskSpec) -> Vec<Fork> {
     forks
 }
 
-/// All kinds, parents before children; or the kinds that are on a cycle or between two.
+/// Sorts all kinds, parents before children.
+///
+/// # Errors
+/// With cycles: positions the kinds that lie on a cycle or between two.
 fn sorted(forks: &[Vec<Fork>]) -> Result<Vec<usize>, Vec<bool>> {
     let mut parents = vec![0u64; forks.len()];
     for fork in forks.iter().flatten() {
@@ -95,7 +98,7 @@ fn sorted(forks: &[Vec<Fork>]) -> Result<Vec<usize>, Vec<bool>> {
     Err(without_childless(forks, parents.iter().map(|&left| left > 0).collect()))
 }
 
-/// Takes away, again and again, the kinds that fork none of those left.
+/// Unmarks, again and again, the kinds that fork no kind still marked.
 fn without_childless(forks: &[Vec<Fork>], mut left: Vec<bool>) -> Vec<bool> {
     let mut parents: Vec<Vec<usize>> = vec![Vec::new(); forks.len()];
     let mut children = vec![0u64; forks.len()];
@@ -121,22 +124,22 @@ fn without_childless(forks: &[Vec<Fork>], mut left: Vec<bool>) -> Vec<bool> {
     left
 }
 
-/// Kinds on cycles must each fork exactly one of them, once, after some time.
+/// Checks kinds on cycles: each may fork exactly one of them, once, after some time.
 fn chains(workload: &Parts, forks: &[Vec<Fork>], cyclic: &[bool]) -> Checked {
     for (kind, of_kind) in forks.iter().enumerate().filter(|(kind, _)| cyclic[*kind]) {
         let mut onward = of_kind.iter().filter(|fork| cyclic[fork.to as usize]);
         let Some(first) = onward.next() else { continue };
-        let accepted = "fork each other in one direction only, or once, after some time";
+        let accepted = "forks in one direction only, or one fork, after some time";
         let name = quoted(&workload.tasks[kind].name);
         if let Some(again) =
             onward.next().or(Some(first).filter(|fork| fork.times > 1 || fork.in_endless_loop))
         {
-            let problem = format!("tasks {name} fork themselves, more and more of them");
-            return flaw(Spot::Op(kind, again.op), "", Kind::Program, problem, accepted);
+            let problem = format!("tasks {name} fork themselves without bound");
+            return refuse(PartIx::Op(kind, again.op), "", Kind::Program, problem, accepted);
         }
         if !first.after_time {
             let problem = format!("tasks {name} fork themselves before any time has passed");
-            return flaw(Spot::Op(kind, first.op), "", Kind::Program, problem, accepted);
+            return refuse(PartIx::Op(kind, first.op), "", Kind::Program, problem, accepted);
         }
     }
     Ok(())

@@ -1,13 +1,13 @@
-//! Jobs: their names, who may have to do them, and that posting them comes to an end.
+//! Checks jobs: their names, the tasks that may serve them, and that posting ends.
 //!
-//! A job in which no time passes and that posts others lets them begin at the same instant. From
-//! job to job that must end, and soon: otherwise a run would stand still. Where time passes in a
-//! job it cannot, as each time somebody has to do it.
+//! A job in which no time passes starts the jobs that it posts at the same instant. Such a chain
+//! must be short, or a run would stand still. A job in which time passes ends the chain, because a
+//! task has to execute it.
 
 use super::program::passes_time;
-use super::{Checked, flaw, name};
+use super::{Checked, name, refuse};
 use crate::bounds::MAX_INSTANT_OPS;
-use crate::error::{Kind, Spot};
+use crate::error::{Kind, PartIx};
 use crate::model::{ChannelIx, Class, JobIx, Op, Parts};
 use crate::units::quoted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,25 +15,25 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) fn names(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, job) in workload.jobs.iter().enumerate() {
-        name(Spot::Job(ix), &job.name, &mut seen)?;
+        name(PartIx::Job(ix), &job.name, &mut seen)?;
     }
     Ok(())
 }
 
-/// Programs and sources have been checked: every reference is to something.
+/// Checks jobs after programs and sources, whose references are valid.
 pub(super) fn check(workload: &Parts) -> Checked {
     kernel_threads(workload)?;
     instants(workload)
 }
 
-/// A kernel thread is never in user mode, and so can only do what is kernel work.
+/// A kernel thread never runs in user mode, so it can serve only kernel work.
 fn kernel_threads(workload: &Parts) -> Checked {
     let threads = workload.tasks.iter().enumerate();
     let threads: Vec<_> = threads.filter(|(_, task)| task.class == Class::Kthread).collect();
     if threads.is_empty() {
         return Ok(());
     }
-    // Of each channel the first such job that may come there.
+    // For each channel the first job that a kernel thread cannot do.
     let mut unfit: BTreeMap<ChannelIx, JobIx> = BTreeMap::new();
     let is_unfit = |job: JobIx| {
         let program = &workload.jobs[job as usize].program;
@@ -57,7 +57,7 @@ fn kernel_threads(workload: &Parts) -> Checked {
             let job = quoted(&workload.jobs[job as usize].name);
             let problem = format!("a kernel thread never runs in user mode, as job {job} does");
             let accepted = "jobs without `user` and `syscall`, or a task of another class";
-            return flaw(Spot::Op(task, ix), "", Kind::Program, problem, accepted);
+            return refuse(PartIx::Op(task, ix), "", Kind::Program, problem, accepted);
         }
     }
     Ok(())
@@ -70,15 +70,15 @@ struct Posted {
     times: u64,
 }
 
-/// What a job does in an instant.
+/// Instructions that a job executes without time passing.
 #[derive(Default)]
 struct Instant {
-    /// Instructions executed, those of the jobs that it posts aside.
+    /// Number of instructions, without those of the jobs that it posts.
     ops: u64,
     posts: Vec<Posted>,
 }
 
-/// Nothing is done in an instant by a job in which time passes.
+/// Counts a job's instructions; a job in which time passes has none.
 fn instant(workload: &Parts, program: &[Op]) -> Instant {
     if program.iter().any(|op| passes_time(workload, op)) {
         return Instant::default();
@@ -103,7 +103,7 @@ fn instant(workload: &Parts, program: &[Op]) -> Instant {
 fn instants(workload: &Parts) -> Checked {
     let jobs: Vec<Instant> =
         workload.jobs.iter().map(|job| instant(workload, &job.program)).collect();
-    // Instructions of a job and of all that it leads to; of those under way nothing yet.
+    // Instructions of a job and of all jobs that it leads to; `None` while a job is being visited.
     let mut sums: Vec<Option<u64>> = vec![None; jobs.len()];
     let mut under_way = vec![false; jobs.len()];
     for first in 0..jobs.len() {
@@ -125,7 +125,7 @@ fn instants(workload: &Parts) -> Checked {
                 let name = quoted(&workload.jobs[posted.job].name);
                 let problem = format!("job {name} leads to itself before any time has passed");
                 let accepted = "an instruction that takes time in one of the jobs, or `after`";
-                return flaw(Spot::JobOp(job, posted.op), "", Kind::Program, problem, accepted);
+                return refuse(PartIx::JobOp(job, posted.op), "", Kind::Program, problem, accepted);
             }
             path.push((posted.job, 0));
         }
@@ -133,13 +133,13 @@ fn instants(workload: &Parts) -> Checked {
     Ok(())
 }
 
-/// How many instructions are executed when all that the job posts has been summed up.
+/// Instructions of a job and of all that it posts, whose sums are known.
 fn sum(
     workload: &Parts,
     jobs: &[Instant],
     sums: &[Option<u64>],
     job: usize,
-) -> Result<u64, super::Found> {
+) -> Result<u64, super::PartRefusal> {
     let mut sum = jobs[job].ops;
     for posted in &jobs[job].posts {
         let each = sums[posted.job].unwrap_or(0);
@@ -151,7 +151,7 @@ fn sum(
                  before any time has passed"
             );
             let accepted = "an instruction that takes time in one of the jobs";
-            return flaw(Spot::JobOp(job, posted.op), "", Kind::Program, problem, accepted);
+            return refuse(PartIx::JobOp(job, posted.op), "", Kind::Program, problem, accepted);
         }
     }
     Ok(sum)

@@ -1,16 +1,16 @@
-//! The order in which locks are taken, over all programs: a cycle can deadlock.
+//! Checks the order in which locks are taken, over all programs: a cycle can deadlock.
 //!
-//! As lockdep does, without regard to modes: even readers wait for each other when a writer waits
-//! between them.
+//! Modes are ignored, as in lockdep: readers wait for each other when a writer waits between them.
 
-use super::{Checked, flaw};
-use crate::error::{Kind, Spot};
+use super::{Checked, refuse};
+use crate::error::{Kind, PartIx};
 use crate::model::{LockIx, Op, Parts};
 use crate::units::quoted;
 use std::collections::BTreeMap;
 
-/// While the first was held the second was taken, at this instruction.
-type Edges = BTreeMap<LockIx, BTreeMap<LockIx, Spot>>;
+/// For each lock that was held, the locks that were taken meanwhile, and the instruction that took
+/// them.
+type Edges = BTreeMap<LockIx, BTreeMap<LockIx, PartIx>>;
 
 pub(super) fn check(workload: &Parts) -> Checked {
     let edges = edges(workload);
@@ -19,13 +19,13 @@ pub(super) fn check(workload: &Parts) -> Checked {
     };
     let name = |lock: LockIx| quoted(&workload.locks[lock as usize].name);
     let mut steps = Vec::new();
-    let mut last = Spot::Top;
+    let mut last = PartIx::Top;
     for (ix, &held) in cycle.iter().enumerate() {
         let taken = cycle[(ix + 1) % cycle.len()];
         last = edges[&held][&taken];
         let place = match last {
-            Spot::Op(task, _) => Spot::Task(task),
-            Spot::JobOp(job, _) => Spot::Job(job),
+            PartIx::Op(task, _) => PartIx::Task(task),
+            PartIx::JobOp(job, _) => PartIx::Job(job),
             other => other,
         };
         let place = place.describe(workload);
@@ -33,11 +33,11 @@ pub(super) fn check(workload: &Parts) -> Checked {
     }
     let problem = format!("locks are taken in a cycle: {}", steps.join(", "));
     let accepted = "the same order of locks in all programs";
-    flaw(last, "", Kind::Lock, problem, accepted)
+    refuse(last, "", Kind::Lock, problem, accepted)
 }
 
-/// Programs have been checked: every unlock is of a lock held, and a loop ends with the locks that
-/// it began with, so one pass over each sees every pair.
+/// Pairs of locks held together. Programs have been checked: only held locks are released, and a
+/// loop ends with the locks that it began with, so one pass over each program finds every pair.
 fn edges(workload: &Parts) -> Edges {
     let mut edges = Edges::new();
     let tasks = workload.tasks.len();
@@ -46,12 +46,12 @@ fn edges(workload: &Parts) -> Edges {
         for (ix, op) in program.iter().enumerate() {
             match *op {
                 Op::Lock { lock, .. } => {
-                    let spot = match whose.checked_sub(tasks) {
-                        Some(job) => Spot::JobOp(job, ix),
-                        None => Spot::Op(whose, ix),
+                    let part = match whose.checked_sub(tasks) {
+                        Some(job) => PartIx::JobOp(job, ix),
+                        None => PartIx::Op(whose, ix),
                     };
                     for &above in &held {
-                        edges.entry(above).or_default().entry(lock).or_insert(spot);
+                        edges.entry(above).or_default().entry(lock).or_insert(part);
                     }
                     held.push(lock);
                 }
@@ -63,7 +63,7 @@ fn edges(workload: &Parts) -> Edges {
     edges
 }
 
-/// A cycle, each lock once; `None` if there is none.
+/// A cycle of locks, each once; `None` if there is none.
 fn cycle(edges: &Edges) -> Option<Vec<LockIx>> {
     let mut finished = std::collections::BTreeSet::new();
     for &start in edges.keys() {

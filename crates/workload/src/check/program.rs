@@ -1,24 +1,24 @@
-//! What one program does: whether a task could execute it, with its locks released, its system
-//! calls ended, nothing sleeping where nothing may sleep, and time passing in every loop.
+//! Checks single programs: whether a task could execute them, with locks released, system calls
+//! ended, no sleep under a spin lock, and time passing in every loop.
 
 use super::tables::{countable, takes_time};
 use super::{
-    Checked, Found, class_change, flaw, in_range, lock_mode, nice, reference, time_in_range,
+    Checked, PartRefusal, class_change, in_range, lock_mode, nice, reference, refuse, time_in_range,
 };
 use crate::bounds::{
     MAX_DURATION_NS, MAX_INSTANT_OPS, MAX_LOCKS_HELD, MAX_LOOP_DEPTH, MAX_TOKENS, NS_PER_US,
 };
-use crate::error::{Kind, Spot};
+use crate::error::{Kind, PartIx};
 use crate::model::{Class, LockIx, LockKind, Op, Parts, Span, Target, TaskSpec};
 use crate::units::quoted;
 
 pub(super) fn check(workload: &Parts) -> Checked {
     let lasting: Vec<bool> = workload.tasks.iter().map(|task| lasts(workload, task)).collect();
     for (task, spec) in workload.tasks.iter().enumerate() {
-        walk(Walk::new(workload, Whose::Task(task), &spec.program, &lasting))?;
+        walk(Walk::new(workload, Owner::Task(task), &spec.program, &lasting))?;
     }
     for (job, spec) in workload.jobs.iter().enumerate() {
-        walk(Walk::new(workload, Whose::Job(job), &spec.program, &lasting))?;
+        walk(Walk::new(workload, Owner::Job(job), &spec.program, &lasting))?;
     }
     Ok(())
 }
@@ -34,14 +34,14 @@ fn walk(mut walk: Walk<'_>) -> Checked {
     walk.end()
 }
 
-pub(super) fn span(workload: &Parts, spot: Spot, field: &'static str, span: Span) -> Checked {
+pub(super) fn span(workload: &Parts, part: PartIx, field: &'static str, span: Span) -> Checked {
     match span {
-        Span::Fixed(ns) => time_in_range(spot, field, ns, 0..=MAX_DURATION_NS),
-        Span::Drawn(ix) => reference(spot, field, ix, workload.distributions.len()),
+        Span::Fixed(ns) => time_in_range(part, field, ns, 0..=MAX_DURATION_NS),
+        Span::Drawn(ix) => reference(part, field, ix, workload.distributions.len()),
     }
 }
 
-/// Whether some time passes between start and end of every task of this kind.
+/// Whether time passes between start and end of every task of this kind.
 pub(super) fn lasts(workload: &Parts, task: &TaskSpec) -> bool {
     let until_exit = task.program.iter().take_while(|op| !matches!(op, Op::Exit));
     until_exit.into_iter().any(|op| passes_time(workload, op))
@@ -57,24 +57,24 @@ pub(super) fn passes_time(workload: &Parts, op: &Op) -> bool {
     }
 }
 
-/// What happens in a stretch of a program, as far as the passing of time is concerned.
+/// Effects of a part of a program that decide whether time passes in it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Happens {
+struct Effects {
     time: bool,
     exit: bool,
     recv: bool,
     send: bool,
     fork: bool,
-    /// Forks a kind whose tasks last, and waits for children.
+    /// Forks a kind in whose tasks time passes.
     fork_lasting: bool,
     wait: bool,
-    /// Instructions executed without time passing.
+    /// Instructions executed while no time passes.
     instant_ops: u64,
 }
 
-impl Happens {
-    /// Whether a loop around this comes to an end or lets time pass. A receiver that makes nothing
-    /// itself ends up waiting, because whoever makes tokens takes time.
+impl Effects {
+    /// Whether a loop around this ends or lets time pass. A loop that receives, and neither sends
+    /// nor forks, ends up waiting, because senders need time.
     fn bounded(&self) -> bool {
         self.time
             || self.exit
@@ -82,7 +82,7 @@ impl Happens {
             || (self.recv && !self.send && !self.fork)
     }
 
-    fn add(&mut self, inner: Happens) {
+    fn add(&mut self, inner: Effects) {
         self.time |= inner.time;
         self.exit |= inner.exit;
         self.recv |= inner.recv;
@@ -100,45 +100,45 @@ struct OpenLoop {
     end: u32,
     held: Vec<LockIx>,
     in_syscall: bool,
-    happens: Happens,
+    effects: Effects,
 }
 
-/// Whose program it is.
+/// The task or job that a program belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum Owner {
     Task(usize),
     Job(usize),
 }
 
-impl Whose {
-    fn spot(self, ix: usize) -> Spot {
+impl Owner {
+    fn part(self, ix: usize) -> PartIx {
         match self {
-            Whose::Task(task) => Spot::Op(task, ix),
-            Whose::Job(job) => Spot::JobOp(job, ix),
+            Owner::Task(task) => PartIx::Op(task, ix),
+            Owner::Job(job) => PartIx::JobOp(job, ix),
         }
     }
 }
 
 struct Walk<'a> {
     workload: &'a Parts,
-    whose: Whose,
+    owner: Owner,
     program: &'a [Op],
     lasting: &'a [bool],
     held: Vec<LockIx>,
-    /// Of those held, how many are spin locks.
+    /// Number of spin locks in `held`.
     spinning: usize,
     in_syscall: bool,
-    /// What was held when the system call began.
+    /// Locks held when the system call began.
     held_outside: Vec<LockIx>,
     loops: Vec<OpenLoop>,
-    happens: Happens,
+    effects: Effects,
 }
 
 impl<'a> Walk<'a> {
-    fn new(workload: &'a Parts, whose: Whose, program: &'a [Op], lasting: &'a [bool]) -> Self {
+    fn new(workload: &'a Parts, owner: Owner, program: &'a [Op], lasting: &'a [bool]) -> Self {
         Walk {
             workload,
-            whose,
+            owner,
             program,
             lasting,
             held: Vec::new(),
@@ -146,12 +146,12 @@ impl<'a> Walk<'a> {
             in_syscall: false,
             held_outside: Vec::new(),
             loops: Vec::new(),
-            happens: Happens::default(),
+            effects: Effects::default(),
         }
     }
 
     fn kthread(&self) -> bool {
-        matches!(self.whose, Whose::Task(task)
+        matches!(self.owner, Owner::Task(task)
             if self.workload.tasks[task].class == Class::Kthread)
     }
 
@@ -169,15 +169,15 @@ impl<'a> Walk<'a> {
         kind: Kind,
         problem: impl Into<String>,
         accepted: impl Into<String>,
-    ) -> Result<T, Found> {
-        flaw(self.whose.spot(ix), "", kind, problem, accepted)
+    ) -> Result<T, PartRefusal> {
+        refuse(self.owner.part(ix), "", kind, problem, accepted)
     }
 
-    /// A job is short: whoever does it is somebody else each time, and serves again when it is
-    /// done.
+    /// Refuses verbs that only tasks have. Jobs are short, and any task that serves the channel may
+    /// execute them.
     fn belongs(&self, ix: usize, op: &Op) -> Checked {
         let verb = match op {
-            _ if !matches!(self.whose, Whose::Job(_)) => return Ok(()),
+            _ if !matches!(self.owner, Owner::Job(_)) => return Ok(()),
             Op::Serve { .. } => "serve",
             Op::Every { .. } => "every",
             Op::Fork { .. } => "fork",
@@ -196,67 +196,58 @@ impl<'a> Walk<'a> {
         self.refuse(ix, Kind::Program, format!("`{verb}` in a job"), accepted)
     }
 
-    /// Indices, lengths and numbers.
+    /// Checks indices, lengths and numbers.
     fn references(&self, ix: usize, op: &Op) -> Checked {
         let workload = self.workload;
-        let spot = self.whose.spot(ix);
+        let part = self.owner.part(ix);
         let target = |who: Target| match who {
             Target::Myself => Ok(()),
-            Target::Kind(kind) => reference(spot, "of", kind, workload.tasks.len()),
+            Target::Kind(kind) => reference(part, "of", kind, workload.tasks.len()),
         };
         match *op {
-            Op::User(length) => span(workload, spot, "user", length),
-            Op::Kernel(length) => span(workload, spot, "kernel", length),
-            Op::IrqOff(length) => span(workload, spot, "irqoff", length),
-            Op::Sleep(length) => span(workload, spot, "sleep", length),
+            Op::User(length) => span(workload, part, "user", length),
+            Op::Kernel(length) => span(workload, part, "kernel", length),
+            Op::IrqOff(length) => span(workload, part, "irqoff", length),
+            Op::Sleep(length) => span(workload, part, "sleep", length),
             Op::Every { period_ns } => {
-                time_in_range(spot, "every", period_ns, NS_PER_US..=MAX_DURATION_NS)
+                time_in_range(part, "every", period_ns, NS_PER_US..=MAX_DURATION_NS)
             }
             Op::Lock { lock, mode } => {
-                reference(spot, "lock", lock, workload.locks.len())?;
-                lock_mode(workload, spot, lock, mode)
+                reference(part, "lock", lock, workload.locks.len())?;
+                lock_mode(workload, part, lock, mode)
             }
-            Op::Unlock { lock } => reference(spot, "unlock", lock, workload.locks.len()),
-            Op::Send { channel, n } => self.tokens(spot, "send", channel, n),
-            Op::Recv { channel, n } => self.tokens(spot, "recv", channel, n),
-            Op::Serve { channel } => reference(spot, "serve", channel, workload.channels.len()),
-            Op::Post { channel, job } => {
-                reference(spot, "to", channel, workload.channels.len())?;
-                reference(spot, "post", job, workload.jobs.len())
-            }
+            Op::Unlock { lock } => reference(part, "unlock", lock, workload.locks.len()),
+            Op::Send { channel, n } => self.tokens(part, "send", channel, n),
+            Op::Recv { channel, n } => self.tokens(part, "recv", channel, n),
+            Op::Serve { channel } => reference(part, "serve", channel, workload.channels.len()),
+            Op::Post { channel, job } => self.posted(part, channel, job),
             Op::After { delay, channel, job, .. } => {
-                span(workload, spot, "after", delay)?;
-                reference(spot, "to", channel, workload.channels.len())?;
-                reference(spot, "post", job, workload.jobs.len())?;
+                span(workload, part, "after", delay)?;
+                self.posted(part, channel, job)?;
                 if takes_time(workload, delay) {
                     return Ok(());
                 }
                 let problem = "no time passes before the token comes";
                 self.refuse(ix, Kind::Program, problem, "a length above 0, or `post`")
             }
-            Op::Fork { kind } => reference(spot, "fork", kind, workload.tasks.len()),
+            Op::Fork { kind } => reference(part, "fork", kind, workload.tasks.len()),
             Op::Move { who, group } => {
                 target(who)?;
-                reference(spot, "to", group, workload.groups.len())
+                reference(part, "to", group, workload.groups.len())
             }
             Op::SetAffinity { who, cpus } => {
                 target(who)?;
-                reference(spot, "affinity", cpus, workload.cpu_sets.len())
+                reference(part, "affinity", cpus, workload.cpu_sets.len())
             }
             Op::SetNice { who, nice: to } => {
                 target(who)?;
-                nice(spot, to)
+                nice(part, to)
             }
             Op::SetClass { who, class } => {
                 target(who)?;
-                let kind = match (who, self.whose) {
-                    (Target::Kind(kind), _) => Some(kind),
-                    (Target::Myself, Whose::Task(task)) => Some(task as u32),
-                    (Target::Myself, Whose::Job(_)) => None,
-                };
-                class_change(workload, spot, kind, class)
+                class_change(workload, part, self.kind_of(who), class)
             }
-            Op::LoopStart { times, .. } => countable(spot, "loop", times),
+            Op::LoopStart { times, .. } => countable(part, "loop", times),
             Op::EnterKernel
             | Op::ExitKernel
             | Op::WaitChildren
@@ -268,20 +259,34 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn tokens(&self, spot: Spot, field: &'static str, channel: u32, n: u64) -> Checked {
-        reference(spot, field, channel, self.workload.channels.len())?;
-        in_range(spot, "n", n, 1..=MAX_TOKENS)?;
+    /// The kind of task that is aimed at; `None` in a job, which any task may execute.
+    fn kind_of(&self, who: Target) -> Option<u32> {
+        match (who, self.owner) {
+            (Target::Kind(kind), _) => Some(kind),
+            (Target::Myself, Owner::Task(task)) => Some(task as u32),
+            (Target::Myself, Owner::Job(_)) => None,
+        }
+    }
+
+    fn posted(&self, part: PartIx, channel: u32, job: u32) -> Checked {
+        reference(part, "to", channel, self.workload.channels.len())?;
+        reference(part, "post", job, self.workload.jobs.len())
+    }
+
+    fn tokens(&self, part: PartIx, field: &'static str, channel: u32, n: u64) -> Checked {
+        reference(part, field, channel, self.workload.channels.len())?;
+        in_range(part, "n", n, 1..=MAX_TOKENS)?;
         let channel = &self.workload.channels[channel as usize];
         if n > channel.capacity {
             let name = quoted(&channel.name);
             let problem =
                 format!("{n} tokens at once, and channel {name} holds {}", channel.capacity);
-            return flaw(spot, field, Kind::Program, problem, "no more than its capacity");
+            return refuse(part, field, Kind::Program, problem, "no more than its capacity");
         }
         Ok(())
     }
 
-    /// User mode, kernel mode, and where nothing may sleep.
+    /// Checks user mode, kernel mode, and sleep under spin locks; tracks system calls.
     fn modes(&mut self, ix: usize, op: &Op) -> Checked {
         match op {
             Op::EnterKernel if self.kthread() => {
@@ -299,7 +304,7 @@ impl<'a> Walk<'a> {
             }
             Op::ExitKernel if !self.in_syscall => {
                 let problem = "the end of a system call that did not begin";
-                return self.refuse(ix, Kind::Program, problem, "pairs of both");
+                return self.refuse(ix, Kind::Program, problem, "a start for each end");
             }
             Op::ExitKernel => {
                 if self.held != self.held_outside {
@@ -432,22 +437,22 @@ impl<'a> Walk<'a> {
                     end,
                     held: self.held.clone(),
                     in_syscall: self.in_syscall,
-                    happens: std::mem::take(&mut self.happens),
+                    effects: std::mem::take(&mut self.effects),
                 });
             }
             Op::LoopEnd { start } => self.loop_end(ix, start)?,
             _ => {
                 let passes_time = passes_time(self.workload, op);
-                self.happens.time |= passes_time;
-                self.happens.instant_ops += u64::from(!passes_time);
+                self.effects.time |= passes_time;
+                self.effects.instant_ops += u64::from(!passes_time);
                 match *op {
-                    Op::Exit => self.happens.exit = true,
-                    Op::Recv { .. } | Op::Serve { .. } => self.happens.recv = true,
-                    Op::Send { .. } | Op::Post { .. } => self.happens.send = true,
-                    Op::WaitChildren => self.happens.wait = true,
+                    Op::Exit => self.effects.exit = true,
+                    Op::Recv { .. } | Op::Serve { .. } => self.effects.recv = true,
+                    Op::Send { .. } | Op::Post { .. } => self.effects.send = true,
+                    Op::WaitChildren => self.effects.wait = true,
                     Op::Fork { kind } => {
-                        self.happens.fork = true;
-                        self.happens.fork_lasting |= self.lasting[kind as usize];
+                        self.effects.fork = true;
+                        self.effects.fork_lasting |= self.lasting[kind as usize];
                     }
                     _ => {}
                 }
@@ -476,7 +481,7 @@ impl<'a> Walk<'a> {
             let accepted = "release in a loop what is taken in it, and only that";
             return self.refuse(open.start, Kind::Lock, problem, accepted);
         }
-        let mut body = std::mem::replace(&mut self.happens, open.happens);
+        let mut body = std::mem::replace(&mut self.effects, open.effects);
         let executed = body.instant_ops.saturating_add(1).saturating_mul(open.times);
         body.instant_ops = if body.bounded() { 0 } else { executed };
         if body.instant_ops > MAX_INSTANT_OPS {
@@ -488,7 +493,7 @@ impl<'a> Walk<'a> {
                  a `recv` or `serve` without any `send`, `post` or `fork`";
             return self.refuse(open.start, Kind::Program, problem, accepted);
         }
-        self.happens.add(body);
+        self.effects.add(body);
         Ok(())
     }
 

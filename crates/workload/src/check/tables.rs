@@ -1,11 +1,11 @@
-//! Locks, channels, distributions, sources, interventions and expectations, entry by entry.
+//! Checks locks, channels, distributions, sources, interventions and expectations, entry by entry.
 
 use super::{
-    Checked, WEIGHTS, class_change, cpu, flaw, in_range, limit, name, nice, reference,
+    Checked, WEIGHTS, class_change, cpu, in_range, limit, name, nice, reference, refuse,
     time_in_range, v1_hierarchy,
 };
 use crate::bounds::{MAX_DURATION_NS, MAX_SIGMA, MAX_VALUE_COUNT, MAX_VALUES, NS_PER_US};
-use crate::error::{Kind, Spot};
+use crate::error::{Kind, PartIx};
 use crate::model::{Action, Arrivals, Distribution, Expectation, Parts, Span, TaskSpec};
 use crate::units::{accepted_names, quoted};
 use cpumax_limit::Limit;
@@ -14,35 +14,35 @@ use std::collections::BTreeSet;
 pub(super) fn locks_and_channels(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, lock) in workload.locks.iter().enumerate() {
-        name(Spot::Lock(ix), &lock.name, &mut seen)?;
+        name(PartIx::Lock(ix), &lock.name, &mut seen)?;
     }
     let mut seen = BTreeSet::new();
     for (ix, channel) in workload.channels.iter().enumerate() {
-        name(Spot::Channel(ix), &channel.name, &mut seen)?;
-        countable(Spot::Channel(ix), "capacity", channel.capacity)?;
+        name(PartIx::Channel(ix), &channel.name, &mut seen)?;
+        countable(PartIx::Channel(ix), "capacity", channel.capacity)?;
     }
     Ok(())
 }
 
-/// A number that a file can hold, or the largest of all, which stands for no bound.
-pub(super) fn countable(spot: Spot, field: &'static str, value: u64) -> Checked {
+/// Checks a number that a file can hold; `u64::MAX` stands for no bound.
+pub(super) fn countable(part: PartIx, field: &'static str, value: u64) -> Checked {
     match value {
         u64::MAX => Ok(()),
-        _ => in_range(spot, field, value, 1..=i64::MAX as u64),
+        _ => in_range(part, field, value, 1..=i64::MAX as u64),
     }
 }
 
 pub(super) fn distributions(workload: &Parts) -> Checked {
     for (ix, distribution) in workload.distributions.iter().enumerate() {
-        let spot = Spot::Distribution(ix);
-        let time = |field, ns| time_in_range(spot, field, ns, 0..=MAX_DURATION_NS);
+        let part = PartIx::Distribution(ix);
+        let time = |field, ns| time_in_range(part, field, ns, 0..=MAX_DURATION_NS);
         match distribution {
             Distribution::Constant { ns } => time("constant", *ns)?,
             Distribution::Uniform { low_ns, high_ns } => {
                 time("uniform", *high_ns)?;
                 if low_ns > high_ns {
                     let problem = "the first value of uniform is larger than the second";
-                    return flaw(spot, "", Kind::Value, problem, "the smaller value first");
+                    return refuse(part, "", Kind::Value, problem, "the smaller value first");
                 }
             }
             Distribution::Exponential { mean_ns } => time("exponential", *mean_ns)?,
@@ -51,11 +51,11 @@ pub(super) fn distributions(workload: &Parts) -> Checked {
                 if !(0.0..=MAX_SIGMA).contains(sigma) {
                     let problem = format!("sigma is {sigma}");
                     let accepted = format!("from 0 to {MAX_SIGMA}");
-                    return flaw(spot, "", Kind::Value, problem, accepted);
+                    return refuse(part, "", Kind::Value, problem, accepted);
                 }
             }
             Distribution::Empirical { values_ns, cumulative } => {
-                in_range(spot, "number of values", values_ns.len() as u64, 1..=MAX_VALUES)?;
+                in_range(part, "number of values", values_ns.len() as u64, 1..=MAX_VALUES)?;
                 for &ns in values_ns {
                     time("empirical", ns)?;
                 }
@@ -68,7 +68,7 @@ pub(super) fn distributions(workload: &Parts) -> Checked {
                 if !counted || cumulative.len() != values_ns.len() {
                     let problem = "the values of empirical are not each counted once or more";
                     let accepted = format!("a count from 1 to {MAX_VALUE_COUNT} for each");
-                    return flaw(spot, "", Kind::Value, problem, accepted);
+                    return refuse(part, "", Kind::Value, problem, accepted);
                 }
             }
         }
@@ -79,33 +79,33 @@ pub(super) fn distributions(workload: &Parts) -> Checked {
 pub(super) fn sources(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, source) in workload.sources.iter().enumerate() {
-        let spot = Spot::Source(ix);
-        name(spot, &source.name, &mut seen)?;
-        reference(spot, "channel", source.channel, workload.channels.len())?;
-        time_in_range(spot, "start", source.start_ns, 0..=MAX_DURATION_NS)?;
+        let part = PartIx::Source(ix);
+        name(part, &source.name, &mut seen)?;
+        reference(part, "channel", source.channel, workload.channels.len())?;
+        time_in_range(part, "start", source.start_ns, 0..=MAX_DURATION_NS)?;
         if source.count > 0 {
-            countable(spot, "count", source.count)?;
+            countable(part, "count", source.count)?;
         }
-        in_range(spot, "number of jobs", source.jobs.len() as u64, 0..=MAX_VALUES)?;
+        in_range(part, "number of jobs", source.jobs.len() as u64, 0..=MAX_VALUES)?;
         for &job in &source.jobs {
-            reference(spot, "jobs", job, workload.jobs.len())?;
+            reference(part, "jobs", job, workload.jobs.len())?;
         }
         match &source.arrivals {
             Arrivals::Between(span) => {
-                super::program::span(workload, spot, "every", *span)?;
-                mean_of_arrivals(workload, spot, *span)?;
+                super::program::span(workload, part, "every", *span)?;
+                mean_of_arrivals(workload, part, *span)?;
             }
             Arrivals::At(times_ns) => {
-                in_range(spot, "number of times", times_ns.len() as u64, 1..=MAX_VALUES)?;
+                in_range(part, "number of times", times_ns.len() as u64, 1..=MAX_VALUES)?;
                 if !times_ns.is_sorted() {
                     let problem = "the times are not in ascending order";
-                    return flaw(spot, "at", Kind::Value, problem, "earlier times first");
+                    return refuse(part, "at", Kind::Value, problem, "earlier times first");
                 }
                 let last_ns = times_ns.last().copied().unwrap_or(0);
-                time_in_range(spot, "at", last_ns, 0..=MAX_DURATION_NS)?;
+                time_in_range(part, "at", last_ns, 0..=MAX_DURATION_NS)?;
                 if source.start_ns != 0 || source.count != u64::MAX {
                     let problem = "a source with a list of times has no start and no count";
-                    return flaw(spot, "at", Kind::Field, problem, "leave them out");
+                    return refuse(part, "at", Kind::Field, problem, "leave them out");
                 }
             }
         }
@@ -113,8 +113,8 @@ pub(super) fn sources(workload: &Parts) -> Checked {
     Ok(())
 }
 
-/// More arrivals than one in a microsecond are no load that a machine could have.
-fn mean_of_arrivals(workload: &Parts, spot: Spot, span: Span) -> Checked {
+/// Refuses more than one arrival in a microsecond, a load beyond every machine.
+fn mean_of_arrivals(workload: &Parts, part: PartIx, span: Span) -> Checked {
     let mean_ns = match span {
         Span::Fixed(ns) => ns as f64,
         Span::Drawn(ix) => {
@@ -126,12 +126,12 @@ fn mean_of_arrivals(workload: &Parts, spot: Spot, span: Span) -> Checked {
     }
     let problem = match span {
         Span::Fixed(0) => "no time passes between arrivals".to_owned(),
-        _ => format!("between arrivals pass {mean_ns} ns in the mean"),
+        _ => format!("the mean time between arrivals is {mean_ns} ns"),
     };
-    flaw(spot, "every", Kind::Value, problem, "1us or more in the mean")
+    refuse(part, "every", Kind::Value, problem, "a mean of 1us or more")
 }
 
-/// Whether more than zero time passes, at least once in a thousand times.
+/// Whether at least one in a thousand lengths is above 0.
 pub(super) fn takes_time(workload: &Parts, span: Span) -> bool {
     let ix = match span {
         Span::Fixed(ns) => return ns > 0,
@@ -155,29 +155,35 @@ pub(super) fn takes_time(workload: &Parts, span: Span) -> bool {
 }
 
 pub(super) fn interventions(workload: &Parts) -> Checked {
-    /// Groups visited, at most, in checking writes of v1 limits one after the other.
+    /// Bound on the work of checking v1 limits after each write: groups visited in all.
     const MAX_V1_VISITS: u64 = 200_000_000;
     let mut limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
     let mut v1_visits = 0;
     let mut before_ns = 0;
     for (ix, intervention) in workload.interventions.iter().enumerate() {
-        let spot = Spot::Intervention(ix);
-        time_in_range(spot, "time", intervention.at_ns, 0..=MAX_DURATION_NS)?;
+        let part = PartIx::Intervention(ix);
+        time_in_range(part, "time", intervention.at_ns, 0..=MAX_DURATION_NS)?;
         if intervention.at_ns < before_ns {
-            return flaw(spot, "time", Kind::Value, "not in order of time", "earlier ones first");
+            return refuse(part, "time", Kind::Value, "not in order of time", "earlier ones first");
         }
         before_ns = intervention.at_ns;
         if let Some(every_ns) = intervention.every_ns {
-            time_in_range(spot, "repeat", every_ns, NS_PER_US..=MAX_DURATION_NS)?;
+            time_in_range(part, "repeat", every_ns, NS_PER_US..=MAX_DURATION_NS)?;
         } else if intervention.until_ns != u64::MAX {
             let problem = "`until` without `repeat`";
-            return flaw(spot, "until", Kind::Field, problem, "add `repeat`, or leave out `until`");
+            return refuse(
+                part,
+                "until",
+                Kind::Field,
+                problem,
+                "add `repeat`, or leave out `until`",
+            );
         }
         if intervention.until_ns <= intervention.at_ns {
             let problem = "`until` is not after `time`";
-            return flaw(spot, "until", Kind::Value, problem, "a later time");
+            return refuse(part, "until", Kind::Value, problem, "a later time");
         }
-        action(workload, spot, &intervention.action)?;
+        action(workload, part, &intervention.action)?;
         if let Action::WriteLimit { group, limit } = intervention.action {
             limits[group as usize] = limit;
             if !workload.groups[group as usize].v1 {
@@ -186,36 +192,36 @@ pub(super) fn interventions(workload: &Parts) -> Checked {
             v1_visits += workload.groups.len() as u64;
             if v1_visits > MAX_V1_VISITS {
                 let problem = "too many writes of v1 limits for so many groups";
-                return flaw(spot, "", Kind::Value, problem, "fewer writes or fewer groups");
+                return refuse(part, "", Kind::Value, problem, "fewer writes or fewer groups");
             }
             if let Err((_, problem)) = v1_hierarchy(workload, &limits) {
                 let accepted = "a write that the kernel accepts at that time";
-                return flaw(spot, "max", Kind::Limit, problem, accepted);
+                return refuse(part, "max", Kind::Limit, problem, accepted);
             }
         }
     }
     Ok(())
 }
 
-fn action(workload: &Parts, spot: Spot, action: &Action) -> Checked {
-    let kind = |kind| reference(spot, "task", kind, workload.tasks.len());
-    let group = |field, group| reference(spot, field, group, workload.groups.len());
+fn action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
+    let kind = |kind| reference(part, "task", kind, workload.tasks.len());
+    let group = |field, group| reference(part, field, group, workload.groups.len());
     match *action {
         Action::WriteLimit { group: of, limit: to } => {
             group("group", of)?;
             if of == 0 {
                 let problem = "the root group has no limit";
-                return flaw(spot, "group", Kind::Limit, problem, "a group below it");
+                return refuse(part, "group", Kind::Limit, problem, "a group below it");
             }
-            limit(spot, to)
+            limit(part, to)
         }
         Action::WriteWeight { group: of, weight } => {
             group("group", of)?;
             if of == 0 {
                 let problem = "the root group has no weight";
-                return flaw(spot, "group", Kind::Limit, problem, "a group below it");
+                return refuse(part, "group", Kind::Limit, problem, "a group below it");
             }
-            in_range(spot, "weight", weight.into(), WEIGHTS)
+            in_range(part, "weight", weight.into(), WEIGHTS)
         }
         Action::Signal { kind: of, .. } => kind(of),
         Action::Move { kind: of, group: to } => {
@@ -224,25 +230,25 @@ fn action(workload: &Parts, spot: Spot, action: &Action) -> Checked {
         }
         Action::SetAffinity { kind: of, cpus } => {
             kind(of)?;
-            reference(spot, "affinity", cpus, workload.cpu_sets.len())
+            reference(part, "affinity", cpus, workload.cpu_sets.len())
         }
         Action::SetNice { kind: of, nice: to } => {
             kind(of)?;
-            nice(spot, to)
+            nice(part, to)
         }
         Action::SetClass { kind: of, class } => {
             kind(of)?;
-            class_change(workload, spot, Some(of), class)
+            class_change(workload, part, Some(of), class)
         }
         Action::CpuOffline { cpu: of } => {
-            cpu(workload, spot, "offline", of)?;
+            cpu(workload, part, "offline", of)?;
             if of == 0 {
-                let problem = "CPU 0 cannot go off line; one CPU must stay";
-                return flaw(spot, "offline", Kind::Value, problem, "a CPU from 1 on");
+                let problem = "CPU 0 cannot be taken offline";
+                return refuse(part, "offline", Kind::Value, problem, "a CPU from 1 on");
             }
             Ok(())
         }
-        Action::CpuOnline { cpu: of } => cpu(workload, spot, "online", of),
+        Action::CpuOnline { cpu: of } => cpu(workload, part, "online", of),
     }
 }
 
@@ -252,47 +258,47 @@ pub(crate) fn expectations(workload: &Parts) -> Checked {
         tasks: workload.tasks.iter().map(TaskSpec::label).collect(),
     };
     for (ix, expectation) in workload.expectations.iter().enumerate() {
-        let spot = Spot::Expectation(ix);
-        metric(&names, spot, "metric", &expectation.metric)?;
+        let part = PartIx::Expectation(ix);
+        metric(&names, part, "metric", &expectation.metric)?;
         if let Some(per) = &expectation.per {
-            metric(&names, spot, "per", per)?;
+            metric(&names, part, "per", per)?;
         }
-        kernels(spot, "on", &expectation.kernels, true)?;
+        kernels(part, "on", &expectation.kernels, true)?;
         if let Some(over) = &expectation.over {
-            kernels(spot, "over", over, false)?;
+            kernels(part, "over", over, false)?;
         }
-        bounds(spot, expectation)?;
+        bounds(part, expectation)?;
     }
     Ok(())
 }
 
-/// What a result will have numbers of.
+/// Groups and labels of which a result has numbers.
 struct Names<'a> {
     groups: BTreeSet<&'a str>,
     tasks: BTreeSet<&'a str>,
 }
 
-fn bounds(spot: Spot, expectation: &Expectation) -> Checked {
+fn bounds(part: PartIx, expectation: &Expectation) -> Checked {
     let (min, max) = (expectation.min, expectation.max);
     if min.is_none() && max.is_none() {
         let problem = "nothing is expected";
-        return flaw(spot, "metric", Kind::Field, problem, "give `min`, `max`, both, or `is`");
+        return refuse(part, "metric", Kind::Field, problem, "give `min`, `max`, both, or `is`");
     }
     let finite = |bound: Option<f64>| bound.is_none_or(f64::is_finite);
     if !finite(min) || !finite(max) {
-        return flaw(spot, "min", Kind::Value, "a bound is not a number", "a finite number");
+        return refuse(part, "min", Kind::Value, "a bound is not a number", "a finite number");
     }
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
         let problem = format!("min is {min} and max is {max}");
-        return flaw(spot, "min", Kind::Value, problem, "min at most max");
+        return refuse(part, "min", Kind::Value, problem, "min at most max");
     }
     Ok(())
 }
 
-/// The beginning of the path of a number; the rest is up to the form of the result.
-fn metric(names: &Names<'_>, spot: Spot, field: &'static str, path: &str) -> Checked {
+/// Checks the beginning of a number's path; the form of results decides about the rest.
+fn metric(names: &Names<'_>, part: PartIx, field: &'static str, path: &str) -> Checked {
     const FIRST: [&str; 5] = ["groups", "tasks", "release", "events", "simulated_ns"];
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let (names, what, form) = match first {
@@ -301,21 +307,21 @@ fn metric(names: &Names<'_>, spot: Spot, field: &'static str, path: &str) -> Che
         _ if FIRST.contains(&first) => return Ok(()),
         _ => {
             let problem = format!("a result has no {}", quoted(first));
-            return flaw(spot, field, Kind::Name, problem, accepted_names(first, FIRST));
+            return refuse(part, field, Kind::Name, problem, accepted_names(first, FIRST));
         }
     };
-    // Names may contain dots themselves.
+    // Names may contain dots.
     if rest.match_indices('.').any(|(dot, _)| names.contains(&rest[..dot])) {
         return Ok(());
     }
     let asked = rest.split_once('.').map_or(rest, |(asked, _)| asked);
     let accepted = format!("{form}: {}", accepted_names(asked, names.iter().copied()));
     let problem = format!("there is no {what} {} with a number", quoted(rest));
-    flaw(spot, field, Kind::Name, problem, accepted)
+    refuse(part, field, Kind::Name, problem, accepted)
 }
 
-/// The form of a selection of kernels; whether they exist is known to whoever runs them.
-fn kernels(spot: Spot, field: &'static str, text: &str, many: bool) -> Checked {
+/// Checks the form of a selection of kernels; the runner of the workload knows which kernels exist.
+fn kernels(part: PartIx, field: &'static str, text: &str, many: bool) -> Checked {
     let version = |text: &str| {
         let parts: Vec<&str> = text.strip_prefix('v').unwrap_or(text).split('.').collect();
         let digits = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
@@ -344,5 +350,5 @@ fn kernels(spot: Spot, field: &'static str, text: &str, many: bool) -> Checked {
     } else {
         "one version (6.12) or generation (G2a)"
     };
-    flaw(spot, field, Kind::Value, format!("{} selects no kernel", quoted(text)), accepted)
+    refuse(part, field, Kind::Value, format!("{} selects no kernel", quoted(text)), accepted)
 }

@@ -1,85 +1,85 @@
-//! What is done to a workload from outside, and what its run must show.
+//! Changes from outside during a run, and the bounds that its results must meet.
 
 use super::{Class, CpuSetIx, GroupIx, TaskIx};
 use crate::limit_serde;
 use cpumax_limit::Limit;
 use serde::{Deserialize, Serialize};
 
-/// Something done from outside at a given time.
+/// A change made from outside at a given time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Intervention {
-    /// When for the first time, ns.
+    /// Time of the first change, ns.
     pub at_ns: u64,
-    /// Again after each `every_ns` …
+    /// Interval after which it is repeated, ns; `None`: once.
     pub every_ns: Option<u64>,
-    /// … until then (exclusive).
+    /// End of the repetition, ns (exclusive).
     pub until_ns: u64,
-    /// What is done.
+    /// The change.
     pub action: Action,
 }
 
-/// What can be done from outside.
+/// Changes that can be made from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// Write `cpu.max`, its burst, or one after the other: what changes.
+    /// Write `cpu.max`, `cpu.max.burst`, or both in turn: only the files whose value changes.
     WriteLimit {
-        /// Which group; not the root.
+        /// The group; not the root.
         group: GroupIx,
-        /// The limit it has from then on.
+        /// Its new limit.
         #[serde(with = "limit_serde")]
         limit: Limit,
     },
     /// Write `cpu.weight`.
     WriteWeight {
-        /// Which group; not the root.
+        /// The group; not the root.
         group: GroupIx,
-        /// 1 to 10000.
+        /// Its new weight, 1 to 10000.
         weight: u32,
     },
     /// Send a signal to every task of a kind.
     Signal {
-        /// Which kind.
+        /// The kind of task.
         kind: TaskIx,
-        /// Which signal.
+        /// The signal.
         signal: Signal,
     },
     /// Move every task of a kind to a group.
     Move {
-        /// Which kind.
+        /// The kind of task.
         kind: TaskIx,
-        /// Where to.
+        /// Their new group.
         group: GroupIx,
     },
-    /// Change which CPUs every task of a kind may use.
+    /// Change the CPUs that every task of a kind may use.
     SetAffinity {
-        /// Which kind.
+        /// The kind of task.
         kind: TaskIx,
-        /// Which CPUs.
+        /// Their new CPUs.
         cpus: CpuSetIx,
     },
     /// Change the nice value of every task of a kind.
     SetNice {
-        /// Which kind.
+        /// The kind of task.
         kind: TaskIx,
-        /// -20 to 19.
+        /// Their new nice value, -20 to 19.
         nice: i8,
     },
     /// Change the class of every task of a kind.
     SetClass {
-        /// Which kind; not kernel threads.
+        /// The kind of task; not a kernel thread.
         kind: TaskIx,
-        /// Any but `Kthread`.
+        /// Their new class; any but `Kthread`.
         class: Class,
     },
-    /// Take a CPU off line.
+    /// Take a CPU offline.
     CpuOffline {
-        /// Which; not CPU 0.
+        /// The CPU; not CPU 0.
         cpu: u16,
     },
-    /// Bring a CPU back.
+    /// Bring a CPU online.
     CpuOnline {
-        /// Which.
+        /// The CPU.
         cpu: u16,
     },
 }
@@ -95,24 +95,24 @@ pub enum Signal {
     Cont,
 }
 
-/// What a run must show. Checked by whoever runs the workload, on the kernels it names.
+/// A bound that a result must meet on the named kernels. Each world's runner checks it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
-    /// Versions, ranges and generation names, comma-separated, as `--kernel` takes them; empty:
+    /// Versions, ranges and generation names, comma-separated, in the syntax of `--kernel`; empty:
     /// all.
     pub kernels: String,
     /// Path of a number in the result, e.g. `groups./limited.usage_usec`,
     /// `tasks.hog.latency_ns.max`.
     pub metric: String,
-    /// Divided by the same metric on this kernel, when given.
+    /// Kernel whose value of the same metric divides this one.
     pub over: Option<String>,
-    /// Divided by this other metric of the same run, when given.
+    /// Another metric of the same run that divides this one.
     pub per: Option<String>,
-    /// It must be at least this.
+    /// Lower bound, included.
     pub min: Option<f64>,
-    /// It must be at most this.
+    /// Upper bound, included.
     pub max: Option<f64>,
-    /// Why it must be so.
+    /// Reason for the bound.
     pub why: String,
 }

@@ -1,8 +1,8 @@
-//! Anything that can be said: parts with the extreme values of every type and range among them.
+//! Workloads with extreme values of every type and range.
 //!
-//! What [`workload`](super::workload) makes is what somebody could mean. This makes what nobody
-//! means and the checks accept all the same: spans of a nanosecond and of a day, a quota of years,
-//! 64 groups one below the other, loops without end around an instant. Programs may deadlock.
+//! [`workload`](super::workload) makes plausible workloads. This module makes implausible ones that
+//! the checks accept: lengths of a nanosecond and of a day, a quota of years, 64 nested groups,
+//! endless loops in which no time passes in a task. Programs may deadlock.
 
 use crate::bounds::{
     BANDWIDTH_SLICE_NS, HZ, MAX_DURATION_NS, MAX_TOKENS, MAX_VALUE_COUNT, NS_PER_MS, NS_PER_S,
@@ -17,8 +17,8 @@ use crate::program::Program;
 use cpumax_limit::{Limit, MAX_PERIOD_NS};
 use std::ops::RangeInclusive;
 
-/// The parts that these choices lead to; after the last of them each is the simplest. Most of what
-/// this makes passes the checks.
+/// Makes parts from these choices; when they run out, every further choice is the simplest. Most
+/// results pass the checks.
 pub fn parts(choices: &[u64]) -> Parts {
     let mut maker = Maker {
         choices: Choices(choices.iter().copied()),
@@ -28,7 +28,7 @@ pub fn parts(choices: &[u64]) -> Parts {
     maker.parts
 }
 
-/// What is left to choose by.
+/// The choices that are left.
 struct Choices<I>(I);
 
 impl<I: Iterator<Item = u64>> Choices<I> {
@@ -36,7 +36,7 @@ impl<I: Iterator<Item = u64>> Choices<I> {
         self.0.next().unwrap_or(0)
     }
 
-    /// Below `n`, or 0.
+    /// A number below `n`, or 0.
     fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
@@ -49,8 +49,8 @@ impl<I: Iterator<Item = u64>> Choices<I> {
         from[self.below(from.len())]
     }
 
-    /// Within a range: its ends, what stands beside them, and what people write, more often than
-    /// what lies between.
+    /// A number within a range. Its ends, their neighbours and usual values are more likely than
+    /// others.
     fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
         let (low, high) = (*range.start(), *range.end());
         let usual = [NS_PER_MS, 3 * NS_PER_MS, 100 * NS_PER_MS, 999, 100, 3];
@@ -61,7 +61,7 @@ impl<I: Iterator<Item = u64>> Choices<I> {
             3 => low.saturating_add(1),
             4 => high.saturating_sub(1),
             n @ 5..=10 => usual[n - 5],
-            // Of any length.
+            // A number of random length in bits.
             _ => {
                 let bits = self.below(64);
                 low.saturating_add(self.next() >> bits)
@@ -80,10 +80,10 @@ struct Maker<I> {
     parts: Parts,
 }
 
-/// Where an instruction stands.
+/// Context of an instruction.
 #[derive(Clone)]
 struct Place {
-    /// Of what kind of task; `None` for a job.
+    /// Kind of task that executes the program; `None` for a job.
     kind: Option<usize>,
     kthread: bool,
     in_syscall: bool,
@@ -149,7 +149,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    /// Names that a careless writer or reader would trip over.
+    /// Names with characters that readers and writers must escape.
     fn name(&mut self, what: &str, number: usize) -> String {
         match self.choices.below(4) {
             0 | 1 => format!("{what}{number}"),
@@ -365,7 +365,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    /// Work that takes time wherever this is.
+    /// Work that takes time, in user or kernel mode as the place allows.
     fn works(&mut self, place: &Place) -> Op {
         let ns = Span::Fixed(self.choices.within(1..=MAX_DURATION_NS));
         if place.in_syscall || place.kthread || place.spins { Op::Kernel(ns) } else { Op::User(ns) }
@@ -413,7 +413,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    /// What no job may do.
+    /// Adds an instruction that no job may contain.
     fn of_a_task(&mut self, place: &Place, program: &mut Vec<Op>) {
         let Some(kind) = place.kind else { return };
         let kinds = self.parts.tasks.len();
@@ -472,7 +472,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    /// A loop, a system call, or a section under a lock.
+    /// Adds a loop, a system call, or a section under a lock.
     fn nested(&mut self, place: &Place, program: &mut Vec<Op>) {
         let mut inside = Place { depth: place.depth + 1, ..place.clone() };
         match self.choices.below(3) {

@@ -1,29 +1,28 @@
-//! Jobs for random workloads: work that comes to pools of tasks, from sources, from other tasks and
-//! from jobs themselves.
+//! Jobs for random workloads: work that sources, tasks and other jobs send to pools of tasks.
 //!
-//! A job posts only such jobs as come after it, and others some time later, so no instant is
-//! without end; each takes some time, so that what a few tasks can do bounds how much comes.
+//! A job posts at once only jobs with a higher number, so no chain of posts is endless. Each job
+//! takes some time, so a few tasks bound how many jobs are done.
 
 use super::Dice;
 use crate::build::{Builder, Cpus, Length, Source, Task};
 use crate::model::{CpuSet, Distribution, LockKind};
 use crate::step::{
-    Step, What, begin, done, forever, go_on_after, irqoff, kernel, lock, post, post_after,
+    Step, Verb, begin, done, forever, go_on_after, irqoff, kernel, lock, post, post_after,
     read_lock, recv, repeat, send, serve, sleep, syscall, unlock, user, write_lock,
 };
 use std::time::Duration;
 
-/// Longest stretch of work, sleep or think time, ns.
+/// Longest work, sleep or think time, ns.
 const LONGEST_NS: u64 = 5_000_000;
 
 struct Plan {
     jobs: u64,
-    /// Channels that are served, with whether senders ever wait.
+    /// Channels that are served, and whether senders may have to wait.
     channels: Vec<(String, bool)>,
     locks: Vec<(String, LockKind)>,
 }
 
-/// Adds jobs, whoever does them, and whatever brings them.
+/// Adds jobs, the tasks that serve them, and the sources and posts that send them.
 pub(super) fn add(dice: &mut Dice, mut draft: Builder) -> Builder {
     let jobs = dice.range(1, 4);
     let bounded = |dice: &mut Dice| dice.one_in(4);
@@ -44,8 +43,8 @@ pub(super) fn add(dice: &mut Dice, mut draft: Builder) -> Builder {
         draft = draft.job(name_of(job), program);
     }
     for task in &mut draft.tasks {
-        let endless = task.program.iter_mut().find_map(|step| match &mut step.what {
-            What::Loop { times: u64::MAX, body } => Some(body),
+        let endless = task.program.iter_mut().find_map(|step| match &mut step.verb {
+            Verb::Loop { times: u64::MAX, body } => Some(body),
             _ => None,
         });
         if let Some(body) = endless.filter(|_| dice.one_in(2)) {
@@ -67,7 +66,7 @@ fn name_of(job: u64) -> String {
     format!("job{job}")
 }
 
-/// One that serves, and may do something after each job, or end after a few.
+/// A task that serves a channel, may do something after each job, and may end after a few.
 fn server(dice: &mut Dice, draft: &Builder, name: &str, channel: &str) -> Task {
     let mut task = Task::new(name).count(dice.range(1, 3) as u32).class(dice.class());
     if let Some(group) = dice.pick(&draft.groups) {
@@ -85,14 +84,14 @@ fn server(dice: &mut Dice, draft: &Builder, name: &str, channel: &str) -> Task {
         body.push(user(dice.length(LONGEST_NS)));
     }
     if dice.one_in(6) {
-        // In between somebody takes a token for what it is.
+        // Sometimes a token is received without doing its job.
         body.push(recv(channel, 1));
     }
     task.program([if dice.one_in(4) { repeat(dice.range(1, 20), body) } else { forever(body) }])
 }
 
 fn source(dice: &mut Dice, plan: &Plan, ix: usize, channel: &str) -> Source {
-    // Seldom enough that a second is not millions of arrivals.
+    // Rare enough that a second does not hold millions of arrivals.
     let mean_ns = dice.range(500_000, 4 * LONGEST_NS);
     let between: Length = match dice.0.below(2) {
         0 => Distribution::Exponential { mean_ns }.into(),
@@ -110,7 +109,7 @@ fn source(dice: &mut Dice, plan: &Plan, ix: usize, channel: &str) -> Source {
 
 fn program(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
     let work = Duration::from_nanos(dice.range(50_000, LONGEST_NS));
-    // What belongs together stays together.
+    // Blocks keep paired instructions, such as lock and unlock, together.
     let mut blocks = vec![vec![user(work)]];
     for _ in 0..dice.range(0, 4) {
         let mut block = step(dice, plan, job);
@@ -137,7 +136,7 @@ fn step(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
     }
 }
 
-/// Some work under a lock, in the kernel where that must be.
+/// Work under a lock, in the kernel where a spin lock demands it.
 fn locked(dice: &mut Dice, plan: &Plan) -> Vec<Step> {
     let Some((name, kind)) = dice.pick(&plan.locks) else { return vec![done()] };
     let take = match kind {
@@ -151,14 +150,14 @@ fn locked(dice: &mut Dice, plan: &Plan) -> Vec<Step> {
     vec![take, user(dice.length(500_000)), unlock(name)]
 }
 
-/// A job from that one on comes at once, or any some time later.
+/// A `post` of a job numbered `first` or higher, or an `after` of any job.
 fn posted(dice: &mut Dice, plan: &Plan, first: u64) -> Step {
     let queue = |dice: &mut Dice| {
         let at = dice.range(0, plan.channels.len() as u64 - 1) as usize;
         plan.channels[at].clone()
     };
     let (channel, bounded) = queue(dice);
-    // Who does jobs does not wait until there is room for one: nobody might make any.
+    // A server never waits for room in a channel, because all servers might wait.
     if first < plan.jobs && !bounded && dice.one_in(2) {
         return post(name_of(dice.range(first, plan.jobs - 1)), channel);
     }

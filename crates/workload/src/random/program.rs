@@ -1,39 +1,39 @@
-//! Random programs that keep the rules: locks in order, nothing that sleeps where nothing may, time
-//! in every loop, children that come to an end.
+//! Random programs that keep the rules: locks in one order, no sleep under a spin lock, time in
+//! every loop, children that exit.
 
 use super::{Dice, KindPlan};
 use crate::model::{Class, LockKind, LockMode};
 use crate::step::{
-    Step, Who, affinity, begin, class, done, every, exit, forever, fork, irqoff, kernel, lock,
-    move_to, nice, read_lock, recv, repeat, send, sleep, syscall, unlock, user, wait_children,
-    write_lock, yield_now,
+    Step, TargetName, affinity, begin, class, done, every, exit, forever, fork, irqoff, kernel,
+    lock, move_to, nice, read_lock, recv, repeat, send, sleep, syscall, unlock, user,
+    wait_children, write_lock, yield_now,
 };
 use std::time::Duration;
 
-/// Longest stretch of work or sleep, ns.
+/// Longest work or sleep, ns.
 const LONGEST_NS: u64 = 20_000_000;
 
-/// What programs may refer to.
+/// Names to which programs may refer.
 pub(super) struct Context<'a> {
     pub cpus: u16,
     pub locks: &'a [(String, LockKind)],
     pub channels: &'a [(String, u64)],
     pub paths: &'a [String],
-    /// Those that run from the start first, then those that are only forked, as in the plan.
+    /// Kinds that run from the start, then kinds that are only forked.
     pub kinds: &'a Vec<String>,
 }
 
-/// Where in a program an instruction stands.
+/// Context of an instruction.
 #[derive(Debug, Clone, Copy)]
 struct Position {
     depth: u64,
     in_kernel: bool,
-    /// Only locks from this one on may be taken.
+    /// Index of the first lock that may be taken.
     first_lock: usize,
     holding: bool,
     spinning: bool,
     endless: bool,
-    /// Whether the task was forked: it must come to an end and forks nobody.
+    /// Whether the task was forked: it must exit, and forks no others.
     child: bool,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn program(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan) -
     steps
 }
 
-/// Some time in the mode that the position is in.
+/// Work in the mode of this position.
 fn work(dice: &mut Dice, at: Position) -> Step {
     let ns = Duration::from_nanos(dice.range(10_000, 5_000_000));
     if at.in_kernel { kernel(ns) } else { user(ns) }
@@ -115,7 +115,7 @@ fn add(
     }
 }
 
-/// Takes a lock, does something, and releases it.
+/// Adds a section under a lock.
 fn locked(
     dice: &mut Dice,
     context: &Context<'_>,
@@ -154,7 +154,7 @@ fn tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<
         return;
     };
     let n = dice.range(1, 3.min(*capacity));
-    // Whoever holds a lock does not wait for others, who may want that lock.
+    // A task that holds a lock does not wait for others, which may need the lock.
     let unbounded = *capacity == u64::MAX;
     if (unbounded || !at.holding) && dice.one_in(2) {
         steps.push(send(name, n));
@@ -163,7 +163,7 @@ fn tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<
     }
 }
 
-/// A child; in an endless program it is waited for, so that there are never many.
+/// Adds a fork. Endless programs wait for the child, so that children never pile up.
 fn forks(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Step>) {
     let children: Vec<&String> =
         context.kinds.iter().filter(|name| name.starts_with("child")).collect();
@@ -176,7 +176,7 @@ fn forks(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<S
     }
 }
 
-/// Something done to itself or to others.
+/// Adds a change of this task or of others.
 fn on_tasks(
     dice: &mut Dice,
     context: &Context<'_>,
@@ -185,8 +185,8 @@ fn on_tasks(
     steps: &mut Vec<Step>,
 ) {
     let who = match dice.pick(context.kinds) {
-        Some(name) if dice.one_in(3) => Who::Kind(name.clone()),
-        _ => Who::Myself,
+        Some(name) if dice.one_in(3) => TargetName::Kind(name.clone()),
+        _ => TargetName::Myself,
     };
     match dice.0.below(4) {
         0 => steps.push(nice(who, dice.nice())),
@@ -196,8 +196,8 @@ fn on_tasks(
             }
         }
         2 if !at.spinning => steps.push(affinity(who, dice.cpu_set(context.cpus))),
-        // Kernel threads stay what they are, and who is one is only known of oneself.
-        3 if !at.spinning && who == Who::Myself && kind.class != Class::Kthread => {
+        // The class of a kernel thread cannot change, and only the task's own kind is known here.
+        3 if !at.spinning && who == TargetName::Myself && kind.class != Class::Kthread => {
             steps.push(class(who, dice.class()));
         }
         _ => {}

@@ -1,11 +1,10 @@
-//! Small random workloads that a real kernel can be made to run and that a model can be held
-//! against: groups up to four deep, up to twelve tasks, on one CPU for a second, or on two to eight
-//! for some seconds.
+//! Small random workloads that a real kernel can run, for comparisons with a model: groups up to
+//! four deep, up to twelve tasks, on one CPU for about a second, or on two to eight CPUs for some
+//! seconds.
 //!
-//! What depends on who wins a race is left out: lengths are odd, so that nothing coincides, and
-//! nothing is so short that the work of the kernel itself, which no workload speaks of, is a good
-//! part of it. So is what a program cannot bring about: interrupts off, kernel threads, other
-//! machines than there are.
+//! They avoid results that depend on a race: lengths are odd, so that events do not coincide, and
+//! long compared with the work of the kernel that no workload describes. They also avoid everything
+//! that a user program cannot cause: interrupts off, kernel threads, other machines.
 
 use super::Dice;
 use crate::build::{Act, Change, Cpus, Group, Machine, Source, Task};
@@ -19,46 +18,44 @@ use crate::step::{
 use cpumax_limit::Limit;
 use std::time::Duration;
 
-/// Shortest stretch of work or sleep, ns.
+/// Shortest work or sleep, ns.
 const SHORTEST_NS: u64 = 100_000;
-/// Most groups and their greatest depth.
 const MAX_GROUPS: u64 = 6;
 const MAX_DEPTH: usize = 4;
 const MAX_KINDS: u64 = 5;
 const MAX_TASKS: u64 = 12;
-/// Most interventions.
 const MAX_CHANGES: u64 = 3;
 
 const INODE: &str = "inode";
 const RWSEM: &str = "rwsem";
 const CHANNEL: &str = "channel";
 
-/// What programs may refer to.
+/// Names to which programs may refer.
 struct Context<'a> {
     cpus: u16,
     paths: &'a [String],
     inode: bool,
     rwsem: bool,
-    /// A source or a task feeds the channel.
+    /// Whether a source or a task sends to the channel.
     fed: bool,
 }
 
-/// The small workload of that seed for one CPU of a real machine.
+/// The small workload of this seed for one CPU of a real machine.
 ///
 /// # Panics
-/// When the generator makes something that the checks refuse, which is a bug in either.
+/// If the checks refuse the generated workload, which is a bug in either.
 pub fn real(seed: u64) -> Workload {
-    // Other streams than those of the large workloads.
+    // Streams 1 and 2 of the domain; the large workloads use stream 0.
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 1));
     let duration_ns = dice.range(400_000_000, 1_200_000_000);
     small(seed, &mut dice, 1, duration_ns)
 }
 
-/// The small workload of that seed for several CPUs of a real machine. What is decided by who is
-/// first has time to even out.
+/// The small workload of this seed for several CPUs of a real machine. It is longer, so that the
+/// outcomes of races even out.
 ///
 /// # Panics
-/// As [`real`].
+/// See [`real`].
 pub fn real_on_several(seed: u64) -> Workload {
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 2));
     let cpus = dice.choose([2, 2, 3, 4, 8]);
@@ -122,13 +119,13 @@ fn small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Workload {
     draft.build().unwrap_or_else(|error| panic!("small random workload of seed {seed}: {error}"))
 }
 
-/// Away from every round number, and from those of other lengths that are near.
+/// Makes a length odd, away from round numbers and from similar lengths.
 fn odd(ns: u64) -> u64 {
     ns / 10_000 * 10_000 + 1_237 + ns % 7_919
 }
 
-/// Of any magnitude, and hardly ever the same twice: what takes exactly as long as something else
-/// is decided by nanoseconds.
+/// A length of any magnitude that hardly ever occurs twice: the order of two events at the same
+/// time would depend on nanoseconds.
 fn length(dice: &mut Dice, most_ns: u64) -> Duration {
     let shortest = u64::from(SHORTEST_NS.ilog2()) + 1;
     let magnitude = dice.range(shortest, u64::from(most_ns.max(2 * SHORTEST_NS).ilog2()));
@@ -156,13 +153,13 @@ fn groups(dice: &mut Dice, cpus: u16) -> Vec<Group> {
 
 fn random_limit(dice: &mut Dice, cpus: u16) -> Limit {
     let period_us = dice.choose([20_000, 50_000, 100_000, 100_000, 100_000]);
-    // A quota that is no multiple of a tick, nor paid off by exactly so many periods.
+    // A quota that is no multiple of a tick, and not used up by a whole number of periods.
     let quota_us = period_us * dice.range(5, 90 * u64::from(cpus)) / 100 + dice.range(37, 973);
     let burst_us = if dice.one_in(8) { quota_us / 2 } else { 0 };
     super::limit(quota_us, period_us, burst_us)
 }
 
-/// Puts tokens in the channel now and then.
+/// A task that puts tokens in the channel now and then.
 fn feeder(dice: &mut Dice, context: &Context<'_>) -> Task {
     let group = dice.pick(context.paths).map_or("/", |path| path);
     let period = Duration::from_nanos(odd(dice.range(3_000_000, 30_000_000)));
@@ -189,14 +186,14 @@ fn task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task 
         task = task.start(length(dice, 50_000_000));
     }
     if count > 1 && dice.one_in(3) {
-        // Starting one takes whoever does it a tenth of a millisecond.
+        // Starting a task takes its starter about 0.1 ms.
         task = task.stagger(length(dice, 5_000_000).max(Duration::from_nanos(1_000_037)));
     }
     if context.cpus > 1 && dice.one_in(3) {
         task = task.cpus(Cpus::Set(dice.cpu_set(context.cpus)));
     }
     let body = match dice.0.below(4) {
-        // The simplest are the likeliest to say something when they disagree.
+        // A disagreement in a simple program says most about its cause.
         0 => vec![user(Duration::from_secs(10))],
         1 => vec![kernel(lengths(dice, 90_000_000)), done()],
         _ => body(dice, context),
@@ -204,7 +201,7 @@ fn task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task 
     task.program([forever(body)])
 }
 
-/// Fixed, or drawn anew each time.
+/// A fixed length, or a distribution.
 fn lengths(dice: &mut Dice, most_ns: u64) -> crate::build::Length {
     let high = length(dice, most_ns);
     if dice.one_in(3) {
@@ -227,7 +224,7 @@ fn body(dice: &mut Dice, context: &Context<'_>) -> Vec<Step> {
     for _ in 0..dice.range(1, 4) {
         work(dice, context, &mut steps);
     }
-    // Time in every round, whatever was drawn.
+    // Time must pass in every pass of the loop.
     steps.push(user(length(dice, 5_000_000)));
     steps.push(done());
     steps

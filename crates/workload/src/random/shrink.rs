@@ -1,6 +1,6 @@
-//! Makes a failing workload small: leaves out one thing after the other as long as it still fails.
+//! Makes a failing workload smaller: removes one part after another while it still fails.
 //!
-//! Whatever is tried has passed the checks, so what is left can be printed, read and run again.
+//! Every candidate has passed the checks, so the result can be printed, read and run again.
 
 use crate::checked::Workload;
 use crate::model::{
@@ -10,8 +10,8 @@ use crate::model::{
 use crate::program::Program;
 use cpumax_limit::Limit;
 
-/// The smallest workload that can be reached from `workload` by leaving out one thing at a time and
-/// for which `fails` still holds, or where `attempts` calls of `fails` have led.
+/// Shrinks `workload` by removing or simplifying one part at a time while `fails` holds. Stops when
+/// no further step works, or after `attempts` calls of `fails`.
 pub fn minimize(
     workload: &Workload,
     mut attempts: u64,
@@ -22,7 +22,7 @@ pub fn minimize(
         let before = smallest.clone();
         for pass in PASSES {
             let mut ix = 0;
-            // A pass tries its things one by one and goes on after what it could not leave out.
+            // A pass moves on after a part that it could not remove.
             while let Some(candidate) = pass(&smallest, ix) {
                 if attempts == 0 {
                     return smallest;
@@ -42,7 +42,7 @@ pub fn minimize(
     }
 }
 
-/// Leaves out its `ix`-th thing; `None` when there are no more.
+/// A copy without the `ix`-th part that this pass handles; `None` when there are no more.
 type Pass = fn(&Parts, usize) -> Option<Parts>;
 
 const PASSES: [Pass; 19] = [
@@ -92,7 +92,7 @@ fn without_source(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// A source that sends plain tokens, and loses none.
+/// Makes a source send tokens without jobs, and lose none.
 fn plain_source(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.sources.get(ix)?;
     Some(changed(workload, |w| {
@@ -101,7 +101,7 @@ fn plain_source(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// A job and whatever brings it.
+/// Removes a job and every token that carries it.
 fn without_job(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.jobs.get(ix)?;
     let gone = ix as JobIx;
@@ -118,7 +118,7 @@ fn without_job(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Those of tasks, then those of jobs.
+/// Programs of tasks, then those of jobs.
 fn programs(workload: &mut Parts) -> impl Iterator<Item = &mut Program> {
     let of_tasks = workload.tasks.iter_mut().map(|task| &mut task.program);
     of_tasks.chain(workload.jobs.iter_mut().map(|job| &mut job.program))
@@ -131,7 +131,7 @@ fn without_softirq(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// A kind and everything that is aimed at it.
+/// Removes a kind of task and everything aimed at it.
 fn without_task(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     let gone = ix as TaskIx;
@@ -175,7 +175,7 @@ fn with_an_instance_less(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// The place of the `ix`-th instruction, counted over all programs.
+/// The program and index of the `ix`-th instruction, counted over all programs.
 fn place(workload: &Parts, ix: usize) -> Option<(usize, usize)> {
     let mut left = ix;
     for (number, program) in workload.programs().enumerate() {
@@ -187,7 +187,8 @@ fn place(workload: &Parts, ix: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// A loop, a system call or a critical section with all that is in it; for anything else, itself.
+/// Removes a loop, a system call or a critical section with its contents, or else the instruction
+/// itself.
 fn without_block(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -198,8 +199,8 @@ fn without_block(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// One instruction; of a pair (a loop, a system call, a critical section) both ends, not what is
-/// inside.
+/// Removes one instruction. Of a loop, a system call or a critical section it removes both ends and
+/// keeps the contents.
 fn without_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -212,7 +213,7 @@ fn without_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Where what begins at `start` ends.
+/// Index of the end of the loop, system call or critical section that begins at `start`.
 fn partner(program: &[Op], start: usize) -> Option<usize> {
     let after = |ends: &dyn Fn(&Op) -> bool| {
         program.iter().skip(start + 1).position(ends).map(|more| start + 1 + more)
@@ -227,7 +228,7 @@ fn partner(program: &[Op], start: usize) -> Option<usize> {
     }
 }
 
-/// Lets each loop find its other end again.
+/// Corrects the indices by which both ends of each loop name each other.
 fn relink(program: &mut [Op]) {
     let mut open = Vec::new();
     for ix in 0..program.len() {
@@ -245,7 +246,7 @@ fn relink(program: &mut [Op]) {
     }
 }
 
-/// A lock and every instruction that names it.
+/// Removes a lock and every instruction that names it.
 fn without_lock(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.locks.get(ix)?;
     let gone = ix as LockIx;
@@ -262,7 +263,7 @@ fn without_lock(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// A channel, its sources, and every instruction that names it.
+/// Removes a channel, its sources, and every instruction that names it.
 fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.channels.get(ix)?;
     let gone = ix as ChannelIx;
@@ -283,7 +284,7 @@ fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Whether a reference is to something that stays; its number is put right.
+/// Whether a reference is to something that stays; renumbers the reference.
 fn keep_number(ix: &mut u32, gone: u32) -> bool {
     let stays = *ix != gone;
     if *ix > gone {
@@ -292,7 +293,7 @@ fn keep_number(ix: &mut u32, gone: u32) -> bool {
     stays
 }
 
-/// A group without children; its tasks go to the group above.
+/// Removes a group without children; its tasks move to its parent.
 fn without_group(workload: &Parts, ix: usize) -> Option<Parts> {
     let ix = ix + 1;
     let parent = workload.groups.get(ix)?.parent?;
@@ -409,7 +410,7 @@ fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
                 12 => machine.ipi_ns = usual.ipi_ns,
                 _ => w.duration_ns = (w.duration_ns / 2).max(1_000_000),
             }
-            // Sets that no one uses must not name CPUs that are gone.
+            // Unused sets must not name CPUs that are gone.
             for cpus in &mut w.cpu_sets {
                 cpus.0.retain(|&cpu| cpu < w.machine.cpus);
                 if cpus.0.is_empty() {
@@ -420,7 +421,7 @@ fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
     })
 }
 
-/// A length that is easier to read.
+/// Rounds the length of an instruction.
 fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, at) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -438,7 +439,7 @@ fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// The same for the length of the whole, when tasks start, and when something is done from outside.
+/// Rounds the duration, the start of a task, or the time of a change from outside.
 fn rounder_time(workload: &Parts, ix: usize) -> Option<Parts> {
     let (tasks, interventions) = (workload.tasks.len(), workload.interventions.len());
     (ix <= tasks + interventions).then(|| {

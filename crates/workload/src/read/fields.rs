@@ -1,28 +1,28 @@
-//! The fields of one table of a scenario file, each with its type and its place.
+//! The fields of one table of a scenario file, with their types and positions.
 
 use super::table::{Form, Table, words};
 use crate::bounds::MAX_CPUS;
-use crate::build::{Cpus, Marks};
-use crate::error::{Flaw, Kind, Stretch};
+use crate::build::{Cpus, Positions};
+use crate::error::{ByteRange, Kind, Refusal};
 use crate::model::CpuSet;
 use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, parse_cpus, parse_duration, quoted};
 use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-pub(super) type Read<T> = Result<T, Flaw>;
+pub(super) type Read<T> = Result<T, Refusal>;
 pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 
 pub(super) struct Fields<'t> {
     table: &'t DeTable<'t>,
     of: &'static Table,
-    at: Stretch,
+    at: ByteRange,
 }
 
 impl<'t> Fields<'t> {
-    /// The fields of a table of this kind; refused if there are any that it does not have.
-    pub fn new(table: &'t DeTable<'t>, at: Stretch, of: &'static Table) -> Read<Fields<'t>> {
-        // The first in the file is reported, not the first in the alphabet.
+    /// Wraps a table of kind `of`; refuses fields that this kind lacks.
+    pub fn new(table: &'t DeTable<'t>, at: ByteRange, of: &'static Table) -> Read<Fields<'t>> {
+        // Reports the first in the file, not the first in the alphabet.
         let unknown = table.keys().filter(|key| of.field(key.get_ref()).is_none());
         if let Some(key) = unknown.min_by_key(|key| key.span().start) {
             let (what, name) = (of.what, key.get_ref().as_ref());
@@ -33,22 +33,23 @@ impl<'t> Fields<'t> {
                 _ => accepted_names(name, of.names()),
             };
             let problem = format!("{what} has no field {}", quoted(name));
-            return Err(Flaw::new(Kind::Field, problem, accepted).at(key.span().into()));
+            return Err(Refusal::new(Kind::Field, problem, accepted).at(key.span().into()));
         }
         Ok(Fields { table, of, at })
     }
 
-    /// Where the table and its values stand.
-    pub fn marks(&self) -> Marks {
+    /// Positions of the table and its values.
+    pub fn positions(&self) -> Positions {
         let place = |name| Some((name, self.value(name)?.span().into()));
-        Marks { whole: self.at, fields: self.of.names().filter_map(place).collect() }
+        Positions { whole: self.at, fields: self.of.names().filter_map(place).collect() }
     }
 
     pub fn value(&self, name: &str) -> Option<&'t Value<'t>> {
         self.table.get(name)
     }
 
-    /// A field that is there is read if it is listed as something that this reads.
+    /// Reads a field, if present, by `read`, which returns `None` where the form is not the one it
+    /// reads.
     pub fn read<T>(
         &self,
         name: &str,
@@ -62,7 +63,7 @@ impl<'t> Fields<'t> {
         read.unwrap_or_else(|| Err(wrong_type(value, name, &field.form.accepted()))).map(Some)
     }
 
-    /// `value`, unless there is none.
+    /// `value`, or a refusal of the table where it is `None`.
     pub fn required<T>(&self, name: &str, value: Option<T>, form: &str) -> Read<T> {
         debug_assert!(
             self.of.field(name).is_some_and(|field| field.needed),
@@ -71,7 +72,7 @@ impl<'t> Fields<'t> {
         );
         value.ok_or_else(|| {
             let problem = format!("{} needs a field `{name}`", self.of.what);
-            Flaw::new(Kind::Field, problem, form).at(self.at)
+            Refusal::new(Kind::Field, problem, form).at(self.at)
         })
     }
 
@@ -81,7 +82,7 @@ impl<'t> Fields<'t> {
         })
     }
 
-    /// A text that must be there.
+    /// A required text.
     pub fn name(&self, name: &str) -> Read<String> {
         self.required(name, self.text(name)?.map(str::to_owned), "a text in quotes")
     }
@@ -101,7 +102,7 @@ impl<'t> Fields<'t> {
         })
     }
 
-    /// A number as the kernel's files take it, or the same in quotes.
+    /// A number as the kernel's files take it, with or without quotes.
     pub fn digits(&self, name: &str) -> Read<Option<String>> {
         self.read(name, |form, value| match (form, value.get_ref()) {
             (Form::Digits, DeValue::String(text)) => Some(Ok(text.as_ref().to_owned())),
@@ -126,7 +127,7 @@ impl<'t> Fields<'t> {
         self.read(name, |form, value| matches!(form, Form::Cpus).then(|| cpus(value, name)))
     }
 
-    /// `each`, `all`, which is what it is if it is not given, or a set of CPUs.
+    /// `each`, `all` (the default), or a set of CPUs.
     pub fn each_or_cpus(&self, name: &str) -> Read<Cpus> {
         let cpus = self.read(name, |form, value| {
             let read = || match text(value, name)? {
@@ -134,7 +135,7 @@ impl<'t> Fields<'t> {
                 "each" => Ok(Cpus::Each),
                 set => {
                     let set = read_cpus(set, "\"each\", \"all\", or ");
-                    set.map(Cpus::Set).map_err(|flaw| flaw.at(value.span().into()))
+                    set.map(Cpus::Set).map_err(|refusal| refusal.at(value.span().into()))
                 }
             };
             matches!(form, Form::EachOrCpus).then(read)
@@ -183,7 +184,7 @@ impl<'t> Fields<'t> {
         })
     }
 
-    /// A list of tables inside this one; none if it is not there.
+    /// A list of tables inside this one; empty if absent.
     pub fn tables(&self, name: &str) -> Read<Vec<Fields<'t>>> {
         let tables = self.read(name, |form, value| {
             let Form::Tables(of) = form else { return None };
@@ -225,7 +226,7 @@ pub(super) fn number(value: &Value<'_>, name: &str, range: RangeInclusive<u64>) 
     number.and_then(|number| u64::try_from(number).ok()).filter(|n| range.contains(n)).ok_or_else(
         || {
             let problem = format!("{name} is {integer}");
-            Flaw::new(Kind::Value, problem, form).at(value.span().into())
+            Refusal::new(Kind::Value, problem, form).at(value.span().into())
         },
     )
 }
@@ -238,7 +239,7 @@ pub(super) fn nice(value: &Value<'_>, name: &str) -> Read<i8> {
     let number = i8::from_str_radix(integer.as_str(), integer.radix()).ok();
     number.filter(|nice| (-20..=19).contains(nice)).ok_or_else(|| {
         let problem = format!("{name} is {integer}");
-        Flaw::new(Kind::Value, problem, form).at(value.span().into())
+        Refusal::new(Kind::Value, problem, form).at(value.span().into())
     })
 }
 
@@ -250,7 +251,7 @@ pub(super) fn float(value: &Value<'_>, name: &str) -> Read<f64> {
     };
     number.filter(|number| number.is_finite()).ok_or_else(|| {
         let problem = format!("{name} is not a finite number");
-        Flaw::new(Kind::Value, problem, "a number").at(value.span().into())
+        Refusal::new(Kind::Value, problem, "a number").at(value.span().into())
     })
 }
 
@@ -261,20 +262,20 @@ pub(super) fn read_time(value: &Value<'_>, name: &str) -> Read<u64> {
     };
     parse_duration(text).ok_or_else(|| {
         let problem = format!("{} is not a length of time", quoted(text));
-        Flaw::new(Kind::Value, problem, DURATION_FORM).at(value.span().into())
+        Refusal::new(Kind::Value, problem, DURATION_FORM).at(value.span().into())
     })
 }
 
 pub(super) fn cpus(value: &Value<'_>, name: &str) -> Read<CpuSet> {
-    read_cpus(text(value, name)?, "").map_err(|flaw| flaw.at(value.span().into()))
+    read_cpus(text(value, name)?, "").map_err(|refusal| refusal.at(value.span().into()))
 }
 
-/// `or` is what else would be accepted.
+/// `or` begins the text of what would be accepted.
 pub(super) fn read_cpus(text: &str, or: &str) -> Read<CpuSet> {
     parse_cpus(text).ok_or_else(|| {
         let problem = format!("{} is not a set of CPUs", quoted(text));
         let accepted = format!("{or}{CPUS_FORM}, each below {MAX_CPUS}");
-        Flaw::new(Kind::Value, problem, accepted)
+        Refusal::new(Kind::Value, problem, accepted)
     })
 }
 
@@ -288,11 +289,11 @@ pub(super) fn choice<T: Copy>(
     chosen.map(|(_, chosen)| *chosen).ok_or_else(|| {
         let accepted = accepted_names(text, choices.iter().map(|(choice, _)| *choice));
         let problem = format!("{name} is {}", quoted(text));
-        Flaw::new(Kind::Value, problem, accepted).at(value.span().into())
+        Refusal::new(Kind::Value, problem, accepted).at(value.span().into())
     })
 }
 
-pub(super) fn wrong_type(value: &Value<'_>, name: &str, form: &str) -> Flaw {
+pub(super) fn wrong_type(value: &Value<'_>, name: &str, form: &str) -> Refusal {
     let what = match value.get_ref() {
         DeValue::String(_) => "a text",
         DeValue::Integer(_) => "a whole number",
@@ -302,5 +303,5 @@ pub(super) fn wrong_type(value: &Value<'_>, name: &str, form: &str) -> Flaw {
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
     };
-    Flaw::new(Kind::Field, format!("`{name}` is {what}"), form).at(value.span().into())
+    Refusal::new(Kind::Field, format!("`{name}` is {what}"), form).at(value.span().into())
 }

@@ -11,9 +11,9 @@ use crate::model::{Class, LockKind, LockMode, Preempt, Signal};
 /// The largest whole number that a file can hold.
 const MOST: u64 = i64::MAX as u64;
 
-pub(super) const CLASSES: [(&str, Class); 4] =
+pub(crate) const CLASSES: [(&str, Class); 4] =
     [("fair", Class::Fair), ("idle", Class::Idle), ("rt", Class::Rt), ("kthread", Class::Kthread)];
-pub(super) const PREEMPTS: [(&str, Preempt); 6] = [
+pub(crate) const PREEMPTS: [(&str, Preempt); 6] = [
     ("none", Preempt::None),
     ("voluntary", Preempt::Voluntary),
     ("lazy", Preempt::Lazy),
@@ -21,7 +21,7 @@ pub(super) const PREEMPTS: [(&str, Preempt); 6] = [
     ("rt", Preempt::Rt),
     ("rt-lazy", Preempt::RtLazy),
 ];
-pub(super) const LOCK_KINDS: [(&str, LockKind); 5] = [
+pub(crate) const LOCK_KINDS: [(&str, LockKind); 5] = [
     ("mutex", LockKind::Mutex),
     ("rwsem", LockKind::Rwsem),
     ("percpu-rwsem", LockKind::PercpuRwsem),
@@ -30,9 +30,9 @@ pub(super) const LOCK_KINDS: [(&str, LockKind); 5] = [
 ];
 pub(super) const MODES: [(&str, LockMode); 2] =
     [("read", LockMode::Read), ("write", LockMode::Write)];
-pub(super) const SIGNALS: [(&str, Signal); 3] =
+pub(crate) const SIGNALS: [(&str, Signal); 3] =
     [("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
-/// Whether it is v1.
+/// Whether the hierarchy is v1.
 pub(super) const HIERARCHIES: [(&str, bool); 2] = [("v2", false), ("v1", true)];
 pub(super) const WAITS: [(&str, ()); 1] = [("children", ())];
 
@@ -212,8 +212,8 @@ pub(super) static EXPECT: Table = Table {
     ],
 };
 
-/// Each verb of an instruction with what may stand beside it. `do` is there only for the message
-/// that it stands in a loop.
+/// Each verb with the fields of its instruction. `do` is listed only for the message that it
+/// belongs to a loop.
 pub(crate) static VERBS: [(&str, &Table); 26] = [
     ("user", &USER),
     ("kernel", &KERNEL),

@@ -1,13 +1,13 @@
-//! Programs: lists of instructions, each a table with one verb and what belongs to it.
+//! Reads programs: lists of instructions, each a table with one verb and its fields.
 
 use super::fields::{Fields, Read, Value, array, number, read_time, wrong_type};
 use super::language::{CLASSES, DISTRIBUTION, MODES, VERBS, WAITS};
 use super::table::Form;
 use crate::bounds::MAX_LOOP_DEPTH;
 use crate::build::Length;
-use crate::error::{Flaw, Kind};
+use crate::error::{Kind, Refusal};
 use crate::model::{Distribution, LockMode};
-use crate::step::{Step, What, Who};
+use crate::step::{Step, TargetName, Verb};
 use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, quoted};
 use std::time::Duration;
 use toml::de::DeValue;
@@ -17,10 +17,10 @@ pub(super) fn read_mode(fields: &Fields<'_>) -> Read<Option<LockMode>> {
 }
 
 fn read_steps(value: &Value<'_>, name: &str, depth: u64) -> Read<Vec<Step>> {
-    // Deeper ones are refused with the right message later; this only bounds the recursion.
+    // Only bounds the recursion: resolving refuses deep nesting with the right message.
     if depth > MAX_LOOP_DEPTH + 2 {
         let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
-        return Err(Flaw::new(Kind::Program, problem, "").at(value.span().into()));
+        return Err(Refusal::new(Kind::Program, problem, "").at(value.span().into()));
     }
     array(value, name)?.map(|item| read_step(item, depth)).collect()
 }
@@ -34,89 +34,92 @@ fn read_step(value: &Value<'_>, depth: u64) -> Read<Step> {
     let verbs: Vec<_> = VERBS.iter().filter(|(verb, _)| table.contains_key(*verb)).collect();
     let &(verb, of) = match verbs.as_slice() {
         [only] => *only,
-        // `loop` and `do` belong together, and so do `post` and `after`.
+        // `loop` and `do` belong together, as do `post` and `after`.
         [one, (_, also)] if std::ptr::eq(one.1.fields, also.fields) => *one,
         [] => {
             let names = VERBS.iter().map(|(verb, _)| *verb).filter(|verb| *verb != "do");
             let first = table.keys().min_by_key(|key| key.span().start);
             let Some(key) = first else {
-                return Err(Flaw::new(Kind::Field, "an empty instruction", form).at(at));
+                return Err(Refusal::new(Kind::Field, "an empty instruction", form).at(at));
             };
             let name = key.get_ref().as_ref();
             let problem = format!("there is no instruction {}", quoted(name));
             let accepted = accepted_names(name, names);
-            return Err(Flaw::new(Kind::Field, problem, accepted).at(key.span().into()));
+            return Err(Refusal::new(Kind::Field, problem, accepted).at(key.span().into()));
         }
         [(one, _), (other, _), ..] => {
             let problem = format!("two instructions in one: `{one}` and `{other}`");
             let accepted = "each in braces of its own";
-            return Err(Flaw::new(Kind::Field, problem, accepted).at(at));
+            return Err(Refusal::new(Kind::Field, problem, accepted).at(at));
         }
     };
     let fields = Fields::new(table, at, of)?;
-    Ok(Step { what: read_verb(&fields, verb, depth)?, at })
+    Ok(Step { verb: read_verb(&fields, verb, depth)?, at })
 }
 
-fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<What> {
+fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<Verb> {
     let length = || fields.required(verb, fields.length(verb)?, DURATION_FORM);
     let body = |name, form| fields.required(name, fields.steps(name, depth + 1)?, form);
     let tokens = || -> Read<u64> { Ok(fields.number("n")?.unwrap_or(1)) };
-    let of = || -> Read<Who> { Ok(fields.text("of")?.map_or(Who::Myself, Who::from)) };
+    let of = || -> Read<TargetName> {
+        Ok(fields.text("of")?.map_or(TargetName::Myself, TargetName::from))
+    };
     let bare = |what| fields.required(verb, fields.bare(verb)?, "true").map(|()| what);
     Ok(match verb {
-        "user" => What::User(length()?),
-        "kernel" => What::Kernel(length()?),
-        "irqoff" => What::IrqOff(length()?),
-        "sleep" => What::Sleep(length()?),
+        "user" => Verb::User(length()?),
+        "kernel" => Verb::Kernel(length()?),
+        "irqoff" => Verb::IrqOff(length()?),
+        "sleep" => Verb::Sleep(length()?),
         "every" => {
-            let period_ns = fields.required(verb, fields.time(verb)?, DURATION_FORM)?;
-            What::Every { period_ns }
+            Verb::Every { period_ns: fields.required(verb, fields.time(verb)?, DURATION_FORM)? }
         }
-        "syscall" => What::Syscall(body(verb, "")?),
-        "forever" => What::Loop { times: u64::MAX, body: body(verb, "")? },
+        "syscall" => Verb::Syscall(body(verb, "")?),
+        "forever" => Verb::Loop { times: u64::MAX, body: body(verb, "")? },
         "loop" | "do" => {
             let times = fields.number("loop")?;
             let times = fields.required("loop", times, "how many times, or use `forever`")?;
-            What::Loop { times, body: body("do", "a list of instructions")? }
+            Verb::Loop { times, body: body("do", "a list of instructions")? }
         }
-        "lock" => What::Lock { lock: fields.name(verb)?, mode: read_mode(fields)? },
-        "unlock" => What::Unlock { lock: fields.name(verb)? },
-        "send" => What::Send { channel: fields.name(verb)?, n: tokens()? },
-        "recv" => What::Recv { channel: fields.name(verb)?, n: tokens()? },
-        "serve" => What::Serve { channel: fields.name(verb)? },
-        "post" | "after" => What::Post {
+        "lock" => Verb::Lock { lock: fields.name(verb)?, mode: read_mode(fields)? },
+        "unlock" => Verb::Unlock { lock: fields.name(verb)? },
+        "send" => Verb::Send { channel: fields.name(verb)?, n: tokens()? },
+        "recv" => Verb::Recv { channel: fields.name(verb)?, n: tokens()? },
+        "serve" => Verb::Serve { channel: fields.name(verb)? },
+        "post" | "after" => Verb::Post {
             after: fields.length("after")?,
             job: fields.name("post")?,
             channel: fields.name("to")?,
             keep: fields.flag("keep")?.unwrap_or(false),
         },
-        "fork" => What::Fork { kind: fields.name(verb)? },
+        "fork" => Verb::Fork { kind: fields.name(verb)? },
         "wait" => {
             fields.choice(verb, &WAITS)?;
-            What::WaitChildren
+            Verb::WaitChildren
         }
-        "move" => What::Move { who: Who::from(&*fields.name(verb)?), group: fields.name("to")? },
+        "move" => {
+            Verb::Move { who: TargetName::from(&*fields.name(verb)?), group: fields.name("to")? }
+        }
         "affinity" => {
             let cpus = fields.required(verb, fields.cpus(verb)?, CPUS_FORM)?;
-            What::Affinity { who: of()?, cpus }
+            Verb::Affinity { who: of()?, cpus }
         }
         "nice" => {
             let nice = fields.required(verb, fields.nice(verb)?, "")?;
-            What::Nice { who: of()?, nice }
+            Verb::Nice { who: of()?, nice }
         }
         "class" => {
             let class = fields.required(verb, fields.choice(verb, &CLASSES)?, "")?;
-            What::Class { who: of()?, class }
+            Verb::Class { who: of()?, class }
         }
-        "exit" => bare(What::Exit)?,
-        "yield" => bare(What::Yield)?,
-        "begin" => bare(What::Begin)?,
-        _ => bare(What::Done)?,
+        "exit" => bare(Verb::Exit)?,
+        "yield" => bare(Verb::Yield)?,
+        "begin" => bare(Verb::Begin)?,
+        _ => bare(Verb::Done)?,
     })
 }
 
 impl Fields<'_> {
-    /// A program, so deep in others.
+    /// A program at this depth of nesting.
     pub fn steps(&self, name: &str, depth: u64) -> Read<Option<Vec<Step>>> {
         self.read(name, |form, value| {
             matches!(form, Form::Steps).then(|| read_steps(value, name, depth))
@@ -129,7 +132,7 @@ impl Fields<'_> {
         })
     }
 
-    /// What takes nothing: `{ yield = true }`.
+    /// A verb without an argument: `{ yield = true }`.
     fn bare(&self, name: &str) -> Read<Option<()>> {
         self.read(name, |form, value| match (form, value.get_ref()) {
             (Form::True, DeValue::Boolean(true)) => Some(Ok(())),
@@ -148,7 +151,7 @@ fn read_length(value: &Value<'_>, name: &str) -> Read<Length> {
     if table.len() != 1 {
         let problem = "not exactly one distribution";
         let accepted = "one of `uniform`, `exponential`, `lognormal`, `empirical`";
-        return Err(Flaw::new(Kind::Field, problem, accepted).at(value.span().into()));
+        return Err(Refusal::new(Kind::Field, problem, accepted).at(value.span().into()));
     }
     if let Some(bounds) = fields.bounds("uniform")? {
         return Ok(bounds.into());
@@ -168,7 +171,7 @@ fn read_length(value: &Value<'_>, name: &str) -> Read<Length> {
 }
 
 impl Fields<'_> {
-    /// `["1ms", "2ms"]`.
+    /// Reads `["1ms", "2ms"]`: the shortest and the longest length.
     fn bounds(&self, name: &str) -> Read<Option<Distribution>> {
         let read = |value| -> Read<Distribution> {
             let bounds_ns: Vec<u64> =
@@ -176,14 +179,14 @@ impl Fields<'_> {
             let &[low_ns, high_ns] = bounds_ns.as_slice() else {
                 let problem = format!("{name} has {} values", bounds_ns.len());
                 let accepted = "the smallest and the largest, such as [\"1ms\", \"2ms\"]";
-                return Err(Flaw::new(Kind::Value, problem, accepted).at(value.span().into()));
+                return Err(Refusal::new(Kind::Value, problem, accepted).at(value.span().into()));
             };
             Ok(Distribution::Uniform { low_ns, high_ns })
         };
         self.read(name, |form, value| matches!(form, Form::Bounds).then(|| read(value)))
     }
 
-    /// `[["1ms", 3], ["9ms", 1]]`: each value and how often it occurs.
+    /// Reads `[["1ms", 3], ["9ms", 1]]`: values and their counts.
     fn counted(&self, name: &str) -> Read<Option<Distribution>> {
         let form = "pairs of value and count, such as [[\"1ms\", 3], [\"9ms\", 1]]";
         let read = |values, most| -> Read<Distribution> {
@@ -194,7 +197,7 @@ impl Fields<'_> {
                 let (Some(value), Some(count), None) = (parts.next(), parts.next(), parts.next())
                 else {
                     let problem = "not a pair of value and count";
-                    return Err(Flaw::new(Kind::Value, problem, form).at(pair.span().into()));
+                    return Err(Refusal::new(Kind::Value, problem, form).at(pair.span().into()));
                 };
                 values_ns.push(read_time(value, name)?);
                 let count = number(count, "the count", 1..=most)?;

@@ -1,39 +1,42 @@
 //! Ranges in names: one table of a scenario file that stands for many groups or kinds of task.
 //!
-//! `{0..9}` in a text stands for the ten texts with one of the numbers in its place; several of
-//! them for every combination, the last one changing fastest. With one more brace before it,
-//! `{{0..9}`, it is the text `{0..9}` itself. Other braces are themselves.
+//! `{0..9}` in a text stands for ten texts, each with one of the numbers in its place. Several
+//! ranges stand for every combination, the last one changing fastest. `{{0..9}`, with one more
+//! brace, is the text `{0..9}`. Other braces have no meaning.
 
 use super::fields::Read;
 use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_PATH_BYTES, MAX_RANGE_OPS};
 use crate::build::{Group, Task};
-use crate::error::{Flaw, Kind};
-use crate::step::{Step, What};
+use crate::error::{Kind, Refusal};
+use crate::step::{Step, Verb};
 use crate::units::quoted;
 
-/// The groups that a `[[group]]` stands for; `listed` are there already.
+/// The groups that a `[[group]]` stands for, when `listed` groups exist already.
 pub(super) fn groups(group: &Group, listed: usize) -> Read<Vec<Group>> {
     let room = MAX_GROUPS.saturating_sub(listed as u64);
-    let paths = expand(&group.path, room).map_err(|flaw| flaw.at(group.marks.of("path")))?;
+    let paths =
+        expand(&group.path, room).map_err(|refusal| refusal.at(group.positions.of("path")))?;
     Ok(paths.into_iter().map(|path| Group { path, ..group.clone() }).collect())
 }
 
-/// The kinds that a `[[task]]` stands for: one for each name. A group with ranges must give as
-/// many. `listed` are there already.
+/// The kinds that a `[[task]]` stands for, one for each name, when `listed` kinds exist already.
+/// Ranges in its group must give as many groups as names.
 pub(super) fn tasks(task: &Task, listed: usize) -> Read<Vec<Task>> {
     let room = MAX_KINDS.saturating_sub(listed as u64);
-    let names = expand(&task.name, room).map_err(|flaw| flaw.at(task.marks.of("name")))?;
-    let groups = expand(&task.group, room).map_err(|flaw| flaw.at(task.marks.of("group")))?;
+    let names =
+        expand(&task.name, room).map_err(|refusal| refusal.at(task.positions.of("name")))?;
+    let groups =
+        expand(&task.group, room).map_err(|refusal| refusal.at(task.positions.of("group")))?;
     if groups.len() != 1 && groups.len() != names.len() {
         let problem = format!("{} groups for {} kinds of task", groups.len(), names.len());
         let accepted = "ranges in `name` that give as many names as there are groups";
-        return Err(Flaw::new(Kind::Name, problem, accepted).at(task.marks.of("group")));
+        return Err(Refusal::new(Kind::Name, problem, accepted).at(task.positions.of("group")));
     }
     let ops = (names.len() as u64).saturating_mul(steps(&task.program));
     if names.len() > 1 && ops > MAX_RANGE_OPS {
         let problem =
             format!("more than {MAX_RANGE_OPS} instructions in the programs of these kinds");
-        return Err(Flaw::new(Kind::Value, problem, "").at(task.marks.of("name")));
+        return Err(Refusal::new(Kind::Value, problem, "").at(task.positions.of("name")));
     }
     let groups = groups.iter().cycle();
     let kind =
@@ -42,17 +45,17 @@ pub(super) fn tasks(task: &Task, listed: usize) -> Read<Vec<Task>> {
 }
 
 fn steps(program: &[Step]) -> u64 {
-    let size = |step: &Step| match &step.what {
-        What::Syscall(body) | What::Loop { body, .. } => 1 + steps(body),
+    let size = |step: &Step| match &step.verb {
+        Verb::Syscall(body) | Verb::Loop { body, .. } => 1 + steps(body),
         _ => 1,
     };
     program.iter().map(size).sum()
 }
 
-/// Every text that `text` stands for, at most `room`; itself, if it has no range.
+/// Every text that `text` stands for, at most `room`; without a range only itself.
 fn expand(text: &str, room: u64) -> Read<Vec<String>> {
     if text.len() as u64 > 2 * MAX_PATH_BYTES {
-        // Too long for a name or a path; who checks those says so.
+        // Too long for a name or a path: the checks refuse it.
         return Ok(vec![text.to_owned()]);
     }
     let mut texts = vec![String::new()];
@@ -66,7 +69,7 @@ fn expand(text: &str, room: u64) -> Read<Vec<String>> {
             rest = after;
             continue;
         }
-        let refuse = |problem: String| Flaw::new(Kind::Value, problem, "such as {0..9}");
+        let refuse = |problem: String| Refusal::new(Kind::Value, problem, "such as {0..9}");
         if low > high {
             return Err(refuse(format!(
                 "the range {{{low}..{high}}} in {} is empty",
@@ -87,7 +90,7 @@ fn expand(text: &str, room: u64) -> Read<Vec<String>> {
     Ok(texts)
 }
 
-/// A text that stands for this one and no other.
+/// Escapes the ranges in a text.
 pub(crate) fn as_itself(text: &str) -> String {
     let mut escaped = String::new();
     let mut rest = text;
@@ -99,7 +102,7 @@ pub(crate) fn as_itself(text: &str) -> String {
     escaped + rest
 }
 
-/// What stands before the first range of `text`, its two numbers, and what stands after it.
+/// The text before the first range of `text`, its two numbers, and the text after it.
 fn next_range(text: &str) -> Option<(&str, u64, u64, &str)> {
     for (open, _) in text.match_indices('{') {
         let (inside, after) = text[open + 1..].split_once('}')?;

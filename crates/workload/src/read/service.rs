@@ -1,16 +1,17 @@
-//! `[[service]]`: the short way to say who answers requests and where these come from.
+//! Reads `[[service]]`, the short form of threads that answer requests and the clients that send
+//! these.
 
 use super::fields::{Fields, Read};
 use crate::bounds::MAX_KINDS;
 use crate::build::{Builder, Demand, Length, Service};
-use crate::error::{Flaw, Kind};
+use crate::error::{Kind, Refusal};
 use crate::model::Distribution;
 use crate::units::{RATE_FORM, parse_rate, quoted};
 use std::time::Duration;
 
-/// Adds what a `[[service]]` stands for.
+/// Adds the parts that a `[[service]]` stands for.
 pub(super) fn read_service(fields: &Fields<'_>, draft: Builder) -> Read<Builder> {
-    let marks = fields.marks();
+    let positions = fields.positions();
     let form = "a length of time, such as \"3ms\" or { exponential = \"3ms\" }";
     let work = fields.required("work", fields.length("work")?, form)?;
     let service = Service {
@@ -22,13 +23,13 @@ pub(super) fn read_service(fields: &Fields<'_>, draft: Builder) -> Read<Builder>
         kernel: fields.length("kernel")?,
         demand: read_demand(fields)?,
         shared: fields.flag("shared")?.unwrap_or(true),
-        marks,
+        positions,
     };
-    let at = service.marks.of("threads");
+    let at = service.positions.of("threads");
     let draft = draft.service(service);
     if draft.tasks.len() as u64 > MAX_KINDS {
         let problem = format!("more than {MAX_KINDS} kinds of task, one for each such thread");
-        return Err(Flaw::new(Kind::Value, problem, "fewer threads, or shared = true").at(at));
+        return Err(Refusal::new(Kind::Value, problem, "fewer threads, or shared = true").at(at));
     }
     Ok(draft)
 }
@@ -39,12 +40,12 @@ fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
         fields.text("rate")?.map(|text| read_rate(fields, text)).transpose()?,
         fields.length("every")?,
     );
-    let marks = fields.marks();
+    let positions = fields.positions();
     let think = fields.length("think")?;
     if think.is_some() && clients.is_none() {
-        let problem = "`think` without `clients`: nobody waits for an answer";
+        let problem = "`think` needs `clients`, which wait for answers";
         let accepted = "clients = 16, or leave out `think`";
-        return Err(Flaw::new(Kind::Field, problem, accepted).at(marks.of("think")));
+        return Err(Refusal::new(Kind::Field, problem, accepted).at(positions.of("think")));
     }
     match (clients, rate, every) {
         (Some(clients), None, None) => {
@@ -54,18 +55,18 @@ fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
         (None, Some(every), None) | (None, None, Some(every)) => Ok(Demand::Every(every)),
         _ => {
             let problem = "a service needs `clients`, `rate` or `every`, and only one of them";
-            let accepted = "clients = 16 for so many that wait for their answers, \
-                 rate = \"200/s\" for requests at random, every = \"5ms\" for regular ones";
-            Err(Flaw::new(Kind::Field, problem, accepted).at(marks.whole))
+            let accepted = "clients = 16 (a closed loop), rate = \"200/s\" (requests at random \
+                            times), or every = \"5ms\" (regular requests)";
+            Err(Refusal::new(Kind::Field, problem, accepted).at(positions.whole))
         }
     }
 }
 
-/// So many a second at random: exponential times between them.
+/// Reads a rate of random requests as exponential times between them.
 fn read_rate(fields: &Fields<'_>, text: &str) -> Read<Length> {
     let Some(mean_ns) = parse_rate(text) else {
         let problem = format!("{} is not a rate", quoted(text));
-        return Err(Flaw::new(Kind::Value, problem, RATE_FORM).at(fields.marks().of("rate")));
+        return Err(Refusal::new(Kind::Value, problem, RATE_FORM).at(fields.positions().of("rate")));
     };
     Ok(Distribution::Exponential { mean_ns }.into())
 }

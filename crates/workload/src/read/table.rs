@@ -1,11 +1,10 @@
-//! What a table of a scenario file may hold: one list of fields that the reader and the JSON Schema
-//! both go by. A field is read as what it is listed as, or not at all.
+//! Fields of the tables of a scenario file: one list that both the reader and the JSON Schema use.
+//! A field can only be read in its listed form.
 
 use crate::units::{CPUS_FORM, DURATION_FORM, RATE_FORM};
 
-/// A kind of table, and its fields.
 pub(crate) struct Table {
-    /// As messages call it.
+    /// Name for messages.
     pub what: &'static str,
     pub fields: &'static [Field],
 }
@@ -20,34 +19,33 @@ impl Table {
     }
 }
 
-/// One field.
 pub(crate) struct Field {
     pub name: &'static str,
     pub form: Form,
-    /// What it is, for people.
+    /// Description for the schema.
     pub says: &'static str,
-    /// It must be there.
+    /// Whether the field is required.
     pub needed: bool,
 }
 
-/// A field that may be left out.
+/// An optional field.
 pub(crate) const fn may(name: &'static str, form: Form, says: &'static str) -> Field {
     Field { name, form, says, needed: false }
 }
 
-/// A field that must be there.
+/// A required field.
 pub(crate) const fn must(name: &'static str, form: Form, says: &'static str) -> Field {
     Field { name, form, says, needed: true }
 }
 
-/// What a field takes.
+/// Form of a field's value.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
     Text,
     Flag,
-    /// A whole number within this range, both ends included.
+    /// A whole number in this range, both ends included.
     Number(u64, u64),
-    /// A number as the kernel's files take it, or the same in quotes.
+    /// A number as the kernel's files take it, with or without quotes.
     Digits,
     Nice,
     Float,
@@ -55,16 +53,15 @@ pub(crate) enum Form {
     Time,
     /// A length of time, or a distribution.
     Length,
-    /// How many in a time.
+    /// A number of events in a time, such as `200/s`.
     Rate,
     Cpus,
     /// `each`, `all`, or a set of CPUs.
     EachOrCpus,
     /// One of these words.
     Choice(fn() -> Vec<&'static str>),
-    /// `true`, and nothing else.
+    /// Only `true`.
     True,
-    /// A program.
     Steps,
     Times,
     Names,
@@ -73,12 +70,12 @@ pub(crate) enum Form {
     /// Times, each with a count up to this.
     Counted(u64),
     Table(&'static Table),
-    /// A list of such tables.
+    /// A list of tables of this kind.
     Tables(&'static Table),
 }
 
 impl Form {
-    /// What it looks like, for messages.
+    /// Description of the form, for messages.
     pub fn accepted(self) -> String {
         match self {
             Form::Text => "a text in quotes".to_owned(),
@@ -103,7 +100,7 @@ impl Form {
     }
 }
 
-/// The words that stand for choices.
+/// The words of a list of choices.
 pub(crate) fn words<T>(choices: &[(&'static str, T)]) -> Vec<&'static str> {
     choices.iter().map(|(word, _)| *word).collect()
 }

@@ -1,12 +1,12 @@
-//! Limits as they are written to the kernel's files.
+//! Writes of limits to the kernel's files.
 
 use super::Resolved;
-use crate::error::{Flaw, Kind};
+use crate::error::{Kind, Refusal};
 use crate::units::quoted;
 use cpumax_limit::Limit;
 
-/// What a limit is after a write to `cpu.max`; stricter than the kernel, which ignores what follows
-/// the second number.
+/// The limit after a write to `cpu.max`. Stricter than the kernel, which ignores text after the
+/// second number.
 pub(crate) fn write_max(limit: Limit, text: &str) -> Resolved<Limit> {
     const ACCEPTED: &str = "quota and period in microseconds as in cpu.max, such as \
          \"20000 100000\", or \"max\"; the quota from 1000, the period from 1000 to 1000000";
@@ -19,15 +19,17 @@ pub(crate) fn write_max(limit: Limit, text: &str) -> Resolved<Limit> {
     };
     if !well_formed {
         let problem = format!("{} is not a limit", quoted(text));
-        return Err(Flaw::new(Kind::Limit, problem, ACCEPTED));
+        return Err(Refusal::new(Kind::Limit, problem, ACCEPTED));
     }
-    limit.write_cpu_max(text).map_err(|error| Flaw::new(Kind::Limit, error.to_string(), ACCEPTED))
+    limit
+        .write_cpu_max(text)
+        .map_err(|error| Refusal::new(Kind::Limit, error.to_string(), ACCEPTED))
 }
 
-/// What a limit is after a write to `cpu.max.burst`.
+/// The limit after a write to `cpu.max.burst`.
 pub(crate) fn write_burst(limit: Limit, text: &str) -> Resolved<Limit> {
     const ACCEPTED: &str = "microseconds as in cpu.max.burst, from 0 to the quota";
     limit
         .write_cpu_max_burst(text)
-        .map_err(|error| Flaw::new(Kind::Limit, error.to_string(), ACCEPTED))
+        .map_err(|error| Refusal::new(Kind::Limit, error.to_string(), ACCEPTED))
 }

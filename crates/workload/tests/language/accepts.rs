@@ -1,4 +1,4 @@
-//! What a scenario file says is what the workload holds.
+//! The workload holds what the scenario file says.
 
 use cpumax_limit::Limit;
 use cpumax_workload::{
@@ -285,7 +285,7 @@ group = "/a{0..1}/b{0..2}"
     assert!(error.contains("uneven.toml:7"), "{error}");
 }
 
-/// What is close to what is refused, and must not be.
+/// Programs that almost break a rule are accepted.
 #[test]
 fn what_is_near_the_line_is_accepted() {
     let locks = "[[lock]]\nname = \"a\"\nkind = \"mutex\"\n[[lock]]\nname = \"b\"\n\
@@ -294,7 +294,7 @@ fn what_is_near_the_line_is_accepted() {
          [[channel]]\nname = \"c\"\n[[task]]\nname = \"child\"\ncount = 0\n\
          program = [{ user = \"1ms\" }]\n";
     let programs = [
-        // Released in another order than taken; the same order of taking elsewhere.
+        // Released in another order than taken; taken in one order everywhere.
         "{ lock = \"a\" }, { lock = \"b\", mode = \"read\" }, { unlock = \"a\" }, \
          { unlock = \"b\" }, { lock = \"a\" }, { lock = \"b\", mode = \"write\" }, \
          { unlock = \"b\" }, { unlock = \"a\" }",
@@ -306,18 +306,18 @@ fn what_is_near_the_line_is_accepted() {
         // A system call while a lock of user space is held, sleeping while a mutex is held.
         "{ lock = \"a\" }, { syscall = [{ kernel = \"1ms\" }, { sleep = \"1ms\" }] }, \
          { unlock = \"a\" }",
-        // Time passes, if only by chance.
+        // Time passes, even if seldom.
         "{ forever = [{ user = { uniform = [\"0ms\", \"1ns\"] } }] }",
-        // Whoever sends takes time.
+        // The sender takes time.
         "{ forever = [{ recv = \"c\" }, { done = true }] }",
         // The children take time.
         "{ forever = [{ fork = \"child\" }, { wait = \"children\" }] }",
-        // It ends.
+        // The loop ends.
         "{ forever = [{ exit = true }] }",
         "{ loop = 1000000, do = [{ loop = 1000000, do = [{ yield = true }, \
          { user = \"1ns\" }] }] }",
         "{ loop = 400000, do = [{ yield = true }] }",
-        // One after the other, for ever.
+        // An endless chain of tasks.
         "{ user = \"1ms\" }, { fork = \"x\" }",
         "",
     ];
@@ -348,7 +348,7 @@ max = "max"
     let limit = |quota_ns| Limit::new(quota_ns, 100_000_000, 0).unwrap();
     let write = |limit| Action::WriteLimit { group: 1, limit };
     assert_eq!(limits, [write(limit(Some(20_000_000))), write(limit(None))]);
-    // The burst alone stands in the way, as in the kernel.
+    // The new quota alone is refused because of the old burst, as in the kernel.
     let refused = parse(&text.replace("burst = 0\n", ""), "part.toml").unwrap_err().to_string();
     assert!(refused.contains("a burst of 50000 us is above the quota of 20000 us"), "{refused}");
 }

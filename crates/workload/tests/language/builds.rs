@@ -1,4 +1,4 @@
-//! A workload made in Rust is the one that a file makes, and is refused for the same reasons.
+//! A workload made in Rust equals that of a file, and is refused for the same reasons.
 
 use cpumax_limit::Limit;
 use cpumax_workload::build::{Act, Builder, Change, Cpus, Expect, Group, Machine, Source, Task};
@@ -17,7 +17,7 @@ fn us(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// The same as the largest example of a file.
+/// The largest example of a file, made in Rust.
 fn everything() -> Builder {
     let spec = MachineSpec {
         cpus: 16,
@@ -167,7 +167,7 @@ fn rust_is_refused_with_the_part_at_fault() {
     assert!(matches!(twice(vec![forever([yield_now()])]), Error::Program(_)));
 }
 
-/// Parts that a file would have to spell out in a certain way.
+/// Parts that have other forms in Rust than in a file.
 #[test]
 fn groups_and_interventions_by_the_builder() {
     let workload = Workload::builder("small")

@@ -1,5 +1,5 @@
-//! The reference of the language (docs/reference/scenarios.md) is true: its examples are accepted, its
-//! example of a message is what one gets, and it names every field and instruction there is.
+//! The reference of the language (docs/reference/scenarios.md) is true: its examples are accepted,
+//! its example of a message is real, and it names every field and instruction.
 
 use cpumax_workload::{parse, print, random};
 
@@ -41,7 +41,7 @@ fn everything_that_is_printed_is_documented() {
     }
     assert!(names.len() > 50, "{names:?}");
     for name in names {
-        // As a field in a table, or as the verb of an instruction.
+        // Either a field in a table, or as the verb of an instruction.
         let documented = [format!("`{name}`"), format!("{{ {name} = ")]
             .iter()
             .any(|text| REFERENCE.contains(text));

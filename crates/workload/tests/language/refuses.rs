@@ -1,6 +1,5 @@
-//! Every scenario in `tests/refused` is refused with the message beside it.
-//!
-//! `SNAPSHOTS=overwrite` writes the messages anew.
+//! Every scenario in `tests/refused` is refused with the message beside it. `SNAPSHOTS=overwrite`
+//! writes the messages.
 
 use cpumax_workload::{Error, load, parse};
 use snapbox::{Data, assert_data_eq};
@@ -35,7 +34,7 @@ fn what_is_not_a_scenario_file() {
     assert!(folder_error.ends_with("is a directory; a scenario is a TOML file"), "{folder_error}");
     let missing = load(&folder().join("missing")).unwrap_err();
     assert!(matches!(missing, Error::File { .. }), "{missing}");
-    // As long as anyone likes, and never read to its end.
+    // An endless file is not read to its end.
     let zeros = load(Path::new("/dev/zero")).unwrap_err().to_string();
     assert_eq!(zeros, "/dev/zero: is larger than 4 MiB");
     let binary = load(&std::env::current_exe().unwrap()).unwrap_err();

@@ -1,4 +1,4 @@
-//! Whatever comes in: no panic, and what is accepted is accepted again when it is printed.
+//! Any input: no panic, and an accepted workload is accepted again after printing.
 
 use cpumax_workload::{
     Action, Affinity, CpuSet, Distribution, LockMode, Op, Parts, Span, Target, Workload, parse,
@@ -6,7 +6,7 @@ use cpumax_workload::{
 };
 use proptest::prelude::*;
 
-/// Reads `text`; if it is accepted, so is what is printed of it, and says the same.
+/// Reads `text`; if it is accepted, printing and reading it gives an equal workload.
 fn read_and_again(text: &str) {
     let Ok(workload) = parse(text, "any.toml") else { return };
     workload.check().unwrap_or_else(|error| panic!("accepted, then refused: {error}\n{text}"));
@@ -17,7 +17,7 @@ fn read_and_again(text: &str) {
     }
 }
 
-/// Pieces of the language, to be put together at random.
+/// Pieces of the language, combined at random.
 const PIECES: [&str; 81] = [
     "[[task]]\n",
     "[[group]]\n",
@@ -102,7 +102,7 @@ const PIECES: [&str; 81] = [
     "{ exit = true }, ",
 ];
 
-/// A change to a text that leaves most of it as it was.
+/// A small random change to a text.
 #[derive(Debug, Clone)]
 enum Edit {
     DropLine(prop::sample::Index),
@@ -151,7 +151,7 @@ fn apply(text: &str, edit: &Edit) -> String {
     lines.join("\n")
 }
 
-/// Breaks one thing in a workload that was right.
+/// Breaks one thing in a valid workload.
 fn damage(workload: &mut Parts, choice: u64, at: prop::sample::Index, number: u32) {
     let tasks = workload.tasks.len();
     let task = at.index(tasks);
@@ -281,7 +281,7 @@ fn deep_nesting_is_refused() {
     }
 }
 
-/// The largest programs that are accepted do not take long to check.
+/// The largest accepted programs are checked quickly.
 #[test]
 fn large_programs_are_checked_quickly() {
     let mut parts = parse("[[task]]\nname = \"a\"\n", "large.toml").unwrap().into_parts();

@@ -1,4 +1,4 @@
-//! What is printed reads back as what it was, for random workloads and for the largest example.
+//! Printed workloads read back as equal ones: random ones, and the largest example.
 
 use cpumax_workload::{Op, Span, Workload, parse, print, random, to_file};
 
@@ -13,7 +13,7 @@ fn everything_at_once() {
     round_trip(&super::accepts::everything());
 }
 
-/// `w{0..3}` stands for four names; a name may be that text itself, as recorded ones may.
+/// `w{0..3}` stands for four names; recorded names may contain that text.
 #[test]
 fn names_that_look_like_ranges() {
     let names = ["w{0..3}", "{{1..2}", "{2..1}", "{0..1}{0..1}", "\"'\\", "\u{202e}a b", "[[x]]"];
@@ -59,7 +59,7 @@ fn what_is_deserialized_is_checked() {
     }
 }
 
-/// What is written can be read: a workload that is too large for that is not written.
+/// A workload that is too large to be read again is not written.
 #[test]
 fn a_file_is_no_larger_than_what_can_be_read() {
     let of = |ops: usize| {
@@ -70,7 +70,7 @@ fn a_file_is_no_larger_than_what_can_be_read() {
     let text = to_file(&of(100_000), "a.toml").unwrap();
     assert_eq!(parse(&text, "a.toml").unwrap(), of(100_000));
     let error = to_file(&of(300_000), "a.toml").unwrap_err().to_string();
-    assert!(error.starts_with("a.toml: the scenario is 6 MiB long"), "{error}");
+    assert!(error.starts_with("a.toml: the scenario has 6 MiB"), "{error}");
     assert!(parse(&print(&of(300_000)), "a.toml").is_err());
 }
 

@@ -1,4 +1,4 @@
-//! `[[service]]` becomes what it stands for: the long form of each says the same.
+//! `[[service]]` equals its long form.
 
 use cpumax_workload::build::{Cpus, Service};
 use cpumax_workload::{CpuSet, Distribution, Workload, parse, print};
@@ -8,7 +8,7 @@ fn read(text: &str) -> Workload {
     parse(text, "service.toml").unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Both say the same, and so does what is printed of them, in the long form.
+/// Asserts that both texts give one workload, and that it is printed in the long form.
 fn same(short: &str, long: &str) {
     let head = "name = \"service\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/web\"\n";
     let [short, long] = [short, long].map(|text| read(&format!("{head}{text}")));
