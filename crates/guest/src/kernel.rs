@@ -13,7 +13,7 @@ const DEBUG: &str = "/sys/kernel/debug/sched";
 /// First release that stops tasks only at their return to user mode.
 const RETURN_TO_USER: (u32, u32) = (6, 18);
 
-/// As `uname -r` shows it.
+/// Kernel release, as `uname -r` prints it.
 pub fn release() -> String {
     read("/proc/sys/kernel/osrelease")
 }

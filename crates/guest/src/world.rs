@@ -365,8 +365,6 @@ impl Log {
     ///
     /// # Errors
     /// The memory cannot be mapped.
-    /// # Errors
-    /// There is no memory.
     pub fn new(room: u64) -> std::io::Result<Log> {
         let entries = crate::work::map_memory(room as usize * size_of::<[u64; 2]>())?;
         let log = Log { entries: entries.cast(), room, next: AtomicU64::new(0) };

@@ -75,7 +75,6 @@ pub enum FromGuest {
     /// This machine cannot run the job.
     Refused {
         /// The part of the job that it cannot do, and why.
-        /// What, and why it cannot be done.
         reason: String,
     },
     /// Output of a command.
@@ -104,7 +103,7 @@ pub struct Ready {
     pub protocol: u32,
     /// `vm` or `host`.
     pub world: String,
-    /// As `uname -r` shows it.
+    /// Kernel release, as `uname -r` prints it.
     pub release: String,
     /// Version of cgroups in use: 1 or 2.
     pub cgroup: u32,
@@ -158,7 +157,6 @@ pub struct Report {
     pub conditions: Conditions,
     /// Kind of each real lock by name: `inode` (a write to a file), `mmap_lock` (a call that holds
     /// it), `pipe` (bytes taken and put back), `futex` (in user space) or `owner` (fcntl).
-    /// back inside a system call) or `futex` (in user space).
     pub locks: BTreeMap<String, String>,
     /// Fields of the outcome that are zero because they were not measured.
     pub not_measured: Vec<String>,
