@@ -1,5 +1,5 @@
-//! `docs/lab/sources.md` is what the model prints of `docs/lab/sources.toml` today. `SNAPSHOTS=overwrite`
-//! (`make sources`) writes it anew.
+//! `docs/lab/sources.md` has the model's present results for `docs/lab/sources.toml`.
+//! `SNAPSHOTS=overwrite` (`make sources`) writes it anew.
 
 use cpumax_engine::suite::{Ended, Plan, Suite};
 use cpumax_engine::vary::{grid, number, vary};
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the model was held against real kernels, scenario by scenario.
+/// Documents that compare the model with real kernels, scenario by scenario.
 const HELD: [&str; 2] = ["conformance.md", "conformance-parallel-scenarios.md"];
 
 #[derive(Deserialize)]
@@ -140,14 +140,13 @@ fn here(claim: &Claim) -> String {
     of_each.collect::<Vec<_>>().join("; ")
 }
 
-/// The settings of a run that were varied, without noise, of which the mean is told.
+/// Varied settings of a run, without noise, over which the mean is taken.
 fn settings(ended: &Ended<'_>) -> String {
     let varied = ended.plan.settings().filter(|(name, _)| *name != "noise");
     varied.fold(String::new(), |told, (_, value)| told + value + ": ")
 }
 
-/// On how many kernels the scenario agrees with the model, as documents say that hold them against
-/// each other.
+/// Number of kernels on which the scenario agrees with the model, from the documents.
 fn held(claim: &Claim) -> String {
     let row = format!("| `{}` | ", claim.run);
     let cells = HELD.iter().flat_map(|document| {
