@@ -6,7 +6,7 @@ use crate::output;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, Args, ValueHint, value_parser};
 use cpumax_engine::given::{duration, share};
-use cpumax_recorder::{Progress, Request, What, parse_size, told};
+use cpumax_recorder::{Progress, Request, Target, describe_end, parse_size};
 use cpumax_report::escape;
 use indicatif::ProgressBar;
 use std::ffi::OsString;
@@ -57,11 +57,11 @@ pub struct RecordArgs {
 
 pub fn record(args: RecordArgs) -> Result<(), Failure> {
     let what = match (args.cgroup, args.pid) {
-        (Some(path), _) => What::Group(path),
-        (_, Some(pid)) => What::Process(pid),
-        _ if args.pod.is_some() => What::Pod(args.pod.unwrap_or_default()),
-        _ if args.all => What::All,
-        _ => What::Command(args.command),
+        (Some(path), _) => Target::Group(path),
+        (_, Some(pid)) => Target::Process(pid),
+        _ if args.pod.is_some() => Target::Pod(args.pod.unwrap_or_default()),
+        _ if args.all => Target::All,
+        _ => Target::Command(args.command),
     };
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let request = Request {
@@ -82,7 +82,7 @@ pub fn record(args: RecordArgs) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let done = done?;
-    output::say(format_args!("{}", escape::lines(&told(&request, &done))));
+    output::say(format_args!("{}", escape::lines(&describe_end(&request, &done))));
     match done.status() {
         0 => Ok(()),
         status => Err(Failure::Status(status)),
