@@ -1,5 +1,5 @@
-//! Makes the library that gives an emulated machine its time (`preload/turns.c`), which the lab
-//! brings along.
+//! Compiles the library that gives an emulated machine its time (`preload/turns.c`); the lab
+//! contains it.
 
 use std::env;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ fn main() {
         "{SOURCE} runs on x86_64: $CC names a compiler for it"
     );
     let library = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("turns.so");
-    // QEMU's own C library is this one, whatever this program itself is linked with. `$CC` may be
-    // several words.
+    // QEMU is linked with this machine's C library, whatever this program is linked with. `$CC` may
+    // have several words.
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let mut words = compiler.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or("cc"));

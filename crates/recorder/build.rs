@@ -1,11 +1,11 @@
-//! Compiles the BPF program. Where there is no clang that can, the build ends and says which
-//! feature leaves the recorder out: a cpumax that lacks it is one that was asked for.
+//! Compiles the BPF program. Without a suitable clang the build fails, and names the feature that
+//! leaves the recorder out.
 
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The oldest clang whose output the loader understands.
+/// The oldest clang whose output the loader accepts.
 const CLANG_OLDEST: u32 = 12;
 const CLANG_NEWEST: u32 = 40;
 
@@ -15,7 +15,7 @@ fn main() {
     if env::var_os("CARGO_FEATURE_BPF").is_none() {
         return;
     }
-    // A build that failed is tried again whenever cargo is, so a clang that comes is noticed.
+    // Cargo repeats a failed build script, so a clang installed later is found.
     if let Err(why) = compile() {
         println!(
             "cargo::error={why}: install it (Debian, Ubuntu: apt-get install clang), name one \
@@ -24,8 +24,7 @@ fn main() {
     }
 }
 
-/// # Errors
-/// What is missing or wrong, in a line.
+/// Compiles the program; the error says in one line what is missing.
 fn compile() -> Result<(), String> {
     let of_cargo = |name: &str| env::var(name).map_err(|_| format!("cargo gives no {name}"));
     let clang = find_clang().ok_or_else(|| {
@@ -54,7 +53,7 @@ fn compile() -> Result<(), String> {
     })
 }
 
-/// The one that is named; else the one called so, or the newest.
+/// `$BPF_CLANG`, or else `clang` or the newest `clang-N`; `None` if it is too old.
 fn find_clang() -> Option<String> {
     let named = env::var("BPF_CLANG").ok();
     let any = || {

@@ -6,7 +6,7 @@ use crate::parting::{beside, parting};
 use crate::world::{Error, World};
 use crate::worlds::{How, prepare, world};
 use cpumax_engine::NamedKernel;
-use cpumax_lab::OF_MACHINE;
+use cpumax_lab::MACHINE_NOTE;
 use cpumax_outcome::Deviation;
 use cpumax_workload::Workload;
 use std::collections::BTreeSet;
@@ -122,7 +122,7 @@ impl Comparison {
             let workload = self.workloads.iter().find(|one| one.name == cell.scenario);
             workload.map_or(0, |workload| workload.machine.cpus)
         };
-        let of_machine = |note: &&String| note.starts_with(OF_MACHINE);
+        let of_machine = |note: &&String| note.starts_with(MACHINE_NOTE);
         let mut told = BTreeSet::new();
         for cell in self.cells() {
             let notes = cell.notes.iter().filter(of_machine);

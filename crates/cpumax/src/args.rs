@@ -1,4 +1,4 @@
-//! What the command line takes. Help, man pages and completions all come from here.
+//! Definition of the command line: help, man pages and completions come from here.
 
 mod reading;
 
@@ -10,25 +10,25 @@ use cpumax_engine::given::{Seeds, duration, factor, file_to_put, ratio, run_time
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What stands below the options in the help of a command.
+/// Text below the options in the help of a command, from `help/`.
 macro_rules! help {
     ($command:literal) => {
         include_str!(concat!("../help/", $command, ".txt")).trim_ascii_end()
     };
 }
 
-/// One kernel of each generation and the first of some that differ inside one.
+/// Default kernels of the model: one of each generation, and some that differ within one.
 pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
 
-/// The kernels that the model is held against.
+/// Default kernels of `cpumax compare`.
 pub const COMPARED_KERNELS: &str = "6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3";
 
 /// What will a CPU limit do to my service, on this kernel?
 ///
 /// A deterministic model of the Linux fair class and its CPU bandwidth control (cgroup cpu.max), in
-/// every generation from 3.16 to 7.3. It runs scenarios, and recordings of real services, and tells
-/// what each kernel would have done: CPU used, periods throttled, latencies, who stalled and for
-/// how long.
+/// every generation from 3.16 to 7.3. It runs scenarios and recordings of real services, and shows
+/// what each kernel does with them: CPU used, periods throttled, latencies, and which threads
+/// stalled for how long.
 #[derive(Debug, Parser)]
 #[command(name = "cpumax", version, after_help = help!("cpumax"), max_term_width = 100)]
 pub struct Cli {
@@ -38,38 +38,38 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run scenarios and check what they must show
+    /// Run scenarios on kernels, and check the results they expect
     #[command(after_help = help!("run"))]
     Run(RunArgs),
-    /// Record a service, or the machine, as replay needs it: by BPF, cheap and safe
+    /// Record a service or the machine for replay, by BPF (root)
     #[command(after_help = help!("record"))]
     Record(crate::command::record::RecordArgs),
-    /// Replay a recording of a real service under limits: the what-if table
+    /// Show what CPU limits would do to a recorded service
     #[command(after_help = help!("replay"))]
     Replay(ReplayArgs),
-    /// Find the smallest limit that keeps what is asked, and how sure that is
+    /// Find the smallest limit that meets a goal, such as p99 below 50 ms
     #[command(after_help = help!("advise"))]
     Advise(Box<crate::command::advise::AdviseArgs>),
-    /// Write studies as one HTML file: the answer, plots, the table, what is doubtful
+    /// Write a recording or saved results as one HTML page: answer, plots, tables, doubts
     #[command(after_help = help!("report"))]
     Report(crate::command::report::ReportArgs),
-    /// Tell whether what was predicted of a limit came true once it is in force
+    /// Check a prediction against the counters of a group whose limit is in force
     #[command(after_help = help!("verify"))]
     Verify(crate::command::verify::VerifyArgs),
-    /// Tell what is in a recording: threads, groups, CPU use, what was lost
+    /// Show what a recording contains: threads, groups, CPU use, lost events
     Inspect(InspectArgs),
-    /// Hold the model against real kernels, or one kernel against another
+    /// Compare the model with real kernels, or one kernel with another
     #[command(after_help = help!("compare"))]
     Compare(CompareArgs),
-    /// Try random scenarios until two worlds differ, and make those small
+    /// Search for random scenarios on which kernel and model differ, and shrink them
     #[command(after_help = help!("search"))]
     Search(SearchArgs),
-    /// Weigh kernels against each other: use, stalls, latencies, the price of releases
+    /// Compare what kernels give and cost: CPU use, stalls, latencies, cost of releases
     #[command(after_help = help!("weigh"))]
     Weigh(WeighArgs),
     /// List the built-in scenarios, or print one
     Scenarios {
-        /// Print this scenario's file, a start for one of your own, or that of a random case, e.g.
+        /// Print the file of this scenario, to start your own from, or of a random case, e.g.
         /// `case-1000340`
         name: Option<String>,
         /// Print a JSON array instead of a table
@@ -87,7 +87,7 @@ pub enum Command {
     Lab(LabCommand),
     /// Start the scheduler that enforces limits at the return to user mode (root)
     Sched(crate::command::sched::SchedArgs),
-    /// Tell what that scheduler did to groups: who is throttled, for how long, what is owed
+    /// Show the groups of that scheduler: throttled or not, for how long, their debt
     Stat(crate::command::stat::StatArgs),
     /// Print completions for a shell
     #[command(hide = true)]
@@ -97,23 +97,24 @@ pub enum Command {
     Man { folder: PathBuf },
 }
 
-/// How to run, whatever is run.
+/// Options that all commands with runs share.
 #[derive(Debug, Args)]
 pub struct Running {
-    /// Kernels to run on: versions, ranges and generations, e.g. 6.1,6.12..7.3,G2a, or all
-    /// [default: all; of a recording the one that was recorded, and in replay the newest]
+    /// Kernels to run on: versions, ranges, generations or all, e.g. 6.1,6.12..7.3,G2a [default:
+    /// all; for a recording its own kernel, and in replay the newest too]
     #[arg(short, long, value_name = "LIST")]
     pub kernel: Option<String>,
-    /// Seed of every random choice; the same seed gives the same result to the byte
+    /// Seed of all random numbers; the same seed gives the same result to the byte
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the results as JSON, documented in docs/reference/json.md; - for standard output, without tables
+    /// Write the results as JSON, documented in docs/reference/json.md; - for standard output,
+    /// without tables
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub json: Option<PathBuf>,
-    /// Verify every invariant of the model after every event (slow)
+    /// Check the model's invariants after every event (slow)
     #[arg(long)]
     pub check: bool,
-    /// Let interrupts, switches, sleeps and work take microseconds more or fewer, drawn by this
+    /// Vary the cost of interrupts, switches, sleeps and work by microseconds, at random by this
     /// seed
     #[arg(long, value_name = "N")]
     pub noise: Option<u64>,
@@ -126,7 +127,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// As the engine takes it.
+    /// The options in the form of the engine.
     pub fn how(&self) -> cpumax_engine::Running {
         cpumax_engine::Running {
             check: self.check,
@@ -136,12 +137,12 @@ impl Running {
         }
     }
 
-    /// The kernels asked for, or those that are run when none are.
+    /// The list of kernels, or the default one.
     pub fn kernels(&self) -> &str {
         self.kernels_asked().unwrap_or(DEFAULT_KERNELS)
     }
 
-    /// The kernels asked for; `None`: none were.
+    /// The list of kernels, if one was given.
     pub fn kernels_asked(&self) -> Option<&str> {
         self.kernel.as_deref().map(|list| if list == "all" { DEFAULT_KERNELS } else { list })
     }
@@ -162,8 +163,8 @@ pub struct RunArgs {
     #[command(flatten)]
     pub running: Running,
     /// Where to run: in the model, on real kernels in virtual machines, or on this machine (root).
-    /// For virtual machines --kernel is of versions and ranges of those that `cpumax lab list`
-    /// shows [default there: 6.1,6.12,6.18,7.2,7.3]
+    /// In virtual machines --kernel takes kernels that `cpumax lab list` shows [default there:
+    /// 6.1,6.12,6.18,7.2,7.3]
     #[arg(long, value_enum, default_value_t = RunOn::Model)]
     pub on: RunOn,
     /// How time passes in virtual machines [default: exact for one CPU, parallel for more]
@@ -172,24 +173,27 @@ pub struct RunArgs {
     /// Run with each seed from A to B instead of one
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<Seeds>,
-    /// Change a group, e.g. '/limited:50000 100000', /limited:500m or /limited:cpu.weight=50
+    /// Change a group's limit or weight, e.g. '/limited:50000 100000', /limited:500m or
+    /// /limited:cpu.weight=50
     #[arg(long, value_name = "GROUP:LIMIT", allow_hyphen_values = true)]
     pub set: Vec<String>,
     #[command(flatten)]
     pub varied: crate::command::run::VaryArgs,
-    /// Simulate this long instead, e.g. 10s
+    /// Length of the run instead of the scenario's own, e.g. 10s
     #[arg(long = "for", value_name = "TIME", value_parser = run_time)]
     pub duration: Option<u64>,
-    /// Write the events for the Perfetto UI; several runs write one file each, named by kernel
+    /// Write the events as a trace for the Perfetto UI; several runs write one file each, named by
+    /// kernel
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
-    /// Draw how long calls took that put throttled tasks back, and what one of them did
+    /// Show a histogram of the kernel calls that release throttled tasks: lengths, and work of one
+    /// call
     #[arg(long)]
     pub histogram: bool,
 }
 
 impl RunArgs {
-    /// An option that was given and means nothing but to virtual machines.
+    /// An option that only virtual machines have, if it was given.
     pub fn about_machines(&self) -> Option<&'static str> {
         self.mode.map(|_| "--mode")
     }
@@ -198,22 +202,22 @@ impl RunArgs {
 #[derive(Debug, Args)]
 pub struct WeighArgs {
     /// Names of built-in scenarios, scenario files, or recordings [default: all built-in scenarios
-    /// but those of 384 CPUs]
+    /// except those with 384 CPUs]
     #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
     pub scenarios: Vec<String>,
     /// The limit that recordings get, e.g. '50000 100000' or 500m
     #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
     pub set: Option<String>,
-    /// Kernels to weigh; the last one is held against another
+    /// Kernels to show; the last one is compared with another
     #[arg(short, long, value_name = "LIST", default_value = "6.12,6.18,7.2,7.3,pull")]
     pub kernel: String,
-    /// The kernel of these that the last one is held against [default: the one before it]
+    /// The kernel in this list to compare the last one with [default: the one before it]
     #[arg(long, value_name = "KERNEL")]
     pub against: Option<String>,
     /// Seeds to take the mean over [default: 1..3]
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub seeds: Option<Seeds>,
-    /// Simulate this long instead, e.g. 10s
+    /// Length of the run instead of the scenario's own, e.g. 10s
     #[arg(long = "for", value_name = "TIME", value_parser = run_time)]
     pub duration: Option<u64>,
     /// Threads to use; results do not depend on it [default: one for each CPU]
@@ -229,7 +233,7 @@ pub struct WeighArgs {
 pub enum RunOn {
     /// In the model
     Model,
-    /// On a real kernel in a virtual machine; `cpumax lab list` shows which there are
+    /// On a real kernel in a virtual machine; `cpumax lab list` shows the kernels
     Vm,
     /// On this machine, with real processes in groups of their own
     Host,
@@ -252,31 +256,32 @@ pub struct ReplayArgs {
     pub reading: Reading,
     #[command(flatten)]
     pub choosing: Choosing,
-    /// A limit to try: as the kernel takes it ('50000 100000'), or CPUs as Kubernetes (500m, 2),
-    /// systemd (50%) or docker (1.5cpus) has them, with a period if need be (500m/10ms), and files
-    /// (cpu.max.burst=20000,cpu.weight=50); pod: for the group above; /web:500m,/sidecar:200m
-    /// limits both. See docs/reference/limits.md
+    /// A limit to try, one --set for each: quota and period in us ('50000 100000'), or CPUs as in
+    /// Kubernetes (500m, 2), systemd (50%) or docker (1.5cpus), optionally with a period
+    /// (500m/10ms), or files (cpu.max.burst=20000,cpu.weight=50). pod: limits the group above;
+    /// /web:500m,/sidecar:200m limits both. See docs/reference/limits.md
     #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
     pub set: Vec<String>,
     #[command(flatten)]
     pub running: Running,
-    /// Tell how many of a hundred requests take longer than this, e.g. 200ms
+    /// Show the percentage of requests that take longer than this, e.g. 200ms
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub over: Option<u64>,
-    /// Show each kind of limited thread
+    /// Show a row for each kind of limited thread
     #[arg(long)]
     pub threads: bool,
-    /// So many times the traffic: requests come, clients pause and clocks tick so much faster
+    /// Traffic as a multiple of the recorded: requests come that much faster, pauses and clocks are
+    /// shorter
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub scale_load: Option<f64>,
-    /// Put threads against time into the JSON, and who waited for whom: what reports show of runs
+    /// Add to the JSON which thread ran when and waited for which, as reports show it
     #[arg(long)]
     pub stretches: bool,
-    /// Write the table as CSV, a line for each limit on each kernel; - for standard output, without
-    /// the table
+    /// Write the table as CSV, one line per limit and kernel; - for standard output, without the
+    /// table
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub csv: Option<PathBuf>,
-    /// Write the recording, with the first limit, as a scenario; runs nothing unless --set is given
+    /// Write the recording, with the first --set, as a scenario file; runs nothing without --set
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write_scenario: Option<PathBuf>,
 }
@@ -285,22 +290,22 @@ pub struct ReplayArgs {
 pub struct InspectArgs {
     #[command(flatten)]
     pub reading: Reading,
-    /// Threads and groups to list at most
+    /// Most threads and groups to list
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
-    /// Print all of it as a JSON object instead of tables
+    /// Print everything as a JSON object instead of tables
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Get real kernels through apt and keep them in the user's cache
+    /// Fetch real kernels through apt into the user's cache
     Fetch(FetchArgs),
     /// Run a program of your own on a real kernel, in a virtual machine
     #[command(after_help = help!("lab-run"))]
     Run(LabRunArgs),
-    /// List the real kernels there are, and which of them are here
+    /// List the real kernels, and which of them have been fetched
     List {
         /// Print a JSON array instead of a table
         #[arg(long)]
@@ -310,23 +315,23 @@ pub enum LabCommand {
 
 #[derive(Debug, Args)]
 pub struct FetchArgs {
-    /// Kernels to get, e.g. 6.12 7.3-rt [default: all]
+    /// Kernels to fetch, e.g. 6.12 7.3-rt [default: all]
     #[arg(value_name = "KERNEL")]
     pub kernels: Vec<String>,
-    /// Take the newest package of each version, also where one is here already
+    /// Fetch the newest package of each version, even if one is there already
     #[arg(long)]
     pub newest: bool,
     /// Debian mirror to use instead of the one that this machine's apt uses
     #[arg(long, value_name = "URI", value_hint = ValueHint::Url)]
     pub mirror: Option<String>,
-    /// Keys that may sign, instead of those that this machine's apt trusts with Debian
+    /// Keyring to verify Debian's signatures with, instead of that of this machine's apt
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub keyring: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct LabRunArgs {
-    /// The kernel, e.g. 6.12-rt; `cpumax lab list` shows which there are
+    /// The kernel, e.g. 6.12-rt; `cpumax lab list` shows all
     #[arg(value_name = "KERNEL")]
     pub kernel: String,
     /// CPUs of the machine
@@ -337,13 +342,14 @@ pub struct LabRunArgs {
         value_parser = clap::value_parser!(u16).range(1..=255)
     )]
     pub cpus: u16,
-    /// One CPU, and time by instructions executed: what it does does not depend on this machine
+    /// One CPU whose time is the number of executed instructions: the run does not depend on this
+    /// machine
     #[arg(long, conflicts_with = "cpus")]
     pub exact: bool,
-    /// Put a file of this machine into the virtual one; all files can be executed there
+    /// Copy a file of this machine into the virtual one; all files are executable there
     #[arg(long = "file", value_name = "HOST:GUEST", value_parser = file_to_put)]
     pub files: Vec<(PathBuf, String)>,
-    /// More for the kernel's command line, e.g. 'preempt=full'
+    /// More arguments for the kernel command line, e.g. 'preempt=full'
     #[arg(
         long,
         value_name = "TEXT",
@@ -355,7 +361,7 @@ pub struct LabRunArgs {
     /// Memory, MiB [default: 256, and more for many CPUs or large files]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
     pub memory: Option<u32>,
-    /// Give up when the command takes longer, by the host's time, e.g. 90s
+    /// Time limit of the command, by the host's clock, e.g. 90s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// The program and its arguments
@@ -366,9 +372,9 @@ pub struct LabRunArgs {
 /// Where a kernel is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WorldName {
-    /// The model of it
+    /// In the model
     Model,
-    /// The kernel itself, in a virtual machine
+    /// As a real kernel in a virtual machine
     Vm,
 }
 
@@ -380,18 +386,18 @@ pub struct CompareArgs {
     /// Every built-in scenario
     #[arg(long, conflicts_with = "scenarios")]
     pub all: bool,
-    /// Also the random cases from A to B, as `cpumax search` numbers them; with --parallel, those
-    /// for 2 to 8 CPUs
+    /// Compare also the random cases with the numbers A to B of `cpumax search`; with --parallel,
+    /// those for 2 to 8 CPUs
     #[arg(long, value_name = "A..B", value_parser = seeds)]
     pub cases: Option<Seeds>,
-    /// Kernels, the columns of the matrix: versions and ranges, of real ones those that have been
-    /// fetched, e.g. 6.1,6.12..7.3
+    /// Kernels, the columns of the matrix: versions and ranges, e.g. 6.1,6.12..7.3; real ones must
+    /// have been fetched
     #[arg(short, long, value_name = "LIST", default_value = COMPARED_KERNELS)]
     pub kernel: String,
-    /// Where these kernels are run
+    /// Where these kernels run
     #[arg(long, value_enum, default_value_t = WorldName::Vm)]
     pub on: WorldName,
-    /// Hold each of them against this kernel in the same world, instead of against its own model
+    /// Compare each of them with this kernel in the same world, instead of with its own model
     #[arg(long, value_name = "KERNEL")]
     pub against: Option<String>,
     /// Seed of every random choice
@@ -400,10 +406,10 @@ pub struct CompareArgs {
     /// Compare with each seed from A to B instead of one
     #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
     pub seeds: Option<Seeds>,
-    /// Several CPUs side by side, and wider tolerances
+    /// Use several CPUs, with wider tolerances
     #[arg(long)]
     pub parallel: bool,
-    /// With --parallel: run each real kernel so many times, some microseconds apart, and compare
+    /// With --parallel: run each real kernel N times, starts some microseconds apart, and compare
     /// the median of each number; 1 to 99
     #[arg(
         long,
@@ -414,10 +420,10 @@ pub struct CompareArgs {
         value_parser = clap::value_parser!(u16).range(1..=99)
     )]
     pub median: u16,
-    /// Compare also the calls that put throttled tasks back, and what all of them did
+    /// Compare also the kernel calls that release throttled tasks, and their work
     #[arg(long)]
     pub releases: bool,
-    /// Virtual machines side by side [default: as many as there are CPUs for]
+    /// Virtual machines at a time [default: as many as there are CPUs for]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     /// Write every comparison as JSON; - for standard output, without the matrix
@@ -429,8 +435,8 @@ pub struct CompareArgs {
     /// Write the matrix as a document in Markdown, with the kernels and the date
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub markdown: Option<PathBuf>,
-    /// How often at most the model is run under microsecond noise, to see how far each number
-    /// moves; 0 to 10000
+    /// Most runs of the model with microsecond noise, which show how far each number moves; 0 to
+    /// 10000
     #[arg(
         long,
         value_name = "N",
@@ -438,15 +444,14 @@ pub struct CompareArgs {
         value_parser = clap::value_parser!(u32).range(0..=10_000)
     )]
     pub noisy: u32,
-    /// Write who ran when in both, as text, and, where they part, both side by side around that
-    /// place: two or three files for each comparison. Where the two differ, the model is led along
-    /// the kernel's run, microsecond by microsecond
+    /// Write which task ran when in both, as text, and both side by side around the point where
+    /// they part: two or three files for each comparison. There the model follows the kernel's run
+    /// to the microsecond as far as it can
     #[arg(long, value_name = "FOLDER")]
     pub trace: Option<PathBuf>,
-    /// Keep each real kernel's run in this folder, and take from it what was run before: a
-    /// comparison that was stopped goes on, and a changed model is held against the same runs in a
-    /// fraction of the time. What the host's CPUs ran (KVM) is what they did that day: no other run
-    /// is like it
+    /// Keep each run of a real kernel in this folder, and take runs from there: an interrupted
+    /// comparison continues, and a changed model is compared with the same runs in a fraction of
+    /// the time. Runs with KVM differ each time; the kept one is the first
     #[arg(long, value_name = "FOLDER")]
     pub runs: Option<PathBuf>,
 }
@@ -456,13 +461,13 @@ pub struct SearchArgs {
     /// The kernel
     #[arg(short, long)]
     pub kernel: String,
-    /// The kernel it is held against; without it, its own model
+    /// The kernel to compare with [default: its own model]
     #[arg(long, value_name = "KERNEL")]
     pub against: Option<String>,
-    /// Where these kernels are run
+    /// Where these kernels run
     #[arg(long, value_enum, default_value_t = WorldName::Vm)]
     pub on: WorldName,
-    /// How many cases
+    /// Number of cases
     #[arg(
         long,
         value_name = "N",
@@ -470,7 +475,7 @@ pub struct SearchArgs {
         value_parser = clap::value_parser!(u64).range(1..1_000_000)
     )]
     pub cases: u64,
-    /// Which cases: each seed has its own
+    /// Selects the cases: each seed has its own
     #[arg(
         long,
         value_name = "N",
@@ -478,22 +483,22 @@ pub struct SearchArgs {
         value_parser = clap::value_parser!(u64).range(0..1_000_000_000)
     )]
     pub seed: u64,
-    /// Only what is off by more than so many times its tolerance
+    /// Report only numbers that are off by more than this multiple of their tolerance
     #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
     pub beyond: f64,
-    /// How many of each kind of disagreement to make small and keep
+    /// Cases to shrink and keep, of each kind of disagreement
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub shrink: u64,
-    /// Make small and keep only what goes away when all limits are taken off
+    /// Shrink and keep only cases that agree when all limits are removed
     #[arg(long)]
     pub limits_only: bool,
-    /// Comparisons that may be made to shrink one
+    /// Most comparisons to shrink one case
     #[arg(long, value_name = "N", default_value_t = 400)]
     pub attempts: u64,
-    /// Virtual machines side by side [default: as many as there are CPUs for]
+    /// Virtual machines at a time [default: as many as there are CPUs for]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// Folder for what is found
+    /// Folder for the found scenarios
     #[arg(
         long,
         value_name = "FOLDER",
@@ -501,8 +506,8 @@ pub struct SearchArgs {
         value_hint = ValueHint::DirPath
     )]
     pub keep: PathBuf,
-    /// Note every case here; the same search with the same log goes on where it was. A file with
-    /// anything else in it is refused
+    /// Log every case to this file; the same search with the same log continues where it stopped. A
+    /// file with other content is refused
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub log: Option<PathBuf>,
 }

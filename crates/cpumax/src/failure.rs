@@ -1,22 +1,22 @@
-//! Why the program ends other than well, and with which exit status.
+//! Failures of a command, their messages and exit statuses.
 
 use crate::output;
 use anyhow::{Error, anyhow};
 use cpumax_report::{duration, escape};
 use std::process::ExitCode;
 
-/// What `main` turns into a message and an exit status.
+/// A failure that `main` turns into a message and an exit status.
 #[derive(Debug)]
 pub enum Failure {
-    /// A run did not show what it must; told where it was found.
+    /// A result differs from what was expected; the command has printed it.
     Unexpected,
-    /// The model contradicts itself.
+    /// The model violated an invariant of its own.
     ModelFault(anyhow::Error),
-    /// Something given cannot be used, or something asked for cannot be done.
+    /// Wrong input, or something that cannot be done.
     Input(anyhow::Error),
-    /// A command that was run elsewhere ended with this status, and has said why itself.
+    /// Ends with this status; the command has printed the reason.
     Status(u8),
-    /// Stopped from the keyboard.
+    /// Interrupted by a signal.
     Interrupted,
 }
 
@@ -27,7 +27,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 }
 
 impl Failure {
-    /// What the engine says, in terms of the command line.
+    /// Puts an error of the engine into terms of the command line.
     pub fn of(error: cpumax_engine::Error) -> Failure {
         use cpumax_engine::{Error as Of, no_groups};
         Failure::Input(match error {
@@ -35,9 +35,9 @@ impl Failure {
             Of::ModelFault { .. } => return Failure::ModelFault(error.into()),
             Of::TwoGroups { first, other } => {
                 anyhow!(
-                    "each --set is a row, and all rows are of one group: {first} and {other} are \
-                     limited at the same time by one --set '{first}:LIMIT,{other}:LIMIT', and \
-                     compared by two runs"
+                    "several --set must limit one group, not {first} and {other}. One --set \
+                     '{first}:LIMIT,{other}:LIMIT' limits both at the same time; to compare them, \
+                     run the command twice"
                 )
             }
             Of::GroupAndThreads { path } => anyhow!(
@@ -47,14 +47,14 @@ impl Failure {
                 "the root group cannot be limited: give another group, or threads with --group"
             ),
             Of::NoGroups { recorded, busy } => anyhow!(
-                "{}; say which threads to limit with --group, such as --group 'comm:nginx*'. \
+                "{}; choose the threads to limit with --group, such as --group 'comm:nginx*'. \
                  Threads that used most CPU time: {}",
                 no_groups(recorded),
                 list(&busy)
             ),
             Of::TooLong { name, span_ns } => anyhow!(
-                "{name}: from its first event to its last it takes {}, and at most a day can be \
-                 replayed; is one of its times damaged?",
+                "{name}: its events span {}, and at most a day can be replayed. One of its times \
+                 may be damaged",
                 duration(span_ns)
             ),
             Of::NoThread { patterns } => anyhow!(
@@ -62,7 +62,7 @@ impl Failure {
                 escape::line(&patterns)
             ),
             Of::NotExact { workload, cpus } => anyhow!(
-                "{workload} has {cpus} CPUs, and --mode exact is for one: use --mode parallel"
+                "{workload} has {cpus} CPUs, and --mode exact takes one: use --mode parallel"
             ),
             Of::NotInGroup { .. } => {
                 anyhow!("{error}: `cpumax inspect` lists the groups")
@@ -85,8 +85,7 @@ impl Failure {
                 let error_label = output::styled(output::BAD, "error:");
                 output::say(format_args!("{error_label} {}", escape::chain(error.chain())));
                 output::say(format_args!(
-                    "This is a fault of cpumax itself; please report it with the command that \
-                     showed it."
+                    "This is a fault of cpumax itself; please report it together with the command."
                 ));
                 ExitCode::from(1)
             }

@@ -1,6 +1,5 @@
-//! Ctrl-C, and requests to end or a terminal that has gone: runs stop at their next report of
-//! progress, anything else at once. What does not stop in time is ended, and so is everything at
-//! the second request.
+//! SIGINT, SIGTERM and SIGHUP. Watched work stops at its next report of progress, other work at
+//! once. Work that does not stop in time is ended; a second signal ends everything at once.
 
 use crate::output;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -15,10 +14,10 @@ static RUNNING: AtomicBool = AtomicBool::new(false);
 /// The signal that came, or 0.
 static REQUESTED: AtomicI32 = AtomicI32::new(0);
 
-/// For what stops by itself. What then is left of machines and guests ends without us.
+/// Time for watched work to stop. Machines and guests then end without this process.
 const STOPS_WITHIN: Duration = Duration::from_millis(800);
 
-/// Exit status of a program ended by that signal: 128 and its number.
+/// Exit status after the signal: 128 plus its number.
 pub fn status() -> u8 {
     status_of(REQUESTED.load(Ordering::Relaxed))
 }
@@ -27,12 +26,11 @@ fn status_of(signal: i32) -> u8 {
     u8::try_from(128 + if signal == 0 { SIGINT } else { signal }).unwrap_or(u8::MAX)
 }
 
-/// Catches the signals from now on, except those that whoever started us wants ignored, as `nohup`
-/// does.
+/// Catches the signals from now on, except those that were ignored at the start, as by `nohup`.
 pub fn catch() {
     let ignored = ignored(&fs::read_to_string("/proc/self/status").unwrap_or_default());
     let caught = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !ignored(*signal));
-    // Without a handler a signal ends the program as well, only less tidily.
+    // Without handlers the signals end the program at once.
     let Ok(mut signals) = Signals::new(caught) else { return };
     thread::spawn(move || signals.forever().for_each(requested_by));
 }
@@ -49,19 +47,19 @@ fn requested_by(signal: i32) {
     });
 }
 
-/// Which signals are ignored, by the text of `/proc/PID/status`.
+/// Ignored signals, from the text of `/proc/PID/status`.
 fn ignored(text: &str) -> impl Fn(i32) -> bool + use<> {
     let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     move |signal| mask >> (signal - 1) & 1 == 1
 }
 
-/// Whether whoever watches for it should stop.
+/// Whether a signal has come, so that watched work must stop.
 pub fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed) != 0
 }
 
-/// While it lives, someone watches [`requested`].
+/// While it lives, the running work checks [`requested`] itself.
 pub struct Watched(());
 
 impl Watched {

@@ -1,6 +1,4 @@
-//! The command `cpumax`: scenarios and recordings in, what each kernel does with them out.
-//!
-//! Thin: it reads arguments, hands work to the libraries and prints what they return.
+//! The command `cpumax`. It only reads arguments, calls the libraries and prints their results.
 
 mod args;
 mod command;

@@ -1,5 +1,5 @@
-//! What goes to standard output: colour only on a terminal that wants it, nothing wider than the
-//! terminal, and a reader that goes away ends the program quietly.
+//! Standard output and standard error: colour only on a terminal, tables as wide as the terminal,
+//! and a quiet end when the reader goes away.
 
 use crate::failure::Failure;
 use cpumax_report::stream::{EscapeControls, IgnoreClosedPipe};
@@ -11,7 +11,7 @@ use std::io::{self, IsTerminal, Write};
 pub use cpumax_report::stream::raw_stdout;
 pub use cpumax_report::style::{BAD, BOLD, DIM, styled};
 
-/// Standard output; `NO_COLOR` and what is not a terminal get plain text.
+/// Standard output; plain text with `NO_COLOR` or without a terminal.
 pub fn stdout() -> impl Write {
     EscapeControls(IgnoreClosedPipe(anstream::AutoStream::auto(io::stdout()).lock()))
 }
@@ -21,17 +21,16 @@ pub fn stderr() -> impl Write {
     EscapeControls(IgnoreClosedPipe(anstream::AutoStream::auto(io::stderr()).lock()))
 }
 
-/// One line on standard error, for whoever reads it.
+/// Prints a line on standard error; ignores a missing reader.
 pub fn say(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(stderr(), "{line}");
 }
 
-/// How a bar of progress looks; `{left}` in the template is how long it will still take, once that
-/// can be told.
+/// Style of a progress bar. `{left}` in the template is the remaining time, once it is known.
 pub fn bar_style(template: &str) -> ProgressStyle {
     let left = |state: &ProgressState, out: &mut dyn std::fmt::Write| {
         if state.pos() > 0 {
-            // What cannot be shown is not.
+            // A failure to format shows nothing.
             let _ = write!(out, ", {:#} left", HumanDuration(state.eta()));
         }
     };
@@ -39,13 +38,13 @@ pub fn bar_style(template: &str) -> ProgressStyle {
     style.unwrap_or_else(|_| ProgressStyle::default_bar()).with_key("left", left)
 }
 
-/// As wide as the terminal; where there is none, tables are as wide as they like.
+/// The page width: that of the terminal (at least 40 columns), or unlimited without one.
 pub fn page() -> Page {
     let terminal = io::stdout().is_terminal().then(terminal_size::terminal_size).flatten();
     Page::of(terminal.map(|(width, _)| width.0.max(40)))
 }
 
-/// Prints a text that a command ends with.
+/// Prints the final text of a command.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = stdout();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -57,7 +56,7 @@ pub fn tell(text: &str) -> Result<(), Failure> {
     Ok(stderr().write_all(text.as_bytes())?)
 }
 
-/// Prints a value that a command ends with as JSON, for people as well.
+/// Prints the final value of a command as JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&(escape::pretty_json(value)? + "\n"))
 }

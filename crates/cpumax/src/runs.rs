@@ -1,4 +1,4 @@
-//! What the terminal has to do with runs: progress is drawn, and Ctrl-C stops them.
+//! Progress of runs on the terminal, and their end by Ctrl-C.
 
 use crate::interrupt;
 use crate::output;
@@ -9,32 +9,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shorter waits are not worth a progress bar.
+/// Shorter waits get no progress bar.
 const SHOWN_AFTER: Duration = Duration::from_secs(2);
 
-/// Watches runs as long as it lives: how far they have come is drawn, of the model all together by
-/// simulated time, of real kernels each by itself.
+/// Follows runs until dropped. Model runs share one bar, by simulated time; each run of a real
+/// kernel has its own.
 pub struct Terminal {
     started: Instant,
     shown: AtomicBool,
     bar: ProgressBar,
     machines: MultiProgress,
-    /// Of each real kernel's run its name, and its bar while it goes on.
+    /// By run of a real kernel: its name, and its bar while it runs.
     each: Mutex<Vec<(String, Option<ProgressBar>)>>,
     /// Whether real kernels run.
     real: bool,
-    /// Where the events of each run go.
+    /// Files for the events of each run.
     traces: TraceFiles,
     _watched: interrupt::Watched,
 }
 
 impl Terminal {
-    /// Of runs of the model, whose events go nowhere.
+    /// Follows runs of the model, without traces.
     pub fn new() -> Terminal {
         Terminal::tracing(TraceFiles::default(), false)
     }
 
-    /// Of waiting for so long.
+    /// Follows a wait of this length.
     pub fn waiting(length: Duration) -> Terminal {
         let terminal = Terminal::new();
         terminal.bar.set_style(output::bar_style("{bar:40} {percent:>3}% of the time{left}"));
@@ -42,7 +42,7 @@ impl Terminal {
         terminal
     }
 
-    /// Of runs whose events go into these files, if anywhere.
+    /// Follows runs whose events are written to these files.
     pub fn tracing(traces: TraceFiles, real: bool) -> Terminal {
         Terminal {
             started: Instant::now(),
@@ -82,7 +82,7 @@ impl Watch for Terminal {
     fn advanced(&self, by_ns: u64) {
         let late = self.started.elapsed() >= SHOWN_AFTER;
         if late && !self.shown.swap(true, Ordering::Relaxed) {
-            // Draws nothing when standard error is not a terminal.
+            // Draws nothing if standard error is not a terminal.
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.inc(by_ns);
@@ -96,7 +96,7 @@ impl Watch for Terminal {
             self.machines.add(ProgressBar::new(100).with_style(style)).with_prefix(name.clone())
         });
         match step {
-            Step::Boots => bar.set_message("boots; this is kept for the next time"),
+            Step::Boots => bar.set_message("boots; later runs skip this"),
             Step::Runs { now_ns, duration_ns } => {
                 bar.set_message("");
                 bar.set_length(duration_ns);

@@ -1,4 +1,4 @@
-//! Kernels as they are asked for on the command line.
+//! Turns kernels on the command line into kernels of a world.
 
 use crate::args::WorldName;
 use crate::failure::Failure;
@@ -9,7 +9,7 @@ pub use cpumax_compare::worlds::How;
 use cpumax_engine::{NamedKernel, kernels as lists};
 use std::path::Path;
 
-/// The kernels a list names, in that world.
+/// The kernels of a list, in the model or as real ones.
 pub fn kernels(list: &str, on: WorldName) -> Result<Vec<NamedKernel>, Failure> {
     match on {
         WorldName::Model => lists::modelled(list).map_err(Failure::of),
@@ -17,28 +17,28 @@ pub fn kernels(list: &str, on: WorldName) -> Result<Vec<NamedKernel>, Failure> {
     }
 }
 
-/// Real kernels; those of a range that are not here are told.
+/// Fetched real kernels of a list; prints those of a range that are not fetched.
 pub fn fetched(list: &str) -> Result<Vec<NamedKernel>, Failure> {
     let fetched = lists::fetched(list).map_err(Failure::of)?;
     for (range, absent) in &fetched.absent {
         let (names, arguments) = (absent.join(", "), absent.join(" "));
         output::say(format_args!(
-            "{names} of {range} left out: `cpumax lab fetch {arguments}` gets them"
+            "{range} runs without {names}, not fetched yet: `cpumax lab fetch {arguments}`"
         ));
     }
     Ok(fetched.kernels)
 }
 
-/// The only kernel that a list names.
+/// The kernel of a list that may have one only.
 pub fn one(list: &str, on: WorldName, option: &str) -> Result<NamedKernel, Failure> {
     let mut kernels = kernels(list, on)?;
     match (kernels.pop(), kernels.is_empty()) {
         (Some(kernel), true) => Ok(kernel),
-        _ => Err(anyhow!("{option} takes one kernel").into()),
+        _ => Err(anyhow!("{option} takes one kernel, not a list").into()),
     }
 }
 
-/// The kernel that others are held against, if not their own models.
+/// The kernel to compare with; `None`: each kernel's own model.
 pub fn against(list: Option<&str>, on: WorldName) -> Result<Option<NamedKernel>, Failure> {
     match list {
         Some(list) => Ok(Some(one(list, on, "--against")?)),
@@ -50,7 +50,7 @@ pub fn against(list: Option<&str>, on: WorldName) -> Result<Option<NamedKernel>,
     }
 }
 
-/// How worlds run what they are given: one CPU, or several side by side.
+/// How worlds run workloads: on one CPU or on several, and how many runs at a time.
 pub fn how(on: WorldName, parallel: bool, jobs: Option<u16>, kept: Option<&Path>) -> How<'_> {
     How {
         real: on == WorldName::Vm,
@@ -62,7 +62,7 @@ pub fn how(on: WorldName, parallel: bool, jobs: Option<u16>, kept: Option<&Path>
     }
 }
 
-/// Why a comparison or search ended.
+/// The failure for the end of a comparison or search.
 pub fn failure(error: cpumax_compare::Error) -> Failure {
     match error {
         cpumax_compare::Error::Interrupted => Failure::Interrupted,

@@ -1,4 +1,4 @@
-//! Whatever is given instead of a scenario or a recording: one clear message and exit status 2.
+//! Wrong input for scenarios and recordings: one clear message and exit status 2.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn cpumax(arguments: &[&str]) -> Output {
     command.args(arguments).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap()
 }
 
-/// Runs it, checks the manner of the refusal and returns the message.
+/// Runs a command that must be refused in one message, which is returned.
 fn refused(arguments: &[&str]) -> String {
     let output = cpumax(arguments);
     let message = String::from_utf8(output.stderr).unwrap();
@@ -23,7 +23,7 @@ fn refused(arguments: &[&str]) -> String {
     message
 }
 
-/// A folder with one file in it.
+/// A folder with one file.
 fn file(name: &str, contents: &[u8]) -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join(name);
@@ -169,7 +169,7 @@ fn ten_gigabytes_of_zeros() {
     assert!(refused(&["inspect", text(&path)]).contains("of no form that is known"));
 }
 
-/// A recording that comes with the sources.
+/// A shipped recording.
 fn recording() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings/bursts.perf.data")
 }

@@ -1,5 +1,5 @@
-//! What users see, to the letter: help, tables and messages. `TRYCMD=overwrite cargo test -p cpumax
-//! --test cli` writes down what the program says now; read the difference before you commit it.
+//! Exact output: help, tables and messages. `TRYCMD=overwrite cargo test -p cpumax --test cli`
+//! updates the expected output; read the difference before you commit it.
 
 #[test]
 fn the_command_says_what_is_written_down() {

@@ -1,4 +1,4 @@
-//! What the command does with its exit status, its files and its streams.
+//! Exit status, files and streams of the command.
 
 use serde_json::Value;
 use std::fs;
@@ -47,7 +47,7 @@ fn recordings() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings")
 }
 
-/// CPUs that `cpumax weigh` says a recording used on the last kernel of the list.
+/// CPUs that a recording used on the last kernel of the list, from `cpumax weigh`.
 fn weighed_cpus(set: &str) -> f64 {
     let recording = recordings().join("web-rate.perf.data");
     let options = ["--set", set, "--kernel", "7.3,pull", "--seeds", "1..2"];
@@ -63,7 +63,7 @@ fn weighed_cpus(set: &str) -> f64 {
 #[test]
 fn a_recording_is_weighed_under_the_limit_that_is_given_until_its_work_is_done() {
     let (tight, loose) = (weighed_cpus("10000 100000"), weighed_cpus("50000 100000"));
-    // Its load begins half a second after it.
+    // The load begins half a second after the recording.
     assert!((0.07..=0.105).contains(&tight), "{tight}");
     assert!((0.2..=0.3).contains(&loose), "{loose}");
 }
@@ -308,7 +308,7 @@ fn a_scenario_ends_where_the_load_is_told_to() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
-/// By more than one slice, 5 ms, whatever CPUs it used: what is promised is one for each of them.
+/// The rule promises at most one slice, 5 ms, of overrun for each CPU; measured is one in all.
 #[test]
 fn no_recorded_load_overruns_a_limit_under_pull_in_any_period() {
     let folder = TempDir::new().unwrap();
@@ -322,7 +322,7 @@ fn no_recorded_load_overruns_a_limit_under_pull_in_any_period() {
         let write = ["replay", text(&recording), "--write-scenario", text(&file)];
         let output = cpumax(&[&write, &limit[..]].concat());
         assert_eq!(output.status.code(), Some(0), "{recording:?}: {output:?}");
-        // So that periods begin where use is counted from.
+        // Periods then begin where usage is counted.
         let scenario = fs::read_to_string(&file).unwrap();
         let scenario = scenario.replacen("[machine]", "[machine]\ntimer_phase = \"0s\"", 1);
         fs::write(&file, scenario).unwrap();

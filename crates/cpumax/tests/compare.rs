@@ -1,4 +1,4 @@
-//! `cpumax compare` and `cpumax search` from outside: what they tell, write and end with.
+//! Output, files and exit status of `cpumax compare` and `cpumax search`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -44,7 +44,7 @@ fn who_breaks_a_comparison_off_is_told_what_is_done() {
     cpumax_require::children_end_by_signals();
     let folder = tempfile::tempdir().expect("a folder");
     let (traces, document) = (folder.path().join("traces"), folder.path().join("matrix.md"));
-    // Far more than are done before the first file is there.
+    // Far more comparisons than are complete when the signal comes.
     let args =
         ["compare", "--on", "model", "--kernel", "6.18", "--against", "7.2", "--cases", "0..5000"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
@@ -63,7 +63,10 @@ fn who_breaks_a_comparison_off_is_told_what_is_done() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     let first = said(&output).lines().next().unwrap_or_default().to_owned();
-    assert!(first.contains("; broken off after ") && first.ends_with(" of 5001"), "{first}");
+    assert!(
+        first.contains("; interrupted after ") && first.ends_with(" of 5001 comparisons"),
+        "{first}"
+    );
     assert!(said(&output).contains("case-0"), "{}", said(&output));
     assert!(!document.exists(), "it would pass for all of them");
 }
@@ -208,7 +211,7 @@ fn a_search_keeps_what_it_finds_and_goes_on_where_it_was() {
         let again = again.and_then(|line| line.strip_suffix("`.")).expect("the head tells how");
         let output = cpumax(&again.split(' ').collect::<Vec<_>>());
         assert_eq!(output.status.code(), Some(1), "{again}: {}", said(&output));
-        // The worst number of the two is the same, as it is told at the head.
+        // The shrunk scenario keeps the worst number, which its head shows.
         let worst = text.lines().find_map(|line| line.strip_suffix(" times the tolerance."));
         let ratio = worst.and_then(|line| line.rsplit(' ').next()).expect("a number");
         assert!(said(&output).contains(&format!("({ratio})")), "{text}\n{}", said(&output));
@@ -257,7 +260,7 @@ fn files_are_tried_before_the_first_run_and_the_matrix_is_told_whatever_becomes_
         assert!(erred.contains("cannot write /no/such/folder/x"), "{erred}");
         assert_eq!((&*said, &*json), ("", "of before"), "nothing was run");
     }
-    // Can be opened, and is always full.
+    // /dev/full can be opened and is always full.
     if Path::new("/dev/full").exists() {
         let (said, erred, json) = with(&["--svg", "/dev/full"]);
         assert!(erred.contains("cannot write /dev/full"), "{erred}");

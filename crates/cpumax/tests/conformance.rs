@@ -1,6 +1,6 @@
-//! The model agrees with real kernels on a dozen scenarios, to the tolerances of docs/lab/compare.md,
-//! and real-time kernels do what `rt-deadlock` says. They need virtual machines with those kernels
-//! (`cpumax lab fetch`).
+//! The model agrees with real kernels on a dozen scenarios, to the tolerances of
+//! docs/lab/compare.md, and real-time kernels do what `rt-deadlock` says. Needs virtual machines
+//! with those kernels (`cpumax lab fetch`).
 
 use cpumax_require::{Need, missing};
 use std::process::{Command, Output};
@@ -34,7 +34,7 @@ fn the_model_agrees_with_real_kernels() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Every expectation of the scenario holds on real kernels, some before 6.18 and some since.
+/// Checks that the scenario's expectations hold on real kernels before and from 6.18.
 fn holds_on(scenario: &str, kernels: &str) {
     let args = ["run", scenario, "--on", "vm", "--kernel", kernels];
     let Some(output) = on_real_kernels(&args) else { return };
@@ -53,7 +53,7 @@ fn a_fork_stopped_by_a_limit_stops_moves_and_forks_to_6_17() {
     holds_on("threadgroup-rwsem", "6.12,6.18");
 }
 
-/// The kernel's own message stands in its log after two looks, 120 s apart, by the guest's clock.
+/// The kernel reports a hung task after two checks, 120 s apart by the guest's clock.
 #[test]
 fn a_task_that_waits_for_a_throttled_one_is_reported_as_hung_to_6_17() {
     holds_on("hung-task", "6.12,6.18");
@@ -69,7 +69,7 @@ fn where_nothing_can_be_compared_that_is_told() {
     assert!(!told.contains("agree"), "{told}");
 }
 
-/// What the command says, or none, which is told, where there is nothing to run kernels with.
+/// Output of the command; `None`, with a note, where no kernels can be run.
 fn on_real_kernels(args: &[&str]) -> Option<Output> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
     let output = command.args(args).output().expect("the command can be started");
@@ -86,7 +86,7 @@ fn on_real_kernels(args: &[&str]) -> Option<Output> {
     Some(output)
 }
 
-/// What is beyond its tolerance.
+/// A number beyond its tolerance, in words.
 fn unexpected(cell: &serde_json::Value) -> Option<String> {
     let scenario = cell["scenario"].as_str().expect("a name");
     let kernel = cell["outcomes"][0]["kernel"].as_str().unwrap_or("?");

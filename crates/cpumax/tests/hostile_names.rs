@@ -1,13 +1,13 @@
-//! Whatever a file calls its threads, groups and itself: it is shown, and does nothing.
+//! Names of threads, groups and files are shown, whatever they are, and have no effect.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Clears a screen, sets a title, turns letters around, is a line of its own, and markup.
+/// Clears a screen, sets a title, reverses text, and has a line break and markup.
 const NAME: &str = "x\u{1b}[2J\u{1b}]0;t\u{7}\u{202e}\u{9b}6n|y`z<b>&";
 
-/// The name as TOML has it, without the control characters that scenarios may not have.
+/// The name in TOML, without control characters, which scenarios must not have.
 fn quoted() -> String {
     let escape = |c: char| match c {
         c if c.is_ascii_graphic() => c.to_string(),
@@ -59,7 +59,7 @@ fn cpumax(arguments: &[&str], folder: &Path) -> Output {
     command.args(arguments).current_dir(folder).env("CLICOLOR_FORCE", "1").output().unwrap()
 }
 
-/// Without the colours that are ours, nothing but letters and line ends.
+/// Checks that a text has only letters and line ends, apart from our own colours.
 fn assert_harmless(what: &str, text: &[u8]) {
     let text = String::from_utf8(text.to_owned()).unwrap();
     let mut parts = text.split('\u{1b}');
@@ -136,7 +136,7 @@ fn names_are_shown_and_do_nothing() {
     assert!(shown.contains("x\\u{1b}[2J"), "{shown}");
 }
 
-/// What was given on the command line, files included, begins no line of its own in an error.
+/// Arguments and file names do not begin new lines in an error.
 #[test]
 fn what_was_given_is_told_on_one_line() {
     const GIVEN: &str = "a\nerror: b\u{1b}[2J";

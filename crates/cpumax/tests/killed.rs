@@ -1,5 +1,5 @@
-//! However `cpumax` ends, nothing of it is left: no machine, no guest, no group, no file. One test
-//! needs virtual machines, the other control groups.
+//! Nothing is left of `cpumax` however it ends: no machine, guest, group or file. One test needs
+//! virtual machines, the other control groups.
 
 use cpumax_require::{Need, found, missing};
 use std::collections::BTreeSet;
@@ -10,13 +10,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const KERNEL: &str = "6.12";
-/// Takes long, whatever it runs on.
+/// A scenario that takes long in every world.
 const SCENARIO: &str = "duration = \"600s\"\n[[group]]\npath = \"/a\"\nmax = \"50000 100000\"\n\
                         [[task]]\n\
                         name = \"t\"\ngroup = \"/a\"\n\
                         program = [{ forever = [{ user = \"1s\" }] }]\n";
 
-/// The folder of kernels, where one can be run.
+/// The folder of kernels; `None` where no kernel can be run.
 fn cache() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = set("CPUMAX_CACHE")
@@ -33,7 +33,7 @@ fn has_guest() -> bool {
     built.is_some_and(|built| built.join("guest/release/cpumax-guest").exists())
 }
 
-/// Processes with that start of their name below that one.
+/// Descendants of a process whose names begin with `name`.
 fn below(parent: u32, name: &str) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -94,8 +94,8 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// Starts it, waits for a child of that name, sends the signal, and waits until both are gone.
-/// `None` when it ended by itself.
+/// Starts a command, waits for its child process, sends a signal, and waits until both are gone.
+/// Returns the output if the command ended before.
 fn ended_by(name: &str, arguments: &[&str], child_name: &str, folder: &Path) -> Option<Output> {
     let child = start(arguments, folder);
     let found = wait_for("nothing was started", || {
@@ -107,7 +107,7 @@ fn ended_by(name: &str, arguments: &[&str], child_name: &str, folder: &Path) -> 
         missing(Need::Vm, String::from_utf8_lossy(&output.stderr));
         return None;
     }
-    // So that it is past its own start.
+    // Lets the child complete its start.
     thread::sleep(Duration::from_millis(300));
     signal(&child, name);
     let output = child.wait_with_output().unwrap();
@@ -142,7 +142,7 @@ fn machines_end_with_whoever_started_them() {
             }
         }
     }
-    // This one needs libraries, which is told before anything is started.
+    // A dynamic program is refused before anything starts.
     let output = start(commands[3], folder.path()).wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && told.contains("link it statically"), "{told}");
@@ -191,7 +191,7 @@ fn on_the_host_tasks_and_groups_go_with_whoever_started_them() {
     }
 }
 
-/// Control groups whose name says they are ours.
+/// Control groups with names of cpumax.
 fn groups() -> BTreeSet<PathBuf> {
     let is_ours = |path: &PathBuf| path.is_dir() && path.to_string_lossy().contains("cpumax");
     files(Path::new("/sys/fs/cgroup")).into_iter().filter(is_ours).collect()

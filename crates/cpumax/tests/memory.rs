@@ -1,14 +1,14 @@
-//! Recordings whose few bytes become much: they are read or refused in less than 500 MB.
+//! Short recordings that expand in memory are read or refused within 500 MB.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-/// What a process may take, with its program and its stacks.
+/// Memory limit of the process, code and stacks included.
 const MOST_KB: u32 = 500_000;
 
-/// Runs a command in bounded memory, with a text that it may not read to its end.
+/// Runs a command in limited memory and feeds it a text, of which it may read a part.
 fn fed(arguments: &[&str], text: String) -> Output {
     let mut child = Command::new("sh")
         .args(["-c", &format!("ulimit -v {MOST_KB}; exec \"$@\""), "sh"])
@@ -26,7 +26,7 @@ fn fed(arguments: &[&str], text: String) -> Output {
     output
 }
 
-/// So many times what a function writes at a time, ns, and a switch before it.
+/// A trace that repeats `times` what `write` writes, `step_ns` apart, after a switch.
 fn repeated(times: u64, step_ns: u64, write: impl Fn(&mut String, [String; 8])) -> String {
     let mut text = "0 [0] 1.0: sched_switch: s:0 [1] R ==> a:1 [1]\n".to_owned();
     for n in 0..times {
@@ -39,8 +39,7 @@ fn repeated(times: u64, step_ns: u64, write: impl Fn(&mut String, [String; 8])) 
     text
 }
 
-/// Each line is an exit that is missing, an entry and a transfer: no shorter text is known that
-/// becomes so much.
+/// Each line is a missing exit, an entry and a transfer: the known text that expands most.
 #[test]
 fn what_is_too_much_to_be_kept_is_refused() {
     let text = repeated(1_500_000, 1000, |text, at| {
@@ -53,8 +52,7 @@ fn what_is_too_much_to_be_kept_is_refused() {
     assert!(said.contains("`perf script -i FILE --time FROM,TO`"), "{said}");
 }
 
-/// A connection for each request: of all texts that are read, no other is known whose replay takes
-/// so much.
+/// A connection for each request: the known text whose replay takes most memory.
 #[test]
 fn what_is_read_can_be_replayed() {
     let text = repeated(215_000, 8000, |text, at| {

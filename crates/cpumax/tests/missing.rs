@@ -1,6 +1,6 @@
-//! Kinds of truth that a recording may lack, against the commands that answer from one: each names
-//! what is missing, and none tells a number that is far off without a mark. The lacking recordings
-//! are made from a whole one by taking away, so that the truth is known.
+//! Recordings that lack something, and all commands that answer from them: each command names what
+//! is missing, and no number that is far off lacks a mark. The recordings are made from a complete
+//! one, so the truth is known.
 
 #[path = "missing/clients.rs"]
 mod clients;
@@ -29,14 +29,14 @@ use cpumax_recording::{GapKind, Options, Recording};
 use cpumax_report::{Named, Page, advice_text, html, recording_text, replay_text};
 use traces::{IDLE, MS, Trace};
 
-/// For so long, and under this limit.
+/// Length of the recording, and the limit that is tried.
 const LENGTH_MS: u64 = 3_000;
 const LIMIT: &str = "800m";
-/// Without a mark no number is further off.
+/// Most relative error of a number without a mark.
 const MOST_OFF: f64 = 0.2;
 
-/// Two threads, each of which works 3 ms of 10 on a CPU of its own; both are woken on CPU 0. There
-/// is a third one beside them.
+/// Two threads that each work 3 of 10 ms on a CPU of their own, both woken on CPU 0; and a third
+/// thread beside them.
 fn whole() -> Trace {
     let mut trace = Trace::perf(2);
     for at in 0..LENGTH_MS / 10 {
@@ -49,18 +49,18 @@ fn whole() -> Trace {
     trace
 }
 
-/// As before, but half of each stay is the host's.
+/// The same, but the host steals half of each time on a CPU.
 fn half_stolen() -> Trace {
     let half = |line: &str| vec![line.replace("runtime=3000000", "runtime=1500000")];
     whole().map(half)
 }
 
-/// A stretch of it, ns.
+/// Selects times between two limits, ns.
 fn between(from_ms: u64, until_ms: u64) -> impl Fn(u64) -> bool {
     move |ns| (from_ms * MS..until_ms * MS).contains(&ns)
 }
 
-/// Of a burst that begins at this time, whether it is one of so many.
+/// Whether the burst that begins at this time is one of every `many`.
 fn one_in(many: u64, ns: u64) -> bool {
     (ns / (10 * MS)).is_multiple_of(many)
 }
@@ -69,7 +69,7 @@ struct Lacking {
     name: &'static str,
     trace: Trace,
     kind: GapKind,
-    /// CPUs that the two threads kept busy in truth.
+    /// CPUs that the two threads really used.
     cpus: f64,
 }
 
@@ -163,7 +163,7 @@ fn request() -> Request {
     }
 }
 
-/// On 6.18.
+/// A question for kernel 6.18.
 fn question(goal: Goal) -> Question {
     Question {
         goals: vec![goal],
@@ -177,7 +177,7 @@ fn question(goal: Goal) -> Question {
     }
 }
 
-/// CPUs of the smallest limit that is named, if one is.
+/// CPUs of the smallest limit that meets the goal, if there is one.
 fn smallest(recording: &Recording, request: &Request, goal: Goal) -> Option<f64> {
     let cases = [Case::new("made up".to_owned(), recording, request).unwrap()];
     let advice = advise(&cases, &question(goal), &Running::default(), &()).unwrap();
@@ -185,7 +185,7 @@ fn smallest(recording: &Recording, request: &Request, goal: Goal) -> Option<f64>
     Some(named.limit.limit.millicpus()? as f64 / 1e3)
 }
 
-/// A number without a mark that is far off; the truth may lie in its range.
+/// Whether a number without a mark is far off, and the truth outside of its range.
 fn is_off(number: Ranged<f64>, truth: f64) -> bool {
     let near = (number.value - truth).abs() <= truth * MOST_OFF + 0.02;
     !near && !(number.low * 0.98..=number.high * 1.02).contains(&truth)
@@ -206,7 +206,7 @@ fn check(name: &str, what: &str, told: &Prediction, truth: &Prediction, cpus: f6
     assert!(!is_off(p50, ms(truth.p50.value)), "{name}: {what}: p50 {p50:?}, in truth {truth:?}");
 }
 
-/// What each command tells.
+/// Output of each command.
 struct Answers {
     texts: Vec<(&'static str, String)>,
     recorded: Prediction,
@@ -244,7 +244,7 @@ fn answers(name: &str, recording: &Recording) -> Answers {
     Answers { texts, recorded: replay.recorded(), none: of(0), limited: of(1), names_a_limit }
 }
 
-/// A group under the limit.
+/// Counters of a group under the limit.
 fn observed() -> Observed {
     let moment = |second: u32| Moment {
         at_ns: u64::from(second) * 1_000_000_000,
@@ -264,7 +264,7 @@ fn observed() -> Observed {
     }
 }
 
-/// As it stands in text, JSON or HTML.
+/// Text as it stands in plain text, JSON or HTML.
 fn plain(text: &str) -> String {
     let text = anstream::adapter::strip_str(text).to_string();
     let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
@@ -285,7 +285,7 @@ fn what_is_missing_is_named_by_each_command_and_numbers_far_off_are_marked() {
         let told = answers(name, &recording);
         for (command, text) in &told.texts {
             let text = plain(text);
-            // Of all threads or of the chosen ones: numbers and names differ.
+            // Numbers and names differ between all threads and the chosen ones.
             let is_of_some = |c: char| c.is_ascii_digit() || "()".contains(c);
             let parts = gap.told.split(is_of_some);
             let says = parts.max_by_key(|part| part.len()).unwrap_or_default();

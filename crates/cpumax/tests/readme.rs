@@ -1,5 +1,5 @@
-//! The commands in the documents a newcomer reads first are accepted as they stand there, and print
-//! what is shown below them.
+//! Commands in the documents for newcomers run as they are written, and print what the documents
+//! show below them.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +22,7 @@ fn commands_of_the_tutorial_succeed() {
 fn commands_succeed(document: &str, least: usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let readme = std::fs::read_to_string(root.join(document)).unwrap();
-    // The first part is what comes before all of them. What is the reader's own is not there.
+    // The first part comes before all commands. Files of the reader do not exist here.
     let parts = readme.split("\n    cpumax ").skip(1);
     let commands = parts.filter_map(|part| part.split_once('\n'));
     let of_the_reader = [
@@ -39,7 +39,7 @@ fn commands_succeed(document: &str, least: usize) {
     assert!(commands.len() >= least, "{document} has lost its examples");
     assert!(commands.iter().any(|(_, rest)| shown(rest).is_some()), "{document} shows nothing");
     for (command, rest) in commands {
-        // No word of them has a space in it but those in quotes.
+        // Only words in quotes contain spaces.
         let words = command.split('\'').enumerate().flat_map(|(index, part)| match index % 2 {
             0 => part.split_whitespace().collect(),
             _ => vec![part],
@@ -59,7 +59,7 @@ fn commands_succeed(document: &str, least: usize) {
     }
 }
 
-/// What is shown right below a command.
+/// The output that the document shows below a command.
 fn shown(rest: &str) -> Option<&str> {
     let (shown, _) = rest.strip_prefix("\n```text\n")?.split_once("```")?;
     Some(shown)

@@ -1,4 +1,4 @@
-//! `cpumax report`: one file with all in it, the same from saved JSON, also in a real browser.
+//! `cpumax report`: one complete file, equal when made from saved JSON, tested in a real browser.
 
 use cpumax_require::{Need, found};
 use std::fs;
@@ -46,7 +46,7 @@ fn a_report_of_saved_json_is_that_of_the_recording() {
     for loads in ["http:", "src=", "url(", "@import", "fetch(", "import("] {
         assert!(!direct.contains(loads), "{loads}");
     }
-    // The only address is that of the button, and only its program runs.
+    // The only address is the button's, and only its script runs.
     assert_eq!(direct.matches("https:").count(), 1);
     assert_eq!(direct.matches("<script>").count(), 1);
     assert!(direct.contains("content=\"default-src 'none'; ") && direct.contains("'sha256-"));
@@ -82,8 +82,7 @@ fn advice_is_told_first_and_two_studies_stand_below_each_other() {
     assert!(told.starts_with("None of ") && told.contains(" may be chance."), "{told}");
 }
 
-/// The words of a command line, as a shell takes them.
-/// The sentence in which two studies are held against each other.
+/// The sentence that compares two studies.
 fn held(folder: &Path, before: &str, after: &str) -> String {
     let page = folder.join("both.html");
     cpumax(&["report", before, after, "-o", page.to_str().unwrap()]);
@@ -152,7 +151,7 @@ fn the_command_that_a_report_prints_makes_the_same_study() {
         cpumax(&again);
         let [first, second] = [&json, &other].map(|path| fs::read_to_string(path).unwrap());
         assert!(first.contains("\"made_by\":[\"cpumax\""), "{line}");
-        // Options come in another order, and lists one by one; that is all.
+        // Options differ in order, and lists are repeated options.
         let without = |text: &str| {
             let (before, after) = text.split_once("\"made_by\":[").unwrap();
             (before.to_owned(), after.split_once(']').unwrap().1.to_owned())

@@ -1,12 +1,12 @@
-//! Every shipped scenario shows what it says it shows, on every kernel that is modelled, and the
-//! model keeps its invariants while it does.
+//! Every shipped scenario meets its expectations on every modelled kernel, and the model keeps its
+//! invariants.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// 422 784 run queues: left to whoever runs them by name. `profile-small` shows the same.
+/// 422 784 run queues: not run here. `profile-small` shows the same.
 const TOO_LARGE: [&str; 2] = ["profile-384", "profile-384-together"];
-/// Too many events to verify everything after each one; a short piece of each is verified instead.
+/// Too many events to check invariants after each; a short part of each is checked instead.
 const LONG: [&str; 4] = ["fibtest", "hackbench-3deep", "period-scaling", "profile-small"];
 const ALL_KERNELS: &str = "..7.3,pull";
 
@@ -16,7 +16,7 @@ fn shipped() -> Vec<String> {
     names.filter(|name| !TOO_LARGE.contains(&name.as_str())).collect()
 }
 
-/// What a search found, which is not built in.
+/// Scenarios that a search has found, which are not built in.
 fn found() -> Vec<String> {
     let paths = files("scenarios/found").into_iter();
     paths.filter_map(|path| Some(path.to_str()?.to_owned())).collect()
@@ -33,7 +33,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// What the command said, unless it was content.
+/// Output of a run that failed.
 fn run(name: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_cpumax"))
         .args(["run", name])
@@ -70,7 +70,7 @@ fn long_scenarios_show_what_they_say_on_every_kernel() {
     assert_all_content(LONG.iter().filter_map(|name| run(name, &["--kernel", ALL_KERNELS])));
 }
 
-/// Where a period timer stands in a tick is an accident of the boot, and microseconds are nobody's.
+/// Neither the phase of the period timer within a tick nor microseconds decide these results.
 #[test]
 fn what_is_told_of_expiry_hangs_on_no_phase_and_no_noise() {
     let kernels = ["--kernel", "4.14,4.19,5.4,7.3", "--vary"];
@@ -91,7 +91,7 @@ fn long_scenarios_keep_every_invariant_for_a_while() {
             .args(args)
             .output()
             .expect("the command can be started");
-        // Status 1: so short a run does not show what the whole one would.
+        // Status 1: a shortened run need not meet the expectations.
         let erred = String::from_utf8_lossy(&output.stderr);
         assert!(matches!(output.status.code(), Some(0 | 1)), "{name}: {erred}");
     }

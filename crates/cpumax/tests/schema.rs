@@ -1,5 +1,5 @@
-//! The JSON Schemas in `docs/schema/` are those of the types that are written.
-//! `SNAPSHOTS=overwrite` writes them anew.
+//! The JSON Schemas in `docs/schema/` match the types that are written. `SNAPSHOTS=overwrite`
+//! writes them anew.
 
 use cpumax_compare::Cell;
 use cpumax_engine::advise::Advised;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use snapbox::{Data, assert_data_eq};
 use std::path::Path;
 
-/// Of an array of these, which every document is but that of a recording.
+/// Schema of an array of these; all documents but that of a recording are arrays.
 fn schema<T: JsonSchema>() -> Value {
     serde_json::to_value(schema_for!(Vec<T>)).unwrap()
 }

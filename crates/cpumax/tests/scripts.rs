@@ -1,9 +1,9 @@
-//! Scripts beside the crates say what they need.
+//! Scripts in `bench/` print their usage.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What a script says that is given nothing, if there is what it runs in.
+/// Output of a script without arguments; `None` where its interpreter is missing.
 fn without_arguments(language: &str, script: &str) -> Option<Output> {
     match Command::new(language).arg(Path::new("../..").join(script)).output() {
         Ok(output) => Some(output),

@@ -1,5 +1,5 @@
-//! Whoever interrupts a command, ends it or goes away: it ends within a second, with nothing left
-//! of it but what was there; and its status does not depend on who reads.
+//! A command that is interrupted ends within a second and leaves nothing but earlier files. Its
+//! exit status does not depend on its reader.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Many events, of which no task is any.
+/// A scenario with many events.
 const LONG: &str = r#"
 duration = "24h"
 [[channel]]
@@ -27,7 +27,7 @@ lossy = true
 name = "w"
 program = [{ sleep = "23h" }, { user = "1ms" }]
 "#;
-/// Has more than it expects.
+/// A scenario that fails its expectation.
 const FAILS: &str = r#"
 duration = "1s"
 [[task]]
@@ -37,7 +37,7 @@ program = [{ forever = [{ user = "1ms" }] }]
 metric = "tasks.h.usage_usec"
 max = 1
 "#;
-/// What one may take, and some for a machine on which much else goes on.
+/// A second, and some time for a busy machine.
 const AT_MOST: Duration = Duration::from_millis(1500);
 
 fn command(arguments: &[&str], folder: &Path) -> Command {
@@ -52,7 +52,7 @@ fn signal(child: &Child, name: &str) {
     assert!(sent.success());
 }
 
-/// How it ends after that signal, and in what time.
+/// Sends a signal and checks that the command ends in time; returns its status.
 fn ended_by(name: &str, mut child: Child) -> ExitStatus {
     thread::sleep(Duration::from_millis(500));
     assert_eq!(child.try_wait().unwrap(), None, "it has ended before");
@@ -121,7 +121,7 @@ fn who_waits_for_a_recording_ends_too() {
     let folder = folder();
     for arguments in [["inspect", "-"].as_slice(), &["replay", "-", "--set", "10000 100000"]] {
         let mut child = command(arguments, folder.path()).stdin(Stdio::piped()).spawn().unwrap();
-        // Open until it has ended.
+        // Keep the input open until the command has ended.
         let input = child.stdin.take();
         assert_eq!(ended_by("-INT", child).code(), Some(130), "{arguments:?}");
         drop(input);
@@ -167,7 +167,7 @@ fn the_status_does_not_depend_on_who_reads() {
             .unwrap();
         assert_eq!((read.code(), unread.code()), (Some(code), Some(code)), "{arguments:?}");
     }
-    // Nothing that is written is lost silently.
+    // A failed write is never silent.
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let status = command(&["scenarios"], folder.path()).stdout(full).status().unwrap();
     assert_eq!(status.code(), Some(2));

@@ -1,5 +1,5 @@
-//! `docs/lab/sources.md` is what the model prints of `docs/lab/sources.toml` today. `SNAPSHOTS=overwrite`
-//! (`make sources`) writes it anew.
+//! `docs/lab/sources.md` has the model's present results for `docs/lab/sources.toml`.
+//! `SNAPSHOTS=overwrite` (`make sources`) writes it anew.
 
 use cpumax_engine::suite::{Ended, Plan, Suite};
 use cpumax_engine::vary::{grid, number, vary};
@@ -140,7 +140,7 @@ fn here(claim: &Claim) -> String {
     of_each.collect::<Vec<_>>().join("; ")
 }
 
-/// The settings of a run that were varied, without noise, of which the mean is told.
+/// Varied settings of a run, without noise, over which the mean is taken.
 fn settings(ended: &Ended<'_>) -> String {
     let varied = ended.plan.settings().filter(|(name, _)| *name != "noise");
     varied.fold(String::new(), |told, (_, value)| told + value + ": ")

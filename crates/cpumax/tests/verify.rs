@@ -1,5 +1,5 @@
-//! `cpumax verify`: predictions held against real groups, against folders that look like one, and
-//! against scrapes.
+//! `cpumax verify`: predictions compared with real groups, with folders that look like a group, and
+//! with scrapes.
 
 use cpumax_engine::outcome::ReleaseOutcome;
 use cpumax_require::{Need, found};
@@ -15,7 +15,7 @@ fn cpumax(arguments: &[&str]) -> Output {
     command.args(arguments).env("NO_COLOR", "1").stdin(Stdio::null()).output().unwrap()
 }
 
-/// A study of one limit, on each generation, in which the group is throttled so often.
+/// A study of one limit on each generation, which predicts these shares of throttled periods.
 fn study(folder: &Path, throttled: [f64; 3]) -> PathBuf {
     let ranged = |[value, low, high]: [f64; 3]| json!({"value": value, "low": low, "high": high});
     let run = |kernel: &str| {
@@ -41,7 +41,7 @@ fn study(folder: &Path, throttled: [f64; 3]) -> PathBuf {
 
 static MADE: AtomicU32 = AtomicU32::new(0);
 
-/// A group with that limit, in which a thread is busy; gone at the end.
+/// A group with that limit and a busy thread, removed at the end.
 struct Busy {
     folders: Vec<PathBuf>,
     hog: Child,
@@ -76,7 +76,7 @@ impl Drop for Busy {
         let _ = self.hog.kill();
         let _ = self.hog.wait();
         for folder in &self.folders {
-            // Who was in it is gone a little later.
+            // Its processes are gone a little later.
             for _ in 0..50 {
                 if fs::remove_dir(folder).is_ok() {
                     break;
@@ -212,7 +212,7 @@ fn scrapes_that_tell_less_are_answered_as_far_as_they_go() {
     let row = told.lines().find(|line| line.starts_with("80m")).unwrap();
     assert!(row.contains("76.9") && row.contains("present, measured"), "{told}");
     assert!(told.lines().any(|line| line.starts_with("160m")), "{told}");
-    // A limit that is another one at the end.
+    // The limit changes between the scrapes.
     let changed = [
         scrape("5", first, 1.0, Some([30_000, 100, 50])),
         scrape("6", last, 13.0, Some([20_000, 700, 640])),
@@ -221,7 +221,7 @@ fn scrapes_that_tell_less_are_answered_as_far_as_they_go() {
     let output = cpumax(&["verify", study, "--openmetrics", &changed[0], &changed[1]]);
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(2) && told.contains("30000 100000 to 20000"), "{told}");
-    // A file that is no scrape.
+    // This file is no scrape.
     let json = folder.path().join("query.json");
     fs::write(&json, r#"{"status": "success", "data": {"resultType": "matrix"}}"#).unwrap();
     let json = json.to_str().unwrap();

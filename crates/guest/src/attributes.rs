@@ -1,21 +1,21 @@
-//! What can be changed of a task, by itself or from outside: its group, nice value, class, slice
-//! and CPUs.
+//! Attributes of a task that it or the controller can change: group, nice value, class, slice,
+//! CPUs.
 
 use crate::sys;
 use crate::world::{Fault, Slot, World};
 use cpumax_workload::{Affinity, Class, GroupIx, TaskSpec};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Puts a task into a group.
+/// Moves a task into a group and notes that in its slot.
 pub fn move_task(world: &World, slot: &Slot, group: GroupIx) {
     let mut text = [0u8; 12];
     let text = decimal(slot.pid.load(Relaxed).unsigned_abs(), &mut text);
     for fd in world.procs_fds[group as usize] {
         if fd >= 0 {
             let written = sys::write(fd, text.as_ptr(), text.len());
-            // Whoever is gone cannot be moved, and need not be.
+            // A task that has exited need not be moved.
             if written < 0 && written != -(libc::ESRCH as isize) {
-                world.fail(Fault::Call, written);
+                world.note_fault(Fault::Call, written);
             }
         }
     }
@@ -48,7 +48,7 @@ pub fn set_class(slot: &Slot, class: Class) {
     apply(slot, 0);
 }
 
-/// Gives a task CPUs: 0 all of them, else 1 + the set's number, or, behind the sets, one CPU.
+/// Sets the CPUs of a task: 0 is all; 1 and up are CPU sets by number, then single CPUs.
 pub fn set_affinity(world: &World, slot: &Slot, which: u16) {
     let now = slot.attributes.load(Relaxed);
     slot.attributes.store(now & 0xffff | u32::from(which) << 16, Relaxed);
@@ -69,7 +69,7 @@ pub fn set_affinity(world: &World, slot: &Slot, which: u16) {
     sys::set_affinity(slot.pid.load(Relaxed), &mask);
 }
 
-/// Nice value and class in one number, to see whether a forked task has its parent's.
+/// Packs nice value (bits 0 to 7), class (8 to 15) and affinity (16 and up) into one number.
 pub fn attributes(nice: i8, class: Class, affinity: u16) -> u32 {
     let class = match class {
         Class::Fair | Class::Kthread => 0,
@@ -79,7 +79,7 @@ pub fn attributes(nice: i8, class: Class, affinity: u16) -> u32 {
     u32::from(nice.cast_unsigned()) | class << 8 | u32::from(affinity) << 16
 }
 
-/// What a task of this kind begins with.
+/// The packed attributes with which tasks of this kind begin.
 pub fn attributes_of(spec: &TaskSpec) -> u32 {
     let affinity = match spec.cpus {
         Affinity::All => 0,
@@ -89,7 +89,7 @@ pub fn attributes_of(spec: &TaskSpec) -> u32 {
     attributes(spec.nice, spec.class, affinity)
 }
 
-/// Gives a new task what its kind begins with.
+/// Gives a new task the attributes of its kind, where they differ from what it has.
 pub fn apply_attributes(world: &World, slot: &Slot, spec: &TaskSpec) {
     let wanted = attributes_of(spec);
     let now = slot.attributes.swap(wanted, Relaxed);

@@ -1,13 +1,13 @@
-//! One system call that does several things: a list of requests that `io_submit(2)` executes one
-//! after the other, each to its end, without leaving the kernel.
+//! A `syscall` of several steps as one system call: a list of requests that `io_submit(2)` executes
+//! in order, each to its end, without leaving the kernel.
 //!
-//! Kernel time is a read of random bytes, a lock a byte taken out of a pipe, a sleep a read of a
-//! timer, a moment a read of `/proc/timer_list`, whose first line tells the time. What was measured
-//! on the way is put into the books when the call has returned.
+//! A read of random bytes stands for kernel time, a byte taken from a pipe for a lock, a read of a
+//! timer for a sleep. A read of `/proc/timer_list`, whose first line has the time, measures a
+//! moment. The task accounts for these moments after the call has returned.
 
 use crate::channel::{TOKEN_BYTES, token_of_text};
 use crate::owner;
-use crate::plan::{LockMade, call_end, held_stretch};
+use crate::plan::{RealLock, call_end, end_of_kernel_hold};
 use crate::sys::{self, AIO_PREAD, AIO_PREADV, AIO_PWRITE, AIO_PWRITEV, Iocb};
 use crate::task::{Task, VECTOR};
 use crate::work::SCRATCH_BYTES;
@@ -17,18 +17,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Most requests in a list.
 const REQUESTS: usize = 512;
-/// Most results that wait; the kernel makes room for twice as many.
+/// Size of the AIO context; the kernel makes room for twice as many events.
 const EVENTS: u32 = 256;
-/// Moments and tokens of one call.
+/// Most marks, and most tokens, of one call.
 const MARKS: usize = 256;
-/// Room for the head of `/proc/timer_list`.
+/// Room for the first line of `/proc/timer_list`.
 const TEXT_BYTES: usize = 128;
 
-/// What a task needs for its lists.
+/// State of one task for its lists of requests.
 pub struct Call {
-    /// Context, whose number is the address of the ring that results come back in.
+    /// AIO context: the address of its ring of results. 0: not made yet.
     pub context: u64,
-    /// A timer to sleep on, or -1.
+    /// A timerfd to sleep on, or -1.
     pub timer: i32,
     requests: Box<[Iocb]>,
     pointers: Box<[*const Iocb]>,
@@ -39,15 +39,17 @@ pub struct Call {
     n_texts: usize,
     n_tokens: usize,
     n_marks: usize,
-    /// Length of the kernel time in it, ns.
+    /// Kernel time in the list, ns.
     work_ns: u64,
-    /// Whether it waits for anything, for a lock, for another task.
+    /// Whether it waits for anything.
     waits: bool,
+    /// Whether it takes locks made of pipes.
     locks: bool,
+    /// Whether it sends or receives tokens.
     talks: bool,
 }
 
-/// What is to be done when the call has returned.
+/// An event of the call, to be accounted for after the call.
 #[derive(Debug, Clone, Copy)]
 enum Mark {
     None,
@@ -58,7 +60,7 @@ enum Mark {
     Moved { group: u32 },
 }
 
-/// Head of the ring of a context, as the kernel maps it.
+/// Head of the ring of a context, as the kernel maps it (kernel: `struct aio_ring`).
 #[repr(C)]
 struct Ring {
     id: u32,
@@ -80,7 +82,7 @@ struct Event {
 }
 
 impl Call {
-    /// Nothing yet.
+    /// An empty list without a context.
     pub fn new() -> Call {
         Call {
             context: 0,
@@ -101,7 +103,7 @@ impl Call {
         }
     }
 
-    /// Gets what lists need from the kernel, once: the kernel's error when it has no more of that.
+    /// Makes context and timer, once. Returns 0 or the kernel's error.
     pub fn prepare(&mut self) -> isize {
         if self.context != 0 {
             return 0;
@@ -113,62 +115,62 @@ impl Call {
         result
     }
 
-    fn begin(&mut self) {
+    fn reset(&mut self) {
         (self.n, self.n_tokens, self.n_marks) = (0, 0, 0);
-        // Texts go round, as a token may still point to one of the last call.
+        // Used in turns: a token of the last call may still point to one of them.
         if self.n_texts > MARKS / 2 {
             self.n_texts = 0;
         }
         (self.work_ns, self.waits, self.locks, self.talks) = (0, false, false, false);
     }
 
-    fn add(&mut self, opcode: u16, fd: i32, buf: u64, bytes: usize) {
+    fn add_request(&mut self, opcode: u16, fd: i32, buf: u64, bytes: usize) {
         if let Some(request) = self.requests.get_mut(self.n) {
             *request = Iocb::new(opcode, fd, buf, bytes);
             self.n += 1;
         }
     }
 
-    /// A byte of one of these pipes.
-    fn take(&mut self, fd: i32, scratch: *mut u8) {
-        self.add(AIO_PREAD, fd, scratch as u64, 1);
+    /// Adds a request that takes one byte out of a pipe.
+    fn add_take(&mut self, fd: i32, scratch: *mut u8) {
+        self.add_request(AIO_PREAD, fd, scratch as u64, 1);
     }
 
-    fn put(&mut self, fd: i32, n: usize) {
+    fn add_put(&mut self, fd: i32, n: usize) {
         static BYTES: [u8; 64] = [0; 64];
-        self.add(AIO_PWRITE, fd, BYTES.as_ptr() as u64, n.min(BYTES.len()));
+        self.add_request(AIO_PWRITE, fd, BYTES.as_ptr() as u64, n.min(BYTES.len()));
     }
 
-    fn mark(&mut self, mark: Mark) {
+    fn add_mark(&mut self, mark: Mark) {
         if let Some(slot) = self.marks.get_mut(self.n_marks) {
             *slot = mark;
             self.n_marks += 1;
         }
     }
 
-    /// Room for the time, which a request writes there.
-    fn text(&mut self, clock_fd: i32, bytes: usize) -> usize {
+    /// Adds a request that reads the time into a text; returns the text's index.
+    fn add_time_read(&mut self, clock_fd: i32, bytes: usize) -> usize {
         let at = self.n_texts.min(MARKS - 1);
         self.n_texts += 1;
         let buf = self.texts[at].as_ptr() as u64;
-        self.add(AIO_PREAD, clock_fd, buf, bytes.min(TEXT_BYTES));
+        self.add_request(AIO_PREAD, clock_fd, buf, bytes.min(TEXT_BYTES));
         at
     }
 }
 
 impl Task {
-    /// Executes what stands up to the next `ExitKernel`.
-    pub fn call(&mut self) {
+    /// Executes the steps up to the next `ExitKernel` as one system call.
+    pub fn execute_call(&mut self) {
         let begin = self.pc - 1;
         let end = call_end(self.program, begin);
         if let Some(clock) = &self.world.clock_device
-            && let Some((_, mode, ns)) = owner::question(&self.program[begin + 1..end])
+            && let Some((_, mode, ns)) = owner::single_lock_call(&self.program[begin + 1..end])
         {
             self.pc = end;
-            self.ask_owner(clock, mode, ns);
+            self.hold_owner_lock(clock, mode, ns);
             return;
         }
-        // One stretch of kernel time and one write need no list.
+        // One step of kernel time, or one write under a lock, needs no list.
         match self.program[begin + 1..end] {
             [] => {
                 self.pc = end;
@@ -183,10 +185,10 @@ impl Task {
             }
             [Op::Lock { lock, mode }, Op::Kernel(span), Op::Unlock { .. }] => {
                 let made = self.world.locks[lock as usize].made;
-                if matches!(made, LockMade::Inode | LockMade::MemoryMap) {
-                    let ns = self.locked_work(span);
+                if matches!(made, RealLock::Inode | RealLock::MemoryMap) {
+                    let ns = self.draw_locked_work(span);
                     match made {
-                        LockMade::Inode => self.write_alone(lock, ns),
+                        RealLock::Inode => self.write_alone(lock, ns),
                         _ => self.hold_memory_map(mode, ns),
                     }
                     self.pc = end;
@@ -196,39 +198,39 @@ impl Task {
             _ => {}
         }
         // SAFETY: this is the task of the slot.
-        let call = unsafe { &mut (*self.slot.own.get()).call };
+        let call = unsafe { &mut (*self.slot.buffers.get()).call };
         let prepared = call.prepare();
         if prepared < 0 {
-            self.world.fail(Fault::List, prepared);
+            self.world.note_fault(Fault::List, prepared);
         }
-        call.begin();
+        call.reset();
         let from_ns = self.world.now_ns();
         while self.pc < end {
             let at = self.pc;
             self.pc += 1;
-            self.add(call, at, from_ns);
+            self.add_step(call, at, from_ns);
         }
         self.pc = end;
         self.submit(call);
-        self.account(call, from_ns);
+        self.account_marks(call, from_ns);
     }
 
-    /// Adds one instruction to the list.
-    fn add(&mut self, call: &mut Call, at: usize, from_ns: u64) {
+    /// Adds the step at `at` to the list.
+    fn add_step(&mut self, call: &mut Call, at: usize, from_ns: u64) {
         let world = self.world;
         match self.program[at] {
             Op::Kernel(span) => self.add_work(call, span),
             Op::Sleep(span) => {
                 let ns = self.draw(span);
                 sys::timer_arm(call.timer, false, ns);
-                call.mark(Mark::Due { at_ns: from_ns + ns });
+                call.add_mark(Mark::Due { at_ns: from_ns + ns });
                 self.add_timer(call);
             }
             Op::Every { period_ns } => {
                 self.activations += 1;
                 let due_ns =
                     self.started_ns.saturating_add(period_ns.saturating_mul(self.activations));
-                call.mark(Mark::Due { at_ns: due_ns });
+                call.add_mark(Mark::Due { at_ns: due_ns });
                 if due_ns > from_ns + call.work_ns {
                     sys::timer_arm(call.timer, true, world.start_ns.load(Relaxed) + due_ns);
                     self.add_timer(call);
@@ -240,36 +242,36 @@ impl Task {
                 let channel = &world.channels[channel as usize];
                 if channel.credits[0] >= 0 {
                     (call.waits, call.talks) = (true, true);
-                    (0..n).for_each(|_| call.take(channel.credits[0], world.scratch));
+                    (0..n).for_each(|_| call.add_take(channel.credits[0], world.scratch));
                 }
-                let text = call.text(world.clock_fd, world.clock.bytes);
+                let text = call.add_time_read(world.clock_fd, world.clock.bytes);
                 let token = token_of_text(call.texts[text].as_ptr());
                 for _ in 0..n {
                     let at = call.n_tokens.min(MARKS - 1);
                     call.tokens[at] = token;
                     call.n_tokens += 1;
                     let buf = &raw const call.tokens[at] as u64;
-                    call.add(AIO_PWRITE, channel.tokens[1], buf, TOKEN_BYTES);
+                    call.add_request(AIO_PWRITE, channel.tokens[1], buf, TOKEN_BYTES);
                 }
             }
             Op::Recv { channel, n } => self.add_receive(call, channel, n),
             Op::Begin => {
-                let text = call.text(world.clock_fd, world.clock.bytes);
-                call.mark(Mark::Begin { text });
+                let text = call.add_time_read(world.clock_fd, world.clock.bytes);
+                call.add_mark(Mark::Begin { text });
             }
             Op::Done => {
-                let text = call.text(world.clock_fd, world.clock.bytes);
-                call.mark(Mark::Done { text });
+                let text = call.add_time_read(world.clock_fd, world.clock.bytes);
+                call.add_mark(Mark::Done { text });
             }
             Op::Move { who: Target::Myself, group } => {
-                // The file takes 0 for whoever writes.
+                // 0 stands for the writer itself.
                 static ME: [u8; 1] = *b"0";
                 for fd in world.procs_fds[group as usize] {
                     if fd >= 0 {
-                        call.add(AIO_PWRITE, fd, ME.as_ptr() as u64, 1);
+                        call.add_request(AIO_PWRITE, fd, ME.as_ptr() as u64, 1);
                     }
                 }
-                call.mark(Mark::Moved { group });
+                call.add_mark(Mark::Moved { group });
             }
             Op::LoopStart { times, end } => self.loop_start(times, end),
             Op::LoopEnd { start } => self.loop_end(start),
@@ -279,80 +281,79 @@ impl Task {
 
     fn add_work(&mut self, call: &mut Call, span: cpumax_workload::Span) {
         let world = self.world;
-        let ns = self.work(span);
+        let ns = self.draw_work(span);
         call.work_ns += ns;
         let (mut rest, whole) = world.speed.read_parts(ns);
         while rest > 0 {
             let some = rest.min(SCRATCH_BYTES);
-            call.add(AIO_PREAD, world.files.random, world.scratch as u64, some);
+            call.add_request(AIO_PREAD, world.files.random, world.scratch as u64, some);
             rest -= some;
         }
         // SAFETY: this is the task of the slot, and only the first element ever changes.
-        let whole_buffers = unsafe { &raw const (*self.slot.own.get()).vector[1] } as u64;
+        let whole_buffers = unsafe { &raw const (*self.slot.buffers.get()).vector[1] } as u64;
         let mut left = whole;
         while left > 0 {
             let some = left.min(VECTOR - 1);
-            call.add(AIO_PREADV, world.files.random, whole_buffers, some);
+            call.add_request(AIO_PREADV, world.files.random, whole_buffers, some);
             left -= some;
         }
     }
 
     fn add_timer(&self, call: &mut Call) {
         call.waits = true;
-        call.add(AIO_PREAD, call.timer, self.world.scratch as u64, 8);
+        call.add_request(AIO_PREAD, call.timer, self.world.scratch as u64, 8);
     }
 
     fn add_lock(&mut self, call: &mut Call, at: usize, lock: u32, mode: LockMode) {
-        let mode = self.mode(lock, mode);
+        let mode = self.lock_mode(lock, mode);
         let scratch = self.world.scratch;
         let made = &self.world.locks[lock as usize];
         call.waits = true;
         match made.made {
-            LockMade::Inode => {
-                let Some(unlock) = held_stretch(self.program, at) else { return };
+            RealLock::Inode => {
+                let Some(unlock) = end_of_kernel_hold(self.program, at) else { return };
                 let mut ns = 0;
                 for ix in at + 1..unlock {
                     if let Op::Kernel(span) = self.program[ix] {
-                        ns += self.locked_work(span);
+                        ns += self.draw_locked_work(span);
                     }
                 }
                 self.pc = unlock + 1;
                 call.work_ns += ns;
                 let bytes = self.world.speed.write_bytes(ns, false);
                 if bytes <= SCRATCH_BYTES {
-                    call.add(AIO_PWRITE, made.file, scratch as u64, bytes.max(1));
+                    call.add_request(AIO_PWRITE, made.file, scratch as u64, bytes.max(1));
                 } else {
-                    // One such write in a list at a time has the vector's first element for its
-                    // rest.
+                    // A list has one such write at a time, so the first element is free.
                     let (vector, n) = self.vector(bytes);
-                    call.add(AIO_PWRITEV, made.file, vector as u64, n);
+                    call.add_request(AIO_PWRITEV, made.file, vector as u64, n);
                 }
             }
-            LockMade::Pipe { readers } => {
+            RealLock::Pipe { readers } => {
                 call.locks = true;
-                call.take(made.gate[0], scratch);
+                call.add_take(made.gate[0], scratch);
                 if mode == LockMode::Write {
-                    (0..readers).for_each(|_| call.take(made.room[0], scratch));
+                    (0..readers).for_each(|_| call.add_take(made.room[0], scratch));
                 } else {
-                    call.take(made.room[0], scratch);
-                    call.put(made.gate[1], 1);
+                    call.add_take(made.room[0], scratch);
+                    call.add_put(made.gate[1], 1);
                 }
-                self.hold(lock, mode);
+                self.note_held(lock, mode);
             }
-            LockMade::Futex | LockMade::MemoryMap | LockMade::Owner => {}
+            RealLock::Futex | RealLock::MemoryMap | RealLock::Owner => {}
         }
     }
 
     fn add_unlock(&mut self, call: &mut Call, lock: u32) {
         let made = &self.world.locks[lock as usize];
-        let (LockMade::Pipe { readers }, Some(mode)) = (made.made, self.let_go(lock)) else {
+        let (RealLock::Pipe { readers }, Some(mode)) = (made.made, self.note_released(lock)) else {
             return;
         };
         if mode == LockMode::Write {
-            call.put(made.room[1], readers as usize);
-            call.put(made.gate[1], 1);
+            call.add_put(made.room[1], readers as usize);
+            call.add_put(made.gate[1], 1);
         } else {
-            call.put(made.room[1], 1);
+            call.add_put(made.room[1], 1);
         }
     }
 
@@ -361,48 +362,48 @@ impl Task {
         let channel = &self.world.channels[channel as usize];
         let gate = channel.receivers;
         if gate[0] >= 0 {
-            call.take(gate[0], self.world.scratch);
+            call.add_take(gate[0], self.world.scratch);
         }
         for i in 0..n {
             let at = call.n_tokens.min(MARKS - 1);
             call.n_tokens += 1;
             let buf = &raw mut call.tokens[at] as u64;
-            call.add(AIO_PREAD, channel.tokens[0], buf, TOKEN_BYTES);
+            call.add_request(AIO_PREAD, channel.tokens[0], buf, TOKEN_BYTES);
             if i + 1 == n {
-                call.mark(Mark::Received { token: at });
+                call.add_mark(Mark::Received { token: at });
             }
         }
         if gate[1] >= 0 {
-            call.put(gate[1], 1);
+            call.add_put(gate[1], 1);
         }
         if channel.credits[1] >= 0 {
-            call.put(channel.credits[1], n as usize);
+            call.add_put(channel.credits[1], n as usize);
         }
     }
 
-    /// The system call, and its results.
+    /// Makes the system call, and reads the results from the ring.
     fn submit(&mut self, call: &mut Call) {
         for ix in 0..call.n {
             call.pointers[ix] = &raw const call.requests[ix];
         }
         let phase = if call.waits { Phase::Asleep } else { Phase::Ready };
-        self.set(phase, call.work_ns);
-        // Where it waits for others as well, nobody knows which wait is which.
+        self.set_phase(phase, call.work_ns);
+        // A list that waits for locks and for tokens does not show which wait is for a lock.
         let locks = call.locks && !call.talks;
         if locks {
-            self.tell_locking(true);
+            self.log_locking(true);
         }
         let mut done = 0;
         while done < call.n {
             let result = sys::aio_submit(call.context, &call.pointers[done..call.n]);
             if result <= 0 {
-                self.world.fail(Fault::List, result);
+                self.world.note_fault(Fault::List, result);
                 break;
             }
             done += result as usize;
         }
         if locks {
-            self.tell_locking(false);
+            self.log_locking(false);
         }
         // SAFETY: the context's number is the address of its ring, which the kernel has mapped for
         // us; the indices in it stay within its events.
@@ -412,9 +413,9 @@ impl Task {
             let (mut head, tail) = ((*ring).head, (&raw const (*ring).tail).read_volatile());
             while head != tail && (*ring).events > 0 {
                 let result = (*events.add(head as usize)).result;
-                // A signal may cut a read short; nothing else has a reason to fail.
+                // A signal may shorten a read; any other error is a failure.
                 if result < 0 && result != -i64::from(libc::EINTR) {
-                    self.world.fail(Fault::List, result as isize);
+                    self.world.note_fault(Fault::List, result as isize);
                 }
                 head = (head + 1) % (*ring).events;
             }
@@ -422,13 +423,13 @@ impl Task {
         }
     }
 
-    fn tell_locking(&self, is: bool) {
+    fn log_locking(&self, is: bool) {
         let pid = self.slot.pid.load(Relaxed).cast_unsigned();
         self.world.locking.push(pid, is.into(), self.world.now_ns());
     }
 
-    /// Puts what happened on the way into the books.
-    fn account(&mut self, call: &Call, from_ns: u64) {
+    /// Accounts for all marks after the call.
+    fn account_marks(&mut self, call: &Call, from_ns: u64) {
         let world = self.world;
         let start_ns = world.start_ns.load(Relaxed);
         let time = |text: usize| {
@@ -439,9 +440,9 @@ impl Task {
         for mark in &call.marks[..call.n_marks] {
             match *mark {
                 Mark::Begin { text } => self.begun_ns = Some(time(text)),
-                Mark::Done { text } => self.done(time(text)),
+                Mark::Done { text } => self.complete_request(time(text)),
                 Mark::Due { at_ns } => {
-                    self.owes_ns += world.speed.sleep_ns as i64;
+                    self.overrun_ns += world.speed.sleep_ns as i64;
                     self.request_start_ns = at_ns;
                     waited_until_ns = waited_until_ns.max(at_ns);
                 }
@@ -457,6 +458,6 @@ impl Task {
         }
         let since = world.start_stamp.load(Relaxed) + world.speed.stamps(waited_until_ns);
         self.last_stamp = self.last_stamp.max(since);
-        self.settle_work(call.work_ns);
+        self.account_work(call.work_ns);
     }
 }

@@ -1,8 +1,7 @@
-//! The workload's groups as control groups: version 2, or version 1 where the `cpu` controller is
-//! there.
+//! The workload's groups as control groups: cgroup v2, or v1 where that has the `cpu` controller.
 //!
-//! In a virtual machine the workload's root is the root of the hierarchy; on the host it is a group
-//! of our own, and everything below it is removed in any case.
+//! In a virtual machine the workload's root is the root of the hierarchy. On a host it is a group
+//! of the guest's own, and everything below it is removed at the end.
 
 use crate::claim::{self, Claim};
 use crate::lending::{self, has_cpu};
@@ -13,39 +12,39 @@ use std::os::fd::{IntoRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// The controllers that a group passes on to those below it.
+/// File with the controllers that a group passes on to its children.
 pub const PASSED_ON: &str = "cgroup.subtree_control";
-/// How often a group is tried to be removed, 5 ms apart, while its tasks die.
+/// Attempts to remove a group, 5 ms apart, while its tasks die.
 const TRIES: u32 = 200;
 
-/// Where groups are made, and by which version.
+/// Where groups are made, and in which version of cgroups.
 #[derive(Debug, Clone)]
 pub struct Hierarchy {
     v2: bool,
-    /// The workload's root.
+    /// Directory of the workload's root.
     base: PathBuf,
-    /// On v1, the same in the hierarchy that counts usage, when it is another one.
+    /// v1: directory of the root in the hierarchy of `cpuacct`, where that is a separate one.
     usage_base: Option<PathBuf>,
-    /// Of the group that is the root, on a host.
+    /// On a host: name of the guest's own group.
     own_name: Option<String>,
 }
 
-/// A group that exists.
+/// A group that exists, with open descriptors. Dropping it closes them; the group stays.
 #[derive(Debug)]
 pub struct Group {
     /// Its directory.
     pub dir: PathBuf,
     usage_dir: Option<PathBuf>,
-    /// Its directory, open, for tasks that are to be born in it (v2).
+    /// Its directory, open, to create tasks in it (v2).
     pub dir_fd: RawFd,
-    /// `cgroup.procs`, open: who writes a pid there moves it.
+    /// `cgroup.procs`, open: writing a pid there moves a process.
     pub procs_fd: RawFd,
-    /// The same where usage is counted, or -1.
+    /// `cgroup.procs` in the hierarchy of `cpuacct`, or -1.
     pub usage_procs_fd: RawFd,
 }
 
 impl Hierarchy {
-    /// The hierarchy of this machine.
+    /// Finds the hierarchy with the `cpu` controller; makes nothing.
     ///
     /// # Errors
     /// No hierarchy with a `cpu` controller is mounted.
@@ -67,20 +66,20 @@ impl Hierarchy {
         Ok(Hierarchy { v2: false, base: cpu.join(own), usage_base, own_name })
     }
 
-    /// What else of this guest is named after, on a host.
+    /// Name of the guest's own group on a host, also used for its trace instance.
     pub fn own_name(&self) -> Option<&str> {
         self.own_name.as_deref()
     }
 
-    /// Makes the groups of our own that all others are below; they are ours until what is returned
-    /// is dropped, before which they are to be removed.
+    /// Makes the guest's own groups, and marks and locks them. Remove them before the claims are
+    /// dropped.
     ///
     /// # Errors
-    /// They cannot be made, or are there.
+    /// A group exists already or cannot be made.
     pub fn claim(&self) -> Result<Vec<Claim>, String> {
         let mut claims = Vec::new();
         for base in self.own_bases() {
-            match claim::make(base) {
+            match claim::make_group(base) {
                 Ok(claim) => claims.push(claim),
                 Err(reason) => {
                     for made in self.own_bases().take(claims.len()) {
@@ -93,7 +92,7 @@ impl Hierarchy {
         Ok(claims)
     }
 
-    /// Whether there is a group of this name beside ours.
+    /// Whether a group with this name exists beside the guest's own.
     pub fn has_group(&self, name: &str) -> bool {
         self.base.with_file_name(name).exists()
     }
@@ -103,20 +102,20 @@ impl Hierarchy {
         bases.filter(|_| self.own_name.is_some())
     }
 
-    /// 1 or 2.
+    /// Version of cgroups: 1 or 2.
     pub fn version(&self) -> u32 {
         1 + u32::from(self.v2)
     }
 
-    /// Makes all groups of the workload below those claimed, without limits. `inner` says that
-    /// tasks will be in groups that have groups below them.
+    /// Makes all groups of the workload with their weights, without limits. `inner` says that
+    /// groups with children have tasks of their own.
     ///
     /// # Errors
-    /// What could not be made.
-    pub fn make(&self, workload: &Workload, inner: bool) -> Result<Vec<Group>, String> {
+    /// A group that could not be made or a file that could not be written.
+    pub fn make_groups(&self, workload: &Workload, inner: bool) -> Result<Vec<Group>, String> {
         let root = self.base.clone();
         if let Some(above) = self.above() {
-            lending::lend(above, &self.base)?;
+            lending::enable_cpu(above, &self.base)?;
         }
         let mut groups = vec![Self::open(&root, self.usage_base.clone())?];
         for spec in workload.groups.iter().skip(1) {
@@ -136,12 +135,12 @@ impl Hierarchy {
         Ok(groups)
     }
 
-    /// The group above that of our own, on a host with v2.
+    /// Parent of the guest's own group, on a host with v2.
     fn above(&self) -> Option<&Path> {
         self.base.parent().filter(|_| self.v2 && self.own_name.is_some())
     }
 
-    /// Makes one more group below that one.
+    /// Makes one more group below `parent`.
     ///
     /// # Errors
     /// It could not be made.
@@ -183,16 +182,16 @@ impl Hierarchy {
         Ok(Group { dir: dir.to_owned(), usage_dir, dir_fd, procs_fd, usage_procs_fd })
     }
 
-    /// Writes quota, period and burst of a group that now has `old`.
+    /// Writes quota, period and burst of a group that now has the limit `old`.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// A write that the kernel refused.
     pub fn write_limit(&self, group: &Group, old: Limit, new: Limit) -> Result<(), String> {
         let writes = self.limit_writes(group, old, new);
         writes.iter().try_for_each(|(path, text)| write(path, text))
     }
 
-    /// What is written where to give a group that has `old` another limit.
+    /// Files and texts to write, in order, to change a group's limit from `old` to `new`.
     pub fn limit_writes(&self, group: &Group, old: Limit, new: Limit) -> Vec<(PathBuf, String)> {
         let put = |file: File, value: Limit| (group.dir.join(file.name()), value.read(file));
         let burst = if self.v2 { File::CpuMaxBurst } else { File::CfsBurstUs };
@@ -217,7 +216,7 @@ impl Hierarchy {
         writes
     }
 
-    /// What is written where to give a group a weight, 1 to 10000.
+    /// File and text to write to give a group a weight of 1 to 10000.
     pub fn weight_write(&self, group: &Group, weight: u32) -> (PathBuf, String) {
         if self.v2 {
             return (group.dir.join("cpu.weight"), weight.to_string());
@@ -226,12 +225,11 @@ impl Hierarchy {
         (group.dir.join("cpu.shares"), shares.to_string())
     }
 
-    /// Usage and counters of a group, and its local throttled time, ns, where the kernel shows
-    /// that.
+    /// `cpu.stat` of a group, and its local throttled time, ns, where the kernel shows one.
     ///
     /// # Errors
     /// They cannot be read.
-    pub fn stat(&self, group: &Group) -> Result<(CpuStat, Option<u64>), String> {
+    pub fn read_stat(&self, group: &Group) -> Result<(CpuStat, Option<u64>), String> {
         let text = read(&group.dir.join("cpu.stat"))?;
         let mut stat = CpuStat::parse(&text).map_err(|error| error.to_string())?;
         if let Some(ns) = self.usage_ns(group) {
@@ -250,18 +248,18 @@ impl Hierarchy {
         fs::read_to_string(dir.join("cpuacct.usage")).ok()?.trim().parse().ok()
     }
 
-    /// Kills whoever is in a group of ours and removes the groups.
-    pub fn remove(&self) {
+    /// Kills all processes in the groups made here and removes the groups.
+    pub fn remove_groups(&self) {
         match self.own_name {
             Some(_) => remove_trees(self.own_bases()),
             None => remove_dirs(groups_below(&self.base)),
         }
         if let Some(above) = self.above() {
-            lending::take_back(above, &self.base);
+            lending::disable_cpu(above, &self.base);
         }
     }
 
-    /// Removes what guests that are gone have left.
+    /// Removes groups that guests which are gone left behind.
     pub fn remove_stale(&self) {
         for top in self.own_bases().filter_map(|base| base.parent()) {
             let entries = || fs::read_dir(top).into_iter().flatten().flatten();
@@ -269,18 +267,18 @@ impl Hierarchy {
             let left: Vec<PathBuf> = groups.filter(|dir| claim::is_left_behind(dir)).collect();
             remove_trees(left.iter());
             if self.v2 {
-                lending::take_back_left(top);
+                lending::disable_for_gone_guests(top);
             }
         }
     }
 }
 
-/// Kills whoever is in these groups or below them and removes them.
+/// Kills all processes in these groups and below, and removes the groups.
 fn remove_trees<'a>(tops: impl Iterator<Item = &'a PathBuf>) {
     remove_dirs(tops.flat_map(|top| [vec![top.clone()], groups_below(top)].concat()).collect());
 }
 
-/// The same of groups of which parents come before children.
+/// Kills all processes in these groups and removes them; parents come before children in `dirs`.
 fn remove_dirs(mut dirs: Vec<PathBuf>) {
     for _ in 0..TRIES {
         dirs.retain(|dir| dir.exists());
@@ -296,10 +294,10 @@ fn remove_dirs(mut dirs: Vec<PathBuf>) {
 }
 
 impl Group {
-    /// Removes it, empty.
+    /// Removes the group, which must be empty.
     ///
     /// # Errors
-    /// Somebody is in it.
+    /// The group has processes.
     pub fn remove(&self) -> Result<(), String> {
         fs::remove_dir(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))
     }
@@ -314,8 +312,7 @@ impl Drop for Group {
     }
 }
 
-/// Whether tasks of this workload can be in groups that have groups below them, which only the root
-/// of a hierarchy may.
+/// Whether groups with children ever have tasks of their own. Only the root of a hierarchy may.
 pub fn has_inner_tasks(
     workload: &Workload,
     root_is_root: bool,
@@ -349,7 +346,7 @@ fn kill_all(dir: &Path) {
     }
 }
 
-/// A file, open for writing.
+/// Opens a file for writing.
 ///
 /// # Errors
 /// It cannot be opened.
@@ -362,10 +359,10 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writes a file of the kernel's.
+/// Writes a kernel file.
 ///
 /// # Errors
-/// What the kernel refused.
+/// The kernel refused the text.
 pub fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: writing {text:?}: {error}", path.display()))
 }

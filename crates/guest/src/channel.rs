@@ -1,38 +1,38 @@
-//! Channels: pipes in which a token is eight bytes that tell when it was sent.
+//! Channels of a workload: pipes in which a token is eight bytes that tell when it was sent.
 //!
-//! A bounded channel has a second pipe of credits, which a sender takes and a receiver gives back.
-//! Whoever wants several tokens passes a gate first, so that two of them never hold a part each.
+//! A bounded channel has a second pipe of credits: a sender takes them, a receiver gives them back.
+//! A task that takes several passes a gate first, so that two tasks never hold a part each.
 
 use crate::lock::open_pipe;
 use crate::sys;
-use crate::timers::Header;
+use crate::timers::TimePosition;
 use cpumax_workload::{ChannelSpec, Op, Workload};
 
-/// Bytes of a token.
+/// Size of a token, bytes.
 pub const TOKEN_BYTES: usize = 8;
-/// Set in a token that was sent from inside a system call: the rest is the address of the text that
-/// tells when.
+/// Set in a token that was sent inside a system call: the other bits are the address of a text with
+/// the time.
 const IS_TEXT: u64 = 1 << 63;
-/// How many tokens fit in a pipe, if the kernel lets us.
+/// Tokens that fit in a pipe, if the kernel allows its size.
 const ROOM: usize = 1 << 17;
 
 /// One channel.
 pub struct Channel {
     /// Read end and write end of the tokens.
     pub tokens: [i32; 2],
-    /// The same for credits, one byte each; -1: it is not bounded.
+    /// Read end and write end of the credits, one byte each; -1: the channel is not bounded.
     pub credits: [i32; 2],
-    /// Gate of those who receive several tokens at once; -1: nobody does.
+    /// Gate of receivers that take several tokens at once; -1: none do.
     pub receivers: [i32; 2],
-    /// Gate of those who send several at once.
+    /// Gate of senders that send several tokens at once; -1: none do.
     pub senders: [i32; 2],
 }
 
 impl Channel {
-    /// Makes the channel with this number.
+    /// Makes the pipes of the channel with index `ix`.
     ///
     /// # Errors
-    /// No pipe, or a bound that does not fit in one.
+    /// The kernel gives no pipe, or the bound does not fit in one.
     pub fn new(workload: &Workload, ix: u32) -> Result<Channel, String> {
         let ChannelSpec { name, capacity, .. } = &workload.channels[ix as usize];
         let tokens = open_pipe()?;
@@ -64,7 +64,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Puts `n` tokens in, sent now, waiting for room.
+    /// Sends `n` tokens at `now_ns` (since the start of the run); waits for credits if bounded.
     pub fn send(&self, n: u64, now_ns: u64) {
         if self.credits[0] >= 0 {
             pass(self.senders, || take(self.credits[0], n as usize));
@@ -72,7 +72,7 @@ impl Channel {
         self.put(n, now_ns);
     }
 
-    /// Puts `n` tokens in whether there is room or not.
+    /// Sends `n` tokens without waiting for credits.
     pub fn put(&self, n: u64, now_ns: u64) {
         let tokens = [now_ns & !IS_TEXT; 64];
         let mut left = n as usize;
@@ -83,7 +83,7 @@ impl Channel {
         }
     }
 
-    /// Takes `n` tokens out, waiting for them: the last of them.
+    /// Receives `n` tokens, waiting for them; returns the last one.
     pub fn receive(&self, n: u64) -> u64 {
         let mut last = 0;
         pass(self.receivers, || {
@@ -106,8 +106,8 @@ impl Channel {
         last
     }
 
-    /// The oldest token that waits, which it takes out, and how many there were; for when the run
-    /// is over.
+    /// Takes out the oldest unread token and returns it with the number of unread tokens. For use
+    /// when the run is over.
     pub fn waiting(&self) -> Option<(u64, u64)> {
         let mut bytes: libc::c_int = 0;
         // SAFETY: there is room for a number.
@@ -120,7 +120,7 @@ impl Channel {
         Some((oldest, n as u64))
     }
 
-    /// Whether one more token finds room in the pipe.
+    /// Whether the pipe has room for one more token.
     pub fn has_room(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.tokens[1], events: libc::POLLOUT, revents: 0 };
         // SAFETY: there is one element.
@@ -128,14 +128,13 @@ impl Channel {
     }
 }
 
-/// The token of a sender inside a system call, who will have had the time written to `text` by
-/// then.
+/// The token of a sender inside a system call, which writes the time to `text` before it sends.
 pub fn token_of_text(text: *const u8) -> u64 {
     text as u64 | IS_TEXT
 }
 
 /// When a token was sent, ns since the start of the run.
-pub fn token_ns(token: u64, clock: &Header, start_ns: u64) -> u64 {
+pub fn token_ns(token: u64, clock: &TimePosition, start_ns: u64) -> u64 {
     if token & IS_TEXT == 0 {
         return token;
     }
@@ -183,7 +182,7 @@ fn take(fd: i32, mut n: usize) {
     }
 }
 
-/// A pipe of this many bytes, or as many as it has if the kernel does not want that.
+/// Sets the size of a pipe; it keeps its size where the kernel refuses.
 fn grow(fd: i32, bytes: usize) {
     // SAFETY: the call takes a number.
     unsafe { libc::fcntl(fd, libc::F_SETPIPE_SZ, bytes as libc::c_int) };
@@ -228,7 +227,7 @@ mod tests {
     #[test]
     fn a_token_from_inside_a_call_points_to_the_time() {
         let text = b"now at 1000123 nsecs";
-        let clock = Header::find("now at 1000123 nsecs\n\n").unwrap();
+        let clock = TimePosition::find("now at 1000123 nsecs\n\n").unwrap();
         let mut padded = [b' '; 64];
         padded[..text.len()].copy_from_slice(text);
         let token = token_of_text(padded.as_ptr());

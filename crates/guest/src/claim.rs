@@ -1,10 +1,10 @@
-//! Whose a control group on the host is: names that nobody else takes, and how it is told that who
-//! took one is gone.
+//! Ownership of control groups on a host: unique names, and marks that show whether the guest that
+//! made a group still lives.
 //!
-//! A name has the number of the process and random digits, and is taken by making the group, which
-//! fails when it is there. A name proves nothing to others: what a guest made bears an extended
-//! attribute that says who that was, and is locked (`flock`) while it lives. Numbers of processes
-//! mean the same within one PID namespace only, locks of a group within one cgroup namespace.
+//! A name has the guest's pid and random digits. Making the group fails if it exists. A name proves
+//! nothing, so a guest also sets an extended attribute with its identity and locks (`flock`) the
+//! group while it lives. Pids are comparable within one PID namespace only, locks within one cgroup
+//! namespace.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -12,15 +12,15 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Names of our groups begin like this.
+/// Prefix of the names of guests' groups.
 const PREFIX: &str = "cpumax-";
 const RANDOM_DIGITS: usize = 16;
-/// Attributes that can say whose a group is: the first needs rights over the whole machine, the
-/// second a v2 hierarchy of a kernel from 5.7.
+/// Extended attributes for the owner's identity. The first needs `CAP_SYS_ADMIN` in the initial
+/// namespace, the second cgroup v2 and a kernel from 5.7 on.
 const MARKS: [&str; 2] = ["trusted.cpumax", "user.cpumax"];
 const MOST_MARK_BYTES: usize = 256;
 
-/// A name for the groups of this process.
+/// A new unique name for the groups of this process.
 ///
 /// # Errors
 /// The kernel gives no random bytes.
@@ -34,7 +34,7 @@ pub fn new_name() -> io::Result<String> {
     Ok(format!("{PREFIX}{}-{:016x}", std::process::id(), u64::from_ne_bytes(bytes)))
 }
 
-/// The number of the process in such a name, if it is one.
+/// The pid in such a name; `None` for other names.
 pub fn pid_in(name: &str) -> Option<u32> {
     let (pid, random) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let is_random =
@@ -42,18 +42,18 @@ pub fn pid_in(name: &str) -> Option<u32> {
     pid.parse().ok().filter(|_| is_random)
 }
 
-/// A group that is ours until this is dropped.
+/// A group owned by this process until the claim is dropped.
 #[derive(Debug)]
 pub struct Claim {
-    /// Locked.
+    /// The open, locked directory.
     _folder: File,
 }
 
-/// Makes a group that is not there yet, ours.
+/// Makes a group and marks it as owned by this process.
 ///
 /// # Errors
-/// It is there, or cannot be made.
-pub fn make(dir: &Path) -> Result<Claim, String> {
+/// The group exists or cannot be made.
+pub fn make_group(dir: &Path) -> Result<Claim, String> {
     fs::create_dir(dir).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
             format!("{}: {error}: only root may make control groups", dir.display())
@@ -62,16 +62,16 @@ pub fn make(dir: &Path) -> Result<Claim, String> {
     })?;
     let told = |error: io::Error| format!("{}: {error}", dir.display());
     let folder = File::open(dir).map_err(told)?;
-    // Locked first: one that is marked and not locked belongs to nobody.
+    // The lock comes first: a marked group without a lock counts as left behind.
     if !lock(&folder, libc::LOCK_EX) {
         return Err(told(io::Error::last_os_error()));
     }
-    // One that cannot be marked is nobody's to others, who leave it alone.
+    // Without a mark other guests leave the group alone.
     mark(dir, &Owner::this());
     Ok(Claim { _folder: folder })
 }
 
-/// Whether a guest made this group that is gone.
+/// Whether a guest made this group and is gone.
 pub fn is_left_behind(dir: &Path) -> bool {
     let Some(owner) = owner_of(dir) else { return false };
     let this = Owner::this();
@@ -82,11 +82,11 @@ pub fn is_left_behind(dir: &Path) -> bool {
     owner.cgroup_namespace == this.cgroup_namespace && !is_locked()
 }
 
-/// A process, for all time since the machine was started.
+/// Identity of a process, unique since the boot.
 #[derive(Debug, PartialEq, Eq)]
 struct Owner {
     pid: u32,
-    /// In the kernel's ticks.
+    /// Start time in clock ticks since the boot.
     started: u64,
     pid_namespace: String,
     cgroup_namespace: String,
@@ -101,14 +101,14 @@ impl Owner {
         };
         Owner {
             pid,
-            started: started(pid).unwrap_or(0),
+            started: start_time(pid).unwrap_or(0),
             pid_namespace: namespace("pid"),
             cgroup_namespace: namespace("cgroup"),
         }
     }
 
     fn is_alive(&self) -> bool {
-        started(self.pid) == Some(self.started)
+        start_time(self.pid) == Some(self.started)
     }
 
     fn print(&self) -> String {
@@ -128,10 +128,10 @@ impl Owner {
     }
 }
 
-/// When a process was started; `None`: there is none, or a zombie.
-fn started(pid: u32) -> Option<u64> {
+/// Start time of a process in clock ticks; `None` if there is none or it is a zombie.
+fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Names may have blanks in them. What follows is counted from the third field.
+    // A name may contain blanks. The fields behind it are counted from the third.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let is_there = !matches!(fields.first(), Some(&("Z" | "X")));
     fields.get(22 - 3)?.parse().ok().filter(|_| is_there)
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_of_their_own() {
+    fn names_are_unique() {
         let [first, second] = [new_name().unwrap(), new_name().unwrap()];
         assert_ne!(first, second);
         assert_eq!(pid_in(&first), Some(std::process::id()));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lives_is_told_from_who_had_the_number_before() {
+    fn a_process_differs_from_an_earlier_one_with_its_pid() {
         let this = Owner::this();
         assert!(this.is_alive() && this.started > 0);
         assert!(!Owner { started: this.started + 1, ..Owner::this() }.is_alive());

@@ -1,13 +1,13 @@
-//! What a run has yielded, read at its end while nothing else runs.
+//! The report of a run: counters, latencies and conditions, read while the run is over.
 
 use crate::hung;
 use crate::kernel;
-use crate::plan::LockMade;
+use crate::plan::RealLock;
 use crate::requests::{UnderWay, under_way};
 use crate::run::{Error, Run};
 use crate::sys;
 use crate::task::SLACK_NS;
-use crate::world::{Cue, FREE, Fault, LIVE, Phase, Slot, Tally, World};
+use crate::world::{Cue, FREE, Fault, KindCounts, LIVE, Phase, Slot, World};
 use cpumax_limit::CpuStat;
 use cpumax_outcome::{
     Conditions, GroupOutcome, Histogram, Outcome, Percentiles, ReleaseOutcome, TaskOutcome,
@@ -18,25 +18,26 @@ use std::fs;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// An end that comes later than this is worth a note, ns.
+/// An end seen later than this gets a note, ns.
 const LATE_NS: u64 = 1_000_000;
 
-/// Counters of all groups at one time.
+/// Counters of all groups at one time: `cpu.stat`, and the local throttled time (ns) where shown.
 pub(crate) struct Counters(Vec<(CpuStat, Option<u64>)>);
 
-/// Of a group at the ends of its periods, ns.
+/// Usage of a group at the ends of its periods.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
-    /// Its usage at the last look, and the most between two of them.
+    /// Usage at the last sample, ns.
     last_ns: u64,
+    /// Largest increase between two samples, ns.
     most_ns: u64,
 }
 
-/// Reads the counters of all groups.
-pub(crate) fn counters(run: &mut Run) -> Result<Counters, String> {
+/// Reads the counters of all groups, and restarts their samples there.
+pub(crate) fn read_counters(run: &mut Run) -> Result<Counters, String> {
     let mut all = vec![(CpuStat::default(), None)];
     for group in run.groups.iter().skip(1) {
-        all.push(run.place.hierarchy.stat(group)?);
+        all.push(run.env.hierarchy.read_stat(group)?);
     }
     for ((stat, _), sample) in all.iter().zip(&mut run.samples) {
         sample.last_ns = stat.usage_ns;
@@ -44,30 +45,30 @@ pub(crate) fn counters(run: &mut Run) -> Result<Counters, String> {
     Ok(Counters(all))
 }
 
-/// A look at a group's usage at the end of one of its periods.
-pub(crate) fn sample(run: &mut Run, group: usize) -> Result<(), String> {
-    let (stat, _) = run.place.hierarchy.stat(&run.groups[group])?;
+/// Samples the usage of a group at the end of one of its periods.
+pub(crate) fn sample_usage(run: &mut Run, group: usize) -> Result<(), String> {
+    let (stat, _) = run.env.hierarchy.read_stat(&run.groups[group])?;
     let sample = &mut run.samples[group];
     sample.most_ns = sample.most_ns.max(stat.usage_ns.saturating_sub(sample.last_ns));
     sample.last_ns = stat.usage_ns;
     Ok(())
 }
 
-/// Takes the children that have exited; whether there are others.
+/// Reaps all children that have exited; returns whether others remain.
 pub(crate) fn reap(world: &World) -> bool {
     loop {
         // SAFETY: all zeroes is a value of it.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         let pid = sys::wait_child(libc::WNOHANG, &raw mut usage);
         if pid > 0 {
-            world.reaped(pid as i32, &usage);
+            world.account_reaped(pid as i32, &usage);
         } else if pid != -(libc::EINTR as isize) {
             return pid == 0;
         }
     }
 }
 
-/// Ends all tasks, those that they start meanwhile included.
+/// Kills and reaps all tasks and keepers, those that tasks start meanwhile included.
 pub(crate) fn kill_all(world: &World) {
     const AGAIN_NS: u64 = 1_000_000;
     for &keeper in &world.keepers {
@@ -87,30 +88,30 @@ pub(crate) fn kill_all(world: &World) {
     }
 }
 
-/// The report of a run that is over; its tasks are still there.
+/// The report of a run that is over, made while its tasks still exist.
 pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Report, Error> {
     let ended_ns = run.world.now_ns();
-    let after = counters(run)?;
+    let after = read_counters(run)?;
     let read_ns = u64::midpoint(ended_ns, run.world.now_ns());
-    run.outside.visited(run.world.workload.duration_ns, read_ns);
-    check(run.world)?;
-    let mut tasks = tasks(run.world, ended_ns);
-    let hung = if run.place.in_vm { hung::reported(run.world) } else { Vec::new() };
+    run.outside.note_active(run.world.workload.duration_ns, read_ns);
+    check_faults(run.world)?;
+    let mut tasks = task_counts(run.world, ended_ns);
+    let hung = if run.env.in_vm { hung::reported_kinds(run.world) } else { Vec::new() };
     if !hung.is_empty() {
         let times = hung.len();
-        run.notes.push(format!("the kernel reported hung tasks {times} times"));
+        run.notes.push(format!("the kernel reported hung tasks {times} times (khungtaskd)"));
     }
     for kind in hung {
         tasks[kind as usize].hung_reports += 1;
     }
     let under_way = under_way(run.world, ended_ns.min(run.world.workload.duration_ns));
-    let (groups, tasks) = latencies(run, groups(run, before, &after), tasks, &under_way)?;
+    let (groups, tasks) = latencies(run, group_counts(run, before, &after), tasks, &under_way)?;
     let late_ns = ended_ns.saturating_sub(run.world.workload.duration_ns);
     if late_ns > LATE_NS {
-        run.notes.push(format!("the end was seen {} us late", late_ns / 1000));
+        run.notes.push(format!("counters were read {} us after the end", late_ns / 1000));
     }
     let mut not_measured = vec!["release".to_owned(), "events".to_owned()];
-    if !run.place.in_vm {
+    if !run.env.in_vm {
         not_measured.push("tasks.*.hung_reports".to_owned());
     }
     if !run.sample_periods {
@@ -122,7 +123,7 @@ pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Repo
     let world = run.world;
     let outcome = Outcome {
         scenario: world.workload.name.clone(),
-        world: if run.place.in_vm { "vm" } else { "host" }.to_owned(),
+        world: if run.env.in_vm { "vm" } else { "host" }.to_owned(),
         kernel: kernel::release(),
         generation: String::new(),
         seed: job.seed,
@@ -151,58 +152,58 @@ fn conditions(run: &mut Run) -> Conditions {
         first_tick_ns: Some(run.first_tick_ns),
         first_edge_ns: run.edges.clone(),
         pool_ns: std::mem::take(&mut run.pool_ns),
-        wake_late_ns: run.world.lateness.tenth_ns(),
+        wake_late_ns: run.world.lateness.tenth_percentile_ns(),
         page_ns: (!run.world.is_exact).then(|| run.world.speed.page_ns()),
         first_cpus: first_cpus(run.world),
         ..Conditions::default()
     }
 }
 
-/// Where those began that did; of whom a limit has kept from it, where they are at the end, which
-/// is where they came to wait unless they were moved.
+/// The CPU on which each task began, by kind. A task that a limit has kept from beginning is still
+/// on the CPU where it was queued, unless it was moved.
 fn first_cpus(world: &World) -> BTreeMap<String, Vec<Option<u32>>> {
-    for slot in world.slots.iter().filter(|slot| slot.go.load(Relaxed) == Cue::Begin as u32) {
-        let firsts = &world.tallies[slot.kind.load(Relaxed) as usize].first_cpus;
+    for slot in world.slots.iter().filter(|slot| slot.cue.load(Relaxed) == Cue::Begin as u32) {
+        let firsts = &world.kind_counts[slot.kind.load(Relaxed) as usize].first_cpus;
         let first = firsts.get(slot.instance.load(Relaxed) as usize);
         if let Some(first) = first.filter(|first| first.load(Relaxed) == 0) {
             let cpu = cpu_of(slot.pid.load(Relaxed));
             first.store(cpu.map_or(0, |cpu| cpu + 1), Relaxed);
         }
     }
-    let kinds = world.workload.tasks.iter().zip(&world.tallies);
-    let noted = kinds.filter(|(_, tally)| !tally.first_cpus.is_empty());
-    let cpus = |tally: &Tally| {
-        tally.first_cpus.iter().map(|first| first.load(Relaxed).checked_sub(1)).collect()
+    let kinds = world.workload.tasks.iter().zip(&world.kind_counts);
+    let noted = kinds.filter(|(_, counts)| !counts.first_cpus.is_empty());
+    let cpus = |counts: &KindCounts| {
+        counts.first_cpus.iter().map(|first| first.load(Relaxed).checked_sub(1)).collect()
     };
-    noted.map(|(spec, tally)| (spec.name.clone(), cpus(tally))).collect()
+    noted.map(|(spec, counts)| (spec.name.clone(), cpus(counts))).collect()
 }
 
-/// On which CPU a task is, or was last.
+/// The CPU of a task, now or when it last ran (`/proc/PID/stat`).
 fn cpu_of(pid: i32) -> Option<u32> {
-    /// Fields after the name, which is in brackets.
+    /// Index of the field `processor` among those after the name.
     const PROCESSOR: usize = 36;
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(PROCESSOR)?.parse().ok()
 }
 
 fn locks(world: &World) -> BTreeMap<String, String> {
-    let name = |made: &LockMade| match made {
-        LockMade::Inode => "inode",
-        LockMade::MemoryMap => cpumax_workload::MEMORY_MAP,
-        LockMade::Pipe { .. } => "pipe",
-        LockMade::Futex => "futex",
-        LockMade::Owner => "owner",
+    let name = |made: &RealLock| match made {
+        RealLock::Inode => "inode",
+        RealLock::MemoryMap => cpumax_workload::MEMORY_MAP,
+        RealLock::Pipe { .. } => "pipe",
+        RealLock::Futex => "futex",
+        RealLock::Owner => "owner",
     };
     let specs = world.workload.locks.iter().zip(&world.plan.locks);
     specs.map(|(spec, made)| (spec.name.clone(), name(made).to_owned())).collect()
 }
 
-fn check(world: &World) -> Result<(), Error> {
+fn check_faults(world: &World) -> Result<(), Error> {
     let [fault, error] = [0, 1].map(|ix| world.failure[ix].load(Relaxed));
     let error = std::io::Error::from_raw_os_error(error as i32);
     let what = match fault {
         0 => return Ok(()),
-        f if f == Fault::TooManyTasks as u64 => "more forked tasks than there is room for".into(),
+        f if f == Fault::TooManyTasks as u64 => "more than 200 forked tasks at once".into(),
         f if f == Fault::Call as u64 => format!("a system call of a task failed: {error}"),
         f if f == Fault::List as u64 => format!("a list of requests of a task failed: {error}"),
         _ => format!("a task could not be started: {error}"),
@@ -210,7 +211,7 @@ fn check(world: &World) -> Result<(), Error> {
     Err(Error::Failed(what))
 }
 
-fn groups(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<String, GroupOutcome> {
+fn group_counts(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<String, GroupOutcome> {
     let mut groups = BTreeMap::new();
     for (ix, spec) in run.world.workload.groups.iter().enumerate().skip(1) {
         let ((old, old_local), (new, new_local)) = (&before.0[ix], &after.0[ix]);
@@ -231,23 +232,24 @@ fn groups(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<String, Gr
     groups
 }
 
-fn tasks(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
+fn task_counts(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
     for slot in world.slots.iter().filter(|slot| slot.state.load(Relaxed) != FREE) {
-        let tally = &world.tallies[slot.kind.load(Relaxed) as usize];
+        let counts = &world.kind_counts[slot.kind.load(Relaxed) as usize];
         let stat = fs::read_to_string(format!("/proc/{}/schedstat", slot.pid.load(Relaxed)));
         let used_ns = stat.ok().and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
-        tally.usage_us.fetch_add(slot.used_us(used_ns.unwrap_or(0) / 1000), Relaxed);
-        let has_begun = slot.go.load(Relaxed) == Cue::Begin as u32;
+        counts.usage_us.fetch_add(slot.used_us(used_ns.unwrap_or(0) / 1000), Relaxed);
+        let has_begun = slot.cue.load(Relaxed) == Cue::Begin as u32;
         if slot.state.load(Relaxed) == LIVE && has_begun {
             add_unfinished(world, slot, ended_ns);
         }
-        slot.fold(tally);
+        slot.add_waits_to(counts);
     }
-    let kinds = world.tallies.iter().zip(&world.workload.tasks);
+    let kinds = world.kind_counts.iter().zip(&world.workload.tasks);
     kinds
-        .map(|(tally, spec)| {
+        .map(|(counts, spec)| {
             let of = |number: &AtomicU64| number.load(Relaxed);
-            let Tally { count, usage_us, wait_ns, stall_ns, exited, last_exit_ns, .. } = tally;
+            let KindCounts { count, usage_us, wait_ns, stall_ns, exited, last_exit_ns, .. } =
+                counts;
             let all =
                 of(exited) > 0 && of(exited) == of(count) && of(count) >= u64::from(spec.count);
             TaskOutcome {
@@ -263,7 +265,7 @@ fn tasks(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
         .collect()
 }
 
-/// The wait that a task is in when the run, or its life, ends.
+/// Adds the wait or stall in which a task is when the run or its life ends.
 pub(crate) fn add_unfinished(world: &World, slot: &Slot, ended_ns: u64) {
     let phase = slot.phase.load(Relaxed);
     let since_ns = world.since_start_ns(slot.last_stamp.load(Relaxed));
@@ -282,7 +284,7 @@ pub(crate) fn add_unfinished(world: &World, slot: &Slot, ended_ns: u64) {
 type Groups = BTreeMap<String, GroupOutcome>;
 type Tasks = BTreeMap<String, TaskOutcome>;
 
-/// Adds the requests to what is known of groups and kinds.
+/// Adds completed requests and requests under way to groups and to kinds of tasks.
 fn latencies(
     run: &Run,
     mut groups: Groups,
@@ -293,7 +295,7 @@ fn latencies(
     let mut by_group = vec![Vec::new(); workload.groups.len()];
     let mut by_kind = vec![Vec::new(); kinds.len()];
     let entries = run.world.log.entries().ok_or_else(|| {
-        Error::Failed("more requests were completed than are kept, four millions".to_owned())
+        Error::Failed("more than four million requests were completed".to_owned())
     })?;
     for (kind, group, latency_ns) in entries {
         by_kind[kind as usize].push(latency_ns);
@@ -341,8 +343,8 @@ fn latencies(
     Ok((groups, tasks.collect()))
 }
 
-/// What two kinds of one label did together, but for their requests. It has finished when all have
-/// exited, of which there may be none in one of the two.
+/// Sums two kinds of one label, without requests. The label has finished when all its tasks have
+/// exited; one of the kinds may have no tasks.
 fn added(one: &TaskOutcome, other: &TaskOutcome) -> TaskOutcome {
     let (count, exited) = (one.count + other.count, one.exited + other.exited);
     let last_ns = one.finished_ns.max(other.finished_ns);
@@ -360,8 +362,8 @@ fn added(one: &TaskOutcome, other: &TaskOutcome) -> TaskOutcome {
     }
 }
 
-/// Median, 99th percentile and maximum, the rank rounded up. A request that is under way takes at
-/// least as long as it has been so, which the maximum may be.
+/// Median, 99th percentile and maximum, ranks rounded up. A request under way takes at least as
+/// long as so far, so it may be the maximum.
 fn percentiles(latencies: &mut [u64], longest_under_way_ns: u64) -> Percentiles {
     latencies.sort_unstable();
     let at = |percent: usize| {
@@ -377,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_cpu_of_a_task_is_read_from_its_stat() {
-        let _here = crate::timers::Here::stay();
+        let _here = crate::timers::PinnedCpu::pin();
         // SAFETY: the call takes nothing.
         let me = unsafe { libc::gettid() };
         assert_eq!(cpu_of(me), Some(sys::cpu()));

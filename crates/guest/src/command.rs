@@ -1,5 +1,5 @@
-//! A program of the user's own in a virtual machine, in place of scenarios: what it writes is
-//! handed on as it comes.
+//! Runs a program of the user in the virtual machine instead of scenarios, and passes its output on
+//! as it comes.
 
 use cpumax_protocol::{Command, FromGuest};
 use std::fs::File;
@@ -8,12 +8,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{self, Child, Stdio};
 
-/// Where programs without a slash in their name are looked for.
+/// Search path of the program and of its children.
 const PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
-/// Much of a message, little of the machine's memory.
+/// Most bytes of output in one message.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Runs it to its end; what it writes goes to `say`. The last message tells how it ended.
+/// Runs the program to its end and passes each piece of output to `say`. Returns the last message,
+/// which tells how it ended.
 pub fn run(command: &Command, say: &mut dyn FnMut(&FromGuest)) -> FromGuest {
     let Some((program, arguments)) = command.words.split_first() else {
         return FromGuest::Refused { reason: "no command".to_owned() };
@@ -31,15 +32,15 @@ pub fn run(command: &Command, say: &mut dyn FnMut(&FromGuest)) -> FromGuest {
         Ok(child) => child,
         Err(error) => return FromGuest::Refused { reason: format!("{program}: {error}") },
     };
-    hand_on(&mut child, say);
+    forward_output(&mut child, say);
     match child.wait() {
-        Ok(status) => FromGuest::Exited { status: shell_status(status) },
+        Ok(status) => FromGuest::Exited { status: shell_exit_status(status) },
         Err(error) => FromGuest::Failed { reason: format!("{program}: {error}") },
     }
 }
 
-/// Until both ends are closed, by the program and whatever it has started.
-fn hand_on(child: &mut Child, say: &mut dyn FnMut(&FromGuest)) {
+/// Passes output on until the program, and every process that it started, has closed both pipes.
+fn forward_output(child: &mut Child, say: &mut dyn FnMut(&FromGuest)) {
     use std::os::fd::AsRawFd;
     let file = |end: OwnedFd| Some(File::from(end));
     let mut ends = [
@@ -70,7 +71,7 @@ fn hand_on(child: &mut Child, say: &mut dyn FnMut(&FromGuest)) {
     }
 }
 
-fn shell_status(status: process::ExitStatus) -> u8 {
+fn shell_exit_status(status: process::ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)
 }
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_writes_and_how_it_ends_is_told() {
+    fn output_and_exit_status_are_passed_on() {
         let (out, err, end) =
             run_here(&["/bin/sh", "-c", "printf 'a\\377\\n'; echo b >&2; exit 7"]);
         assert_eq!((out.as_slice(), err.as_slice()), (b"a\xff\n".as_slice(), b"b\n".as_slice()));

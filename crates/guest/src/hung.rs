@@ -1,14 +1,14 @@
-//! What the kernel says of tasks that wait uninterruptibly for minutes (kernel:
+//! The kernel's reports of hung tasks, which wait uninterruptibly for minutes (kernel:
 //! `check_hung_task()`).
 
 use crate::world::World;
 
-/// What it says around the name and pid of the task: for how long, follows.
+/// Text before and after the name and pid of the task.
 const BEFORE: &str = "INFO: task ";
 const AFTER: &str = " blocked for more than ";
 
-/// The kinds of those tasks of a run that the kernel has reported, as often as it has.
-pub(crate) fn reported(world: &World) -> Vec<u32> {
+/// Kinds of the run's tasks that the kernel has reported as hung, one for each report.
+pub(crate) fn reported_kinds(world: &World) -> Vec<u32> {
     let births: Vec<(u32, u32, u64)> = world.births.entries().into_iter().flatten().collect();
     let kind_of =
         |pid: u32| births.iter().rfind(|(born, ..)| *born == pid).map(|&(_, kind, _)| kind);
@@ -23,11 +23,11 @@ fn pids(log: &str) -> impl Iterator<Item = u32> + '_ {
     })
 }
 
-/// The whole of it: empty, where we may not read it.
+/// The whole kernel log; empty where it may not be read.
 fn kernel_log() -> String {
     const READ_ALL: libc::c_int = 3;
     const SIZE: libc::c_int = 10;
-    // SAFETY: the size is asked for without room, and the log is read into as much as is told.
+    // SAFETY: the first call writes nothing, the second one at most `size` bytes.
     let log = unsafe {
         let size = libc::klogctl(SIZE, std::ptr::null_mut(), 0).max(0);
         let mut log = vec![0u8; size as usize];

@@ -1,6 +1,7 @@
-//! Where the guest begins and ends: as `/init` of a virtual machine it mounts what it needs,
-//! quietens the kernel and powers off; on the host it does nothing of that. And the line it talks
-//! on.
+//! Start and end of the guest, and its connection to the program that gives it jobs.
+//!
+//! As `/init` of a virtual machine the guest mounts file systems, stops background work of the
+//! kernel and powers off at the end. On a host it does none of that.
 
 use crate::{hypervisor, kernel, sys};
 use std::ffi::CString;
@@ -8,20 +9,20 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Jobs that came with the initramfs, a line each: so that a run does not depend on when somebody
-/// types.
+/// Jobs in the initramfs, one a line. Jobs that come with the machine make a run independent of
+/// input timing.
 const JOBS: &str = "/jobs";
-/// The line in a virtual machine.
+/// Serial port that a virtual machine uses for the connection.
 const PORT: &str = "/dev/ttyS1";
 
-/// What makes a kernel do things by itself, turned down.
+/// Settings that stop background work of the kernel.
 const QUIET: [(&str, &str); 13] = [
     ("/proc/sys/kernel/sched_autogroup_enabled", "0"),
     ("/proc/sys/kernel/sched_rt_runtime_us", "-1"),
     ("/proc/sys/kernel/watchdog", "0"),
     ("/proc/sys/kernel/printk", "4"),
     ("/proc/sys/vm/stat_interval", "3600"),
-    // Neighbours on the network are looked through every 5 and 15 s.
+    // The kernel scans network neighbours every 5 and 15 s.
     ("/proc/sys/net/ipv4/neigh/default/base_reachable_time_ms", "1000000000"),
     ("/proc/sys/net/ipv4/neigh/default/interval_probe_time_ms", "1000000000"),
     ("/proc/sys/net/ipv6/neigh/default/base_reachable_time_ms", "1000000000"),
@@ -32,16 +33,16 @@ const QUIET: [(&str, &str); 13] = [
     ("/sys/kernel/mm/transparent_hugepage/khugepaged/defrag", "0"),
 ];
 
-/// Somebody wants this process to end.
+/// Set by SIGTERM: the guest ends after it has removed its groups.
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_terminate(_: libc::c_int) {
     TERMINATED.store(true, Relaxed);
 }
 
-/// On the host: an interrupt is for whoever gives the jobs, who then goes away; a request to end is
-/// heeded when everything has been removed.
-pub fn heed_signals() {
+/// Sets signal handling on a host: ignores keyboard signals, which are for the program that gives
+/// the jobs, and notes SIGTERM.
+pub fn set_signal_handlers() {
     // SAFETY: the handler only stores to an atomic, and without a flag system calls return when it
     // has run.
     unsafe {
@@ -54,29 +55,30 @@ pub fn heed_signals() {
     }
 }
 
-/// The line to whoever gives jobs.
-pub struct Line {
+/// The connection to the program that gives jobs: one message a line.
+pub struct Connection {
     input: i32,
     output: i32,
-    /// Read and not yet used.
+    /// Bytes read and not yet returned.
     pending: Vec<u8>,
     /// The input has ended.
     ended: bool,
 }
 
-impl Line {
+impl Connection {
     /// Standard input and output.
-    pub fn standard() -> Line {
-        Line { input: 0, output: 1, pending: Vec::new(), ended: false }
+    pub fn standard() -> Connection {
+        Connection { input: 0, output: 1, pending: Vec::new(), ended: false }
     }
 
-    /// In a virtual machine: takes the jobs that came with it, if any did, in place of those that
-    /// would come by the line. Before that the machine may be saved, to begin here again.
+    /// In a virtual machine: takes the jobs that came with the machine, if there are any; they
+    /// replace the input. Before that, the machine may be saved, to be restored at this point.
     ///
     /// # Errors
-    /// They are there and cannot be read.
+    /// The firmware device does not answer as it should.
     pub fn take_jobs(&mut self) -> Result<(), String> {
-        let given = hypervisor::jobs().map_err(|error| format!("the firmware device: {error}"))?;
+        let given =
+            hypervisor::read_jobs().map_err(|error| format!("the firmware device: {error}"))?;
         let jobs = given.map(String::into_bytes).or_else(|| fs::read(JOBS).ok());
         if let Some(jobs) = jobs {
             self.pending = jobs;
@@ -85,17 +87,17 @@ impl Line {
         Ok(())
     }
 
-    /// Says one line.
-    pub fn say(&self, text: &str) {
+    /// Writes one line.
+    pub fn send(&self, text: &str) {
         write_all(self.output, format!("{text}\n").as_bytes());
-        // A serial line is slow, and what it has not sent is lost when the machine powers off.
+        // A serial port is slow, and unsent bytes are lost at power-off.
         // SAFETY: takes a number; anything but a terminal is refused, and has nothing to wait for.
         unsafe { libc::tcdrain(self.output) };
     }
 
-    /// The next line, without its end. `None`: there are no more, or one is longer than
-    /// `most_bytes`.
-    pub fn next(&mut self, most_bytes: u64) -> Option<String> {
+    /// Reads the next line, without its end. `None` at the end of the input, or for a line longer
+    /// than `most_bytes`.
+    pub fn read_message(&mut self, most_bytes: u64) -> Option<String> {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
                 let rest = self.pending.split_off(end + 1);
@@ -110,7 +112,7 @@ impl Line {
                 return None;
             }
             if self.ended {
-                // The last line may lack its end.
+                // The last line may lack its newline.
                 let line = std::mem::take(&mut self.pending);
                 return String::from_utf8(line).ok().filter(|line| !line.trim().is_empty());
             }
@@ -128,12 +130,13 @@ impl Line {
         }
     }
 
-    /// All that comes from `fd`, as long as there is somebody on the line who wants it.
-    pub fn read_all_while_there(&mut self, fd: i32) -> Option<Vec<u8>> {
+    /// Reads `fd` to its end. `None` if the input ended or SIGTERM came first: nobody waits for the
+    /// answer then.
+    pub fn read_all_while_connected(&mut self, fd: i32) -> Option<Vec<u8>> {
         let mut all = Vec::new();
         loop {
             let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            // An input that has ended by itself is no news: its jobs are still wanted.
+            // An input that had ended before does not count: its jobs are still wanted.
             let input = if self.input == 0 && !self.ended { self.input } else { -1 };
             let mut polled = [poll(fd), poll(input)];
             // SAFETY: there are two elements.
@@ -163,7 +166,7 @@ impl Line {
     }
 }
 
-/// Writes all of it, or as much as somebody reads.
+/// Writes all bytes, or as many as the other end takes.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match sys::write(fd, bytes.as_ptr(), bytes.len()) {
@@ -174,11 +177,11 @@ pub fn write_all(fd: i32, mut bytes: &[u8]) {
     }
 }
 
-/// Makes a virtual machine ready: the line to the outside.
+/// Prepares a virtual machine and opens the connection.
 ///
 /// # Errors
-/// What could not be mounted or opened.
-pub fn start() -> Result<Line, String> {
+/// A file system that could not be mounted, or the serial port.
+pub fn set_up_vm() -> Result<Connection, String> {
     for dir in ["/proc", "/sys", "/dev"] {
         let _ = fs::create_dir(dir);
     }
@@ -186,22 +189,22 @@ pub fn start() -> Result<Line, String> {
     mount("sysfs", "/sys", "sysfs", "")?;
     mount("devtmpfs", "/dev", "devtmpfs", "")?;
     mount_groups()?;
-    // Its knobs are wished for, not needed.
+    // Its settings are optional.
     let _ = mount("debugfs", "/sys/kernel/debug", "debugfs", "");
     for (path, value) in QUIET {
         let _ = fs::write(path, value);
     }
-    hypervisor::settle();
-    set_kernel_threads_apart();
+    hypervisor::sleep_after_boot();
+    deprioritize_kernel_threads();
     let port = open(PORT, libc::O_RDWR | libc::O_NOCTTY)?;
     make_raw(port);
-    Ok(Line { input: port, output: port, pending: Vec::new(), ended: false })
+    Ok(Connection { input: port, output: port, pending: Vec::new(), ended: false })
 }
 
-/// A cheap move between groups, as the model has it, where the kernel knows the option (6.0): no
-/// move waits for a grace period of RCU. From 6.18 on it takes the lock of one process then, in
-/// place of the one that all forks take (kernel: `cgroup_enable_per_threadgroup_rwsem`); where that
-/// one matters, grace periods are short instead.
+/// Mounts cgroup2 so that moves between groups are cheap, as in the model, where the kernel can
+/// (`favordynmods`, 6.0): no move waits for an RCU grace period. From 6.18 on such a mount locks
+/// one process instead of all forks (kernel: `cgroup_enable_per_threadgroup_rwsem`). Scenarios in
+/// which forks meet moves need the plain mount; grace periods are made short for them.
 fn mount_groups() -> Result<(), String> {
     let plain = || mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "");
     if std::env::var_os(cpumax_protocol::hypervisor::FORKS_MEET_MOVES).is_some() {
@@ -211,10 +214,10 @@ fn mount_groups() -> Result<(), String> {
     mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "favordynmods").or_else(|_| plain())
 }
 
-/// Keeps the kernel's own threads of the fair class out of the competition: with one CPU they run
-/// at once, as interrupts do, and the record of switches tells when; with several they run where
-/// nobody else would.
-fn set_kernel_threads_apart() {
+/// Keeps kernel threads of the fair class out of the competition with tasks. With one CPU they
+/// become real-time and run at once, and the trace shows when. With several CPUs they run only when
+/// a CPU is idle.
+fn deprioritize_kernel_threads() {
     const KTHREADD: &str = "2";
     let Ok(processes) = fs::read_dir("/proc") else { return };
     for process in processes.flatten() {
@@ -222,7 +225,7 @@ fn set_kernel_threads_apart() {
             continue;
         };
         let stat = fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-        // Names may have blanks in them.
+        // A name may contain blanks.
         let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         if rest.split_ascii_whitespace().nth(1) != Some(KTHREADD) {
             continue;
@@ -240,8 +243,9 @@ fn set_kernel_threads_apart() {
     }
 }
 
-/// Ends: a virtual machine is powered off, with the reason on its console if it could not work.
-pub fn end(in_vm: bool, reason: Option<&str>) -> i32 {
+/// Ends the guest: prints the reason of a failure, powers off a virtual machine, and returns the
+/// exit status.
+pub fn finish(in_vm: bool, reason: Option<&str>) -> i32 {
     if let Some(reason) = reason {
         eprintln!("cpumax-guest: {reason}");
     }
@@ -255,10 +259,10 @@ pub fn end(in_vm: bool, reason: Option<&str>) -> i32 {
     i32::from(reason.is_some())
 }
 
-/// Mounts a file system; that it is mounted already is as good.
+/// Mounts a file system; one that is mounted already is no error.
 ///
 /// # Errors
-/// What could not be mounted.
+/// The mount fails.
 pub fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), String> {
     let c = |text: &str| CString::new(text).unwrap_or_default();
     let (source, target, fs_kind, data) = (c(what), c(at), c(kind), c(options));
@@ -268,7 +272,7 @@ pub fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), Stri
         libc::mount(source.as_ptr(), target.as_ptr(), fs_kind.as_ptr(), 0, data)
     };
     let error = std::io::Error::last_os_error();
-    // The kernel may have mounted its devices by itself.
+    // The kernel may have mounted devtmpfs itself.
     if result < 0 && error.raw_os_error() != Some(libc::EBUSY) {
         return Err(format!("mounting {kind} at {at}: {error}"));
     }
@@ -282,7 +286,7 @@ fn open(path: &str, flags: i32) -> Result<i32, String> {
     if fd < 0 { Err(format!("{path}: {}", std::io::Error::last_os_error())) } else { Ok(fd) }
 }
 
-/// Bytes as they are, no echo.
+/// Makes a terminal pass bytes unchanged, without echo.
 fn make_raw(fd: i32) {
     // SAFETY: all zeroes is a value of it, and the calls have room to write to.
     unsafe {

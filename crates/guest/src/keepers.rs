@@ -1,44 +1,44 @@
-//! A sleeping process in every group that tasks are ever in, from before the run: the first one in
-//! would have a worker of the kernel told, and what is decided by what groups did before is the
-//! same for all of them.
+//! Keepers: processes that sleep in every group that ever has tasks, from before the run on.
+//! Without them the first task in a group wakes a kernel worker. They also give all groups the same
+//! past.
 
 use crate::cgroup::{Group, Hierarchy};
 use crate::plan::lives_in;
 use crate::{kernel, sys};
 use cpumax_workload::{GroupSpec, Workload};
 
-/// The first kernel whose fair class is EEVDF.
+/// The first kernel with EEVDF.
 const EEVDF_FROM: (u32, u32) = (6, 6);
 
-/// What each group that tasks are ever in first has to itself, ns.
+/// Time for which each keeper has its CPU alone, ns.
 const ALONE_NS: u64 = 10_000_000;
 
-/// One in each of these groups. They end with the caller.
+/// Starts a keeper in each group that ever has tasks; returns their pids. They die with the caller.
 ///
 /// # Errors
-/// A group that is to run last could not be made or removed.
-pub(crate) fn make(
+/// A helper group could not be made or removed.
+pub(crate) fn start_keepers(
     workload: &Workload,
     hierarchy: &Hierarchy,
     groups: &[Group],
     inner: bool,
 ) -> Result<Vec<i32>, String> {
-    // CFS puts a group that slept for long a fixed time before the others, one that slept for less
-    // where it was. When another one below the same parent has run last, all of them have slept for
-    // long.
+    // CFS places a group that has slept long at a fixed distance before the others, and one that
+    // has slept briefly where it was. After another group of the same parent has run last, all have
+    // slept long.
     let is_cfs = kernel::version(&kernel::release()) < EEVDF_FROM;
     let spin_ns = if is_cfs { ALONE_NS } else { 0 };
     let mut keepers = Vec::new();
     for (ix, group) in groups.iter().enumerate().skip(1).rev() {
         if lives_in(workload, ix as u32) {
-            keepers.extend(keep(group, spin_ns, true));
+            keepers.extend(start_keeper(group, spin_ns, true));
         }
     }
     for (ix, parent) in groups.iter().enumerate().rev() {
         let is_above = |spec: &GroupSpec| spec.parent == Some(ix as u32);
         if is_cfs && workload.groups.iter().any(is_above) {
             let last = hierarchy.make_last(parent, inner)?;
-            if let Some(pid) = keep(&last, spin_ns, false) {
+            if let Some(pid) = start_keeper(&last, spin_ns, false) {
                 // SAFETY: waits for a child, without its status.
                 unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
             }
@@ -48,8 +48,8 @@ pub(crate) fn make(
     Ok(keepers)
 }
 
-/// One of them, which runs for some time first and then sleeps, or ends.
-fn keep(group: &Group, spin_ns: u64, stays: bool) -> Option<i32> {
+/// Starts a process in a group that spins for `spin_ns`, then sleeps (`stays`) or exits.
+fn start_keeper(group: &Group, spin_ns: u64, stays: bool) -> Option<i32> {
     // SAFETY: this process has no other threads; the child does nothing but sleep.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -71,11 +71,11 @@ fn keep(group: &Group, spin_ns: u64, stays: bool) -> Option<i32> {
         return None;
     }
     let text = pid.to_string();
-    // One that cannot be there changes nothing that would be measured.
+    // A failed write leaves the keeper elsewhere, which changes nothing measured.
     // SAFETY: the text is there while it is written.
     unsafe { libc::write(group.procs_fd, text.as_ptr().cast(), text.len()) };
-    // It goes to sleep before there is another, and once more when its parent, too, has left the
-    // queue for good, so that no group owes or is owed anything.
+    // Wait until the keeper sleeps and its parent entity, too, has left the run queue for good, so
+    // that no group keeps lag.
     sys::sleep_for(ALONE_NS + spin_ns);
     Some(pid)
 }

@@ -1,4 +1,4 @@
-//! What the guest finds out about the kernel it runs on, and the knobs of it that scenarios turn.
+//! Properties of the running kernel, and those of its settings that scenarios change.
 
 use crate::plan::Facts;
 use crate::sys::{self, AIO_PREAD, Iocb};
@@ -13,7 +13,7 @@ const DEBUG: &str = "/sys/kernel/debug/sched";
 /// First release that stops tasks only at their return to user mode.
 const RETURN_TO_USER: (u32, u32) = (6, 18);
 
-/// As `uname -r` shows it.
+/// Kernel release, as `uname -r` prints it.
 pub fn release() -> String {
     read("/proc/sys/kernel/osrelease")
 }
@@ -25,7 +25,7 @@ pub fn version(release: &str) -> (u32, u32) {
     (next(), next())
 }
 
-/// Ticks a second.
+/// Ticks a second, from the resolution of the coarse clock.
 pub fn hz() -> u32 {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: there is room for the answer.
@@ -34,19 +34,19 @@ pub fn hz() -> u32 {
     ((1_000_000_000 + tick_ns / 2) / tick_ns) as u32
 }
 
-/// CPUs on line.
+/// Number of CPUs online.
 pub fn cpus() -> u32 {
     // SAFETY: the call takes a number.
     let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     u32::try_from(n).unwrap_or(1).max(1)
 }
 
-/// The clock source in use.
+/// Name of the clock source in use.
 pub fn clocksource() -> String {
     read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 }
 
-/// Where this kernel lets itself be preempted, if it tells.
+/// The kernel's preemption model; `None` where debugfs does not show it.
 pub fn preemption() -> Option<Preemption> {
     let text = read(&format!("{DEBUG}/preempt"));
     let chosen = text.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
@@ -62,7 +62,7 @@ pub fn preemption() -> Option<Preemption> {
     }
 }
 
-/// Whether a high-resolution tick ends slices, if the kernel tells.
+/// Whether high-resolution ticks end slices; `None` where debugfs does not show it.
 pub fn hrtick() -> Option<bool> {
     let features = read(&format!("{DEBUG}/features"));
     let mut words = features.split_whitespace();
@@ -73,22 +73,22 @@ pub fn hrtick() -> Option<bool> {
     })
 }
 
-/// The EEVDF base slice, ns, if the kernel has one and tells.
+/// The EEVDF base slice, ns; `None` where the kernel has none or does not show it.
 pub fn base_slice_ns() -> Option<u64> {
     read(&format!("{DEBUG}/base_slice_ns")).parse().ok()
 }
 
-/// Whether a task may be stopped in the middle of a system call (to 6.17); else it parks on its way
-/// out.
+/// Whether a task is throttled anywhere, even inside a system call (to 6.17); else it parks at its
+/// return to user mode.
 pub fn stops_anywhere() -> bool {
     version(&release()) < RETURN_TO_USER
 }
 
-/// What a plan depends on.
+/// The facts that a plan depends on.
 pub fn facts(in_vm: bool) -> Facts {
     Facts {
         stops_anywhere: stops_anywhere(),
-        timer_requests: timer_requests(),
+        timer_requests: can_list_timers(),
         cpus: cpus(),
         timer_thread: in_vm && is_real_time(),
         root_is_root: in_vm,
@@ -96,7 +96,7 @@ pub fn facts(in_vm: bool) -> Facts {
     }
 }
 
-/// Of a list of CPUs such as `1-3,5` those below 64, a bit each; none if it is no such list.
+/// CPUs below 64 of a list such as `1-3,5`, one bit each; 0 for any other text.
 fn cpu_bits(list: &str) -> u64 {
     let mut bits = 0;
     for part in list.split(',') {
@@ -108,8 +108,8 @@ fn cpu_bits(list: &str) -> u64 {
     bits
 }
 
-/// Whether a list of requests can contain the read of a timer.
-fn timer_requests() -> bool {
+/// Tries whether a list of requests can read a timer (from 6.10).
+fn can_list_timers() -> bool {
     let mut context = 0;
     if sys::aio_setup(1, &mut context) < 0 {
         return false;
@@ -124,28 +124,28 @@ fn timer_requests() -> bool {
     submitted == 1 && expirations == 1
 }
 
-/// The knobs that scenarios turn, as they stood when the guest began.
+/// The settings that scenarios change, as the guest found them.
 #[derive(Debug, Clone, Default)]
-pub struct Knobs {
+pub struct Settings {
     preempt: Option<Preemption>,
     hrtick: Option<bool>,
     base_slice_ns: Option<u64>,
 }
 
-impl Knobs {
-    /// As they stand now.
-    pub fn read() -> Knobs {
-        Knobs { preempt: preemption(), hrtick: hrtick(), base_slice_ns: base_slice_ns() }
+impl Settings {
+    /// Reads the current settings.
+    pub fn read() -> Settings {
+        Settings { preempt: preemption(), hrtick: hrtick(), base_slice_ns: base_slice_ns() }
     }
 
-    /// Turns them as a scenario asks for, and back where it does not ask. In a virtual machine
-    /// everything may be turned; on the host only what already stands right is accepted.
+    /// Applies the settings of a scenario, and restores those that it does not mention. In a
+    /// virtual machine all are written; on a host none are, and different values are an error.
     ///
     /// # Errors
-    /// What cannot be had here.
-    pub fn set(&self, machine: &MachineSpec, in_vm: bool) -> Result<(), String> {
+    /// A setting that this machine cannot have.
+    pub fn apply(&self, machine: &MachineSpec, in_vm: bool) -> Result<(), String> {
         let slice_us = (machine.bandwidth_slice_ns / 1000).max(1).to_string();
-        turn(SLICE_US, read(SLICE_US) == slice_us, &slice_us, in_vm)?;
+        write_setting(SLICE_US, read(SLICE_US) == slice_us, &slice_us, in_vm)?;
         let wanted = machine.preempt.map(|preempt| match preempt {
             Preempt::None => Preemption::None,
             Preempt::Voluntary => Preemption::Voluntary,
@@ -157,17 +157,22 @@ impl Knobs {
         if let Some(wanted) = wanted.or(self.preempt) {
             let stands = preemption();
             if is_rt(wanted) && !stands.is_some_and(is_rt) {
-                return Err("this kernel is not a real-time one (PREEMPT_RT)".to_owned());
+                return Err("this is not a real-time kernel (PREEMPT_RT)".to_owned());
             }
-            turn(&format!("{DEBUG}/preempt"), stands == Some(wanted), name(wanted), in_vm)?;
+            write_setting(
+                &format!("{DEBUG}/preempt"),
+                stands == Some(wanted),
+                kernel_name(wanted),
+                in_vm,
+            )?;
         }
         if let Some(on) = machine.hrtick.or(self.hrtick) {
             let name = if on { "HRTICK" } else { "NO_HRTICK" };
-            turn(&format!("{DEBUG}/features"), hrtick() == Some(on), name, in_vm)?;
+            write_setting(&format!("{DEBUG}/features"), hrtick() == Some(on), name, in_vm)?;
         }
         if let Some(ns) = machine.base_slice_ns.or(self.base_slice_ns) {
             let path = format!("{DEBUG}/base_slice_ns");
-            turn(&path, base_slice_ns() == Some(ns), &ns.to_string(), in_vm)?;
+            write_setting(&path, base_slice_ns() == Some(ns), &ns.to_string(), in_vm)?;
         }
         Ok(())
     }
@@ -182,8 +187,8 @@ fn is_rt(preemption: Preemption) -> bool {
     matches!(preemption, Preemption::Rt | Preemption::RtLazy)
 }
 
-/// What the kernel calls it. Whether it is a real-time one cannot be turned.
-fn name(preemption: Preemption) -> &'static str {
+/// The kernel's name. A real-time kernel stays one whatever is written.
+fn kernel_name(preemption: Preemption) -> &'static str {
     match preemption {
         Preemption::None => "none",
         Preemption::Voluntary => "voluntary",
@@ -192,15 +197,17 @@ fn name(preemption: Preemption) -> &'static str {
     }
 }
 
-fn turn(path: &str, stands: bool, wanted: &str, in_vm: bool) -> Result<(), String> {
+fn write_setting(path: &str, stands: bool, wanted: &str, in_vm: bool) -> Result<(), String> {
     if stands {
         return Ok(());
     }
     if !in_vm {
-        return Err(format!("{path} would have to be {wanted:?}; on the host it is left alone"));
+        return Err(format!(
+            "{path} would have to be {wanted:?}; the guest changes no settings of a host"
+        ));
     }
     crate::cgroup::write(Path::new(path), wanted)
-        .map_err(|error| format!("this kernel cannot be told: {error}"))
+        .map_err(|error| format!("this kernel does not take the setting: {error}"))
 }
 
 fn read(path: &str) -> String {

@@ -1,6 +1,6 @@
-//! The `cpu` controller in a group of cgroup v2 that does not pass it on to groups below: a guest
-//! has it do so while it needs that, and a group beside its own, which is empty, tells so whoever
-//! comes later, also when the guest has been killed.
+//! Enables the `cpu` controller in a group of cgroup v2 that does not pass it on to its children,
+//! for as long as guests need it. An empty group beside the guest's own marks that, so that a later
+//! guest can disable it again even if this one was killed.
 
 use crate::cgroup::PASSED_ON;
 use crate::claim::pid_in;
@@ -9,20 +9,20 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// What the group's name has more than that of its guest's own.
+/// Appended to the name of a guest's group, this names the marker group.
 const SUFFIX: &str = "-lent";
 
-/// Has `above` pass the controller on to a guest's `base`, if it does not, or does for other guests
-/// only.
+/// Has `above` pass the controller on to a guest's group `base`, and marks that, unless the host
+/// itself has it so.
 ///
 /// # Errors
-/// What the kernel refused.
-pub fn lend(above: &Path, base: &Path) -> Result<(), String> {
+/// The kernel refused a file or a group.
+pub fn enable_cpu(above: &Path, base: &Path) -> Result<(), String> {
     let _locked = lock(above)?;
     if has_cpu(&above.join(PASSED_ON)) && notes(above).next().is_none() {
         return Ok(());
     }
-    // It is noted first, so that nobody takes what we do for the host's own.
+    // The marker comes first, so that no other guest takes our change for the host's own.
     let note = note_of(base);
     match fs::create_dir(&note) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -35,14 +35,14 @@ pub fn lend(above: &Path, base: &Path) -> Result<(), String> {
         let _ = fs::remove_dir(&note);
         let busy = error.kind() == io::ErrorKind::ResourceBusy;
         let why =
-            if busy { ": a group that passes it on must have no processes itself" } else { "" };
+            if busy { ": a group that passes it on must have no processes of its own" } else { "" };
         format!("{}: writing \"+cpu\": {error}{why}", file.display())
     })
 }
 
-/// Takes that back, if it was done for this base; but not from other guests, nor from whoever else
-/// uses it by now.
-pub fn take_back(above: &Path, base: &Path) {
+/// Undoes [`enable_cpu`] for this base, unless other guests or groups of the host use the
+/// controller now.
+pub fn disable_cpu(above: &Path, base: &Path) {
     let note = note_of(base);
     let Some(_locked) = note.exists().then(|| lock(above).ok()).flatten() else { return };
     if notes(above).all(|other| other == note) && !is_used(above) {
@@ -51,13 +51,13 @@ pub fn take_back(above: &Path, base: &Path) {
     let _ = fs::remove_dir(&note);
 }
 
-/// Takes back what guests left that are gone: whose group is, which outlives no note of it.
-pub fn take_back_left(above: &Path) {
+/// Undoes [`enable_cpu`] for guests that are gone: their group does not exist, their marker does.
+pub fn disable_for_gone_guests(above: &Path) {
     for note in notes(above) {
         let base = note.as_os_str().to_string_lossy().into_owned();
         let base = PathBuf::from(base.trim_end_matches(SUFFIX));
         if !base.exists() {
-            take_back(above, &base);
+            disable_cpu(above, &base);
         }
     }
 }
@@ -76,8 +76,8 @@ fn notes(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         .filter(move |path| path.file_name().is_some_and(|name| is_note(&name.to_string_lossy())))
 }
 
-/// Whether a group below passes the controller on itself, or has a limit or a weight of its own:
-/// the kernel would take these away.
+/// Whether a group below passes the controller on itself, or has a limit or weight of its own,
+/// which disabling the controller would remove.
 fn is_used(above: &Path) -> bool {
     let usual = |file: PathBuf, value: &str| {
         fs::read_to_string(file).is_ok_and(|text| text.split_whitespace().next() != Some(value))
@@ -91,7 +91,7 @@ fn is_used(above: &Path) -> bool {
     })
 }
 
-/// Guests change one after the other what the group passes on.
+/// Locks the group until dropped, against changes by other guests.
 fn lock(above: &Path) -> Result<File, String> {
     let error = |error: io::Error| format!("{}: {error}", above.display());
     let folder = File::open(above).map_err(error)?;
@@ -138,8 +138,8 @@ mod tests {
     fn what_the_host_passes_on_itself_stays() {
         let folder = Folder::new("passes", "cpuset cpu io\n");
         let base = folder.0.join("cpumax-7-0123456789abcdef");
-        lend(&folder.0, &base).unwrap();
-        take_back(&folder.0, &base);
+        enable_cpu(&folder.0, &base).unwrap();
+        disable_cpu(&folder.0, &base);
         assert_eq!(folder.passes_on(), "cpuset cpu io\n");
     }
 
@@ -148,13 +148,13 @@ mod tests {
         let folder = Folder::new("lends", "io\n");
         let [first, second] = ["cpumax-7-0123456789abcdef", "cpumax-8-0123456789abcdef"]
             .map(|name| folder.0.join(name));
-        lend(&folder.0, &first).unwrap();
+        enable_cpu(&folder.0, &first).unwrap();
         fs::write(folder.0.join(PASSED_ON), "io cpu\n").unwrap();
-        lend(&folder.0, &second).unwrap();
+        enable_cpu(&folder.0, &second).unwrap();
         assert_eq!(notes(&folder.0).count(), 2);
-        take_back(&folder.0, &first);
+        disable_cpu(&folder.0, &first);
         assert_eq!(folder.passes_on(), "+cpu");
-        take_back(&folder.0, &second);
+        disable_cpu(&folder.0, &second);
         assert_eq!((folder.passes_on().as_str(), notes(&folder.0).count()), ("-cpu", 0));
     }
 
@@ -164,23 +164,23 @@ mod tests {
         let [gone, there] = ["cpumax-7-0123456789abcdef", "cpumax-8-0123456789abcdef"]
             .map(|name| folder.0.join(name));
         fs::create_dir(&there).unwrap();
-        lend(&folder.0, &gone).unwrap();
-        lend(&folder.0, &there).unwrap();
+        enable_cpu(&folder.0, &gone).unwrap();
+        enable_cpu(&folder.0, &there).unwrap();
         fs::create_dir(folder.0.join("cpumax-9-lent")).unwrap();
-        take_back_left(&folder.0);
+        disable_for_gone_guests(&folder.0);
         assert_eq!(notes(&folder.0).collect::<Vec<_>>(), [note_of(&there)]);
-        assert!(folder.0.join("cpumax-9-lent").exists(), "it is somebody else's");
+        assert!(folder.0.join("cpumax-9-lent").exists(), "not a name of a guest");
     }
 
     #[test]
-    fn who_has_a_limit_by_now_keeps_it() {
+    fn a_limit_set_meanwhile_is_kept() {
         let folder = Folder::new("used", "io\n");
         let base = folder.0.join("cpumax-7-0123456789abcdef");
-        lend(&folder.0, &base).unwrap();
+        enable_cpu(&folder.0, &base).unwrap();
         let service = folder.0.join("service");
         fs::create_dir(&service).unwrap();
         fs::write(service.join("cpu.max"), "20000 100000\n").unwrap();
-        take_back(&folder.0, &base);
+        disable_cpu(&folder.0, &base);
         assert_eq!((folder.passes_on().as_str(), notes(&folder.0).count()), ("+cpu", 0));
     }
 }

@@ -1,8 +1,8 @@
-//! Runs a workload with real processes in real cgroups, and returns the same outcome as the model.
+//! Runs a workload with real processes in real cgroups, and returns an outcome of the same form as
+//! the model's.
 //!
-//! The program `cpumax-guest` is `/init` of a virtual machine, or a subprocess on the host. It
-//! speaks the [protocol](cpumax_protocol): one line of JSON for each message. Everything but that
-//! is for Linux on x86-64 only.
+//! The program `cpumax-guest` is `/init` of a virtual machine, or a subprocess on a host. It speaks
+//! the [protocol](cpumax_protocol), one line of JSON for each message. Only for Linux on x86-64.
 
 cfg_if::cfg_if! {
     if #[cfg(all(target_os = "linux", target_arch = "x86_64"))] {
@@ -45,7 +45,7 @@ cfg_if::cfg_if! {
 
         pub use guest::guest;
     } else {
-        /// There is nothing that could run here.
+        /// Fails: this build is for another system.
         pub fn guest() -> i32 {
             eprintln!("cpumax-guest: runs on Linux on x86-64 only");
             2

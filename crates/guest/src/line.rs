@@ -1,27 +1,27 @@
 //! Lines of a `trace` file of tracefs.
 
 /// `comm-pid [cpu] flags stamp: event: fields`.
-pub(crate) struct Line<'a> {
+pub(crate) struct TraceLine<'a> {
     /// `comm-pid`
     pub who: &'a str,
     pub cpu: u16,
     pub flags: &'a str,
-    /// By the clock that the file is stamped with.
+    /// In units of the clock that the file uses.
     pub at: u64,
     pub event: &'a str,
     pub fields: &'a str,
 }
 
-impl<'a> Line<'a> {
-    /// One whose stamp that clock reads; others are none.
-    pub fn of(line: &'a str, clock: fn(&str) -> Option<u64>) -> Option<Line<'a>> {
+impl<'a> TraceLine<'a> {
+    /// Parses a line, with its stamp read by `clock`; `None` for other lines.
+    pub fn parse(line: &'a str, clock: fn(&str) -> Option<u64>) -> Option<TraceLine<'a>> {
         let (who, rest) = line.split_once(" [")?;
         let (cpu, rest) = rest.split_once("] ")?;
         let mut parts = rest.splitn(3, ": ");
         let (stamp, event, fields) = (parts.next()?, parts.next()?, parts.next()?);
         let mut words = stamp.split_ascii_whitespace();
         let (flags, stamp) = (words.next().unwrap_or(""), words.next_back().unwrap_or(""));
-        Some(Line { who, cpu: cpu.parse().ok()?, flags, at: clock(stamp)?, event, fields })
+        Some(TraceLine { who, cpu: cpu.parse().ok()?, flags, at: clock(stamp)?, event, fields })
     }
 
     pub fn field(&self, name: &str) -> Option<&'a str> {
@@ -32,33 +32,33 @@ impl<'a> Line<'a> {
         self.field(&format!("{side}pid="))?.parse().ok()
     }
 
-    /// The third flag: whether it was in an interrupt.
-    pub fn interrupts(&self) -> Option<u8> {
+    /// The third flag: whether the CPU was in an interrupt.
+    pub fn interrupt_flag(&self) -> Option<u8> {
         self.flags.as_bytes().get(2).copied()
     }
 }
 
-/// The clock `mono`: seconds and microseconds, in ns.
+/// Reads a stamp of the clock `mono`, seconds and microseconds, as ns.
 pub(crate) fn monotonic_ns(stamp: &str) -> Option<u64> {
     let (seconds, micros) = stamp.split_once('.')?;
     let (seconds, micros): (u64, u64) = (seconds.parse().ok()?, micros.parse().ok()?);
     Some((seconds * 1_000_000 + micros) * 1000)
 }
 
-/// The clock `x86-tsc`: the processor's counter.
-pub(crate) fn counter(stamp: &str) -> Option<u64> {
+/// Reads a stamp of the clock `x86-tsc`, the time-stamp counter.
+pub(crate) fn tsc(stamp: &str) -> Option<u64> {
     stamp.parse().ok()
 }
 
-/// How many events there was no room for, if the line is the one that tells.
-pub(crate) fn lost(line: &str) -> Option<u64> {
+/// Number of lost events, if the line tells it.
+pub(crate) fn lost_events(line: &str) -> Option<u64> {
     let (_, counts) = line.split_once("entries-in-buffer/entries-written: ")?;
     let (kept, written) = counts.split_ascii_whitespace().next()?.split_once('/')?;
     let number = |text: &str| text.parse::<u64>().unwrap_or(0);
     Some(number(written).saturating_sub(number(kept)))
 }
 
-/// Value of a field that ends at a blank.
+/// Value of a field, up to the next blank.
 fn field<'a>(fields: &'a str, name: &str) -> Option<&'a str> {
     let is_start = |at: usize| at == 0 || fields.as_bytes()[at - 1] == b' ';
     let (at, _) = fields.match_indices(name).find(|(at, _)| is_start(*at))?;
@@ -80,11 +80,12 @@ mod tests {
     #[test]
     fn stamps_are_read_by_their_clock() {
         let line = |stamp: &str| format!("  <idle>-0  [003] d.h2.  {stamp}: walk: (f+0x0/0x1)");
-        let at = |stamp, clock| Line::of(&line(stamp), clock).map(|line| (line.cpu, line.at));
+        let at =
+            |stamp, clock| TraceLine::parse(&line(stamp), clock).map(|line| (line.cpu, line.at));
         assert_eq!(at("26.000020", monotonic_ns), Some((3, 26_000_020_000)));
-        assert_eq!(at("26000020123", counter), Some((3, 26_000_020_123)));
+        assert_eq!(at("26000020123", tsc), Some((3, 26_000_020_123)));
         assert_eq!(at("26000020123", monotonic_ns), None);
-        assert_eq!(lost("# entries-in-buffer/entries-written: 5/7   #P:1"), Some(2));
-        assert_eq!(lost("# tracer: nop"), None);
+        assert_eq!(lost_events("# entries-in-buffer/entries-written: 5/7   #P:1"), Some(2));
+        assert_eq!(lost_events("# tracer: nop"), None);
     }
 }

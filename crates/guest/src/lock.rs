@@ -1,26 +1,26 @@
-//! Locks that real tasks take: the inode of a file in memory, tokens in a pipe, or a queue in user
-//! space.
+//! Real locks that stand for those of a workload: the inode of a file in memory, bytes in a pipe,
+//! or a queue in user space.
 //!
-//! The queue serves in order of arrival, as the model's locks of user space do; a reader that is
-//! served lets the next in line go on, a writer waits until the readers inside have left. The
-//! kernel's own locks have their own order.
+//! The queue serves in order of arrival, like the model's locks of user space: a reader lets the
+//! next waiter go on, a writer waits until the readers inside have left. Kernel locks have an order
+//! of their own.
 
-use crate::plan::LockMade;
+use crate::plan::RealLock;
 use crate::sys;
 use crate::work;
 use cpumax_workload::LockMode;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// One lock.
+/// A lock of the workload, with the files that it is made of.
 pub struct Lock {
-    /// How it is made.
-    pub made: LockMade,
+    /// Kind of the real lock.
+    pub made: RealLock,
     /// The file whose inode is the lock, or -1.
     pub file: i32,
-    /// Read end and write end of the pipe that is the gate: a byte in it is the right to pass.
+    /// Pipe with one byte, read end and write end: a task takes the byte to pass the gate.
     pub gate: [i32; 2],
-    /// The same with a byte for each reader there may be.
+    /// Pipe with a byte for each reader there may be.
     pub room: [i32; 2],
     queue: Queue,
 }
@@ -33,20 +33,20 @@ struct Queue {
     readers: AtomicU32,
 }
 
-/// So often a file is written from end to end before a page of it costs no more than the next time:
-/// the kernel notes that it is in use (kernel: `folio_mark_accessed()`).
+/// Writes of a whole file before the cost of its pages is stable: until then the kernel notes that
+/// a page is in use (kernel: `folio_mark_accessed()`).
 const WRITES_TO_SETTLE: usize = 3;
 
 impl Lock {
-    /// Makes it; an inode's file gets its pages, so that a write only copies.
+    /// Makes the lock; the file of an inode gets its pages, so that a write only copies.
     ///
     /// # Errors
     /// The kernel has no more pipes or memory.
-    pub fn new(made: LockMade, write_bytes: usize, scratch: *mut u8) -> Result<Lock, String> {
+    pub fn new(made: RealLock, write_bytes: usize, scratch: *mut u8) -> Result<Lock, String> {
         let none = [-1; 2];
         let mut lock = Lock { made, file: -1, gate: none, room: none, queue: Queue::default() };
         match made {
-            LockMade::Inode => {
+            RealLock::Inode => {
                 lock.file = work::memory_file().map_err(|error| error.to_string())?;
                 for _ in 0..WRITES_TO_SETTLE {
                     let mut at = 0;
@@ -60,27 +60,27 @@ impl Lock {
                     }
                 }
             }
-            LockMade::Pipe { readers } => {
+            RealLock::Pipe { readers } => {
                 lock.gate = pipe(1)?;
                 lock.room = pipe(readers as usize)?;
             }
-            LockMade::Futex | LockMade::MemoryMap | LockMade::Owner => {}
+            RealLock::Futex | RealLock::MemoryMap | RealLock::Owner => {}
         }
         Ok(lock)
     }
 
-    /// Takes it from user mode.
+    /// Takes the lock from user mode, waiting for it.
     pub fn take(&self, mode: LockMode) {
         match self.made {
-            LockMade::Pipe { readers } => self.take_pipe(mode, readers),
+            RealLock::Pipe { readers } => self.take_pipe(mode, readers),
             _ => self.queue.take(mode),
         }
     }
 
-    /// Releases it from user mode.
+    /// Releases the lock from user mode.
     pub fn release(&self, mode: LockMode) {
         match self.made {
-            LockMade::Pipe { readers } => {
+            RealLock::Pipe { readers } => {
                 let n = if mode == LockMode::Write { readers } else { 1 };
                 put(self.room[1], n as usize);
                 if mode == LockMode::Write {
@@ -146,14 +146,14 @@ impl Queue {
     }
 }
 
-/// A pipe with that many bytes in it.
+/// A pipe with so many bytes in it.
 fn pipe(bytes: usize) -> Result<[i32; 2], String> {
     let ends = open_pipe()?;
     put(ends[1], bytes);
     Ok(ends)
 }
 
-/// An empty pipe: its read end and its write end.
+/// An empty pipe: read end and write end.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU64;
 
-    fn hammer(made: LockMade) -> u64 {
+    fn hammer(made: RealLock) -> u64 {
         let lock = Lock::new(made, 0, std::ptr::null_mut()).unwrap();
         let (inside, broken) = (AtomicU32::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_writer_is_alone_and_readers_are_among_themselves() {
-        assert_eq!(hammer(LockMade::Futex), 0);
-        assert_eq!(hammer(LockMade::Pipe { readers: 2 }), 0);
+        assert_eq!(hammer(RealLock::Futex), 0);
+        assert_eq!(hammer(RealLock::Pipe { readers: 2 }), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! `/init` of a virtual machine, or a subprocess on the host: runs the jobs it is given.
+//! The program `cpumax-guest`: `/init` of a virtual machine, or a subprocess on a host.
 
 fn main() -> std::process::ExitCode {
     std::process::ExitCode::from(cpumax_guest::guest() as u8)

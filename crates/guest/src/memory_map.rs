@@ -1,55 +1,55 @@
-//! The lock of the memory map that all tasks share (kernel: `mmap_lock`, an rwsem), held for as
-//! long as is asked for.
+//! The lock of the memory map that all tasks share (kernel: `mmap_lock`, an rwsem), held for a
+//! given time.
 //!
-//! mprotect(2) holds it for writing while it goes through the pages that it protects, madvise(2)
-//! with `MADV_POPULATE_READ` for reading while it looks whether they are there. All are the
-//! kernel's one page of zeroes, so they cost no more than their entries in the page table, eight
-//! bytes each.
+//! mprotect(2) holds it for writing while it changes the protection of pages. madvise(2) with
+//! `MADV_POPULATE_READ` holds it for reading while it checks that pages are present. All pages are
+//! the kernel's zero page, so they cost only their page table entries, eight bytes each.
 //!
-//! To protect what is protected like that already takes no time, so tasks go through the pages one
-//! behind the other, which become writable the first time, read-only the second, and so on. That
-//! takes more time one way than the other, on 6.12 by a third. A hold that comes to the end of the
-//! pages is two, one there and one at their beginning.
+//! Setting a protection that pages already have takes no time. So writers proceed through the
+//! pages: the first pass makes them writable, the second read-only, and so on. One direction takes
+//! longer than the other, on 6.12 by a third. A hold that reaches the last page takes two calls,
+//! the second one at the first page.
 
-use crate::plan::{LockMade, longest_hold_ns, writers};
+use crate::plan::{RealLock, longest_hold_ns, writers};
 use crate::sys;
-use crate::work::{Rate, Speed, stamp};
+use crate::work::{Rate, Speed, read_tsc};
 use crate::world::World;
 use cpumax_workload::{LockIx, LockMode, MEMORY_MAP, Workload};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 const PAGE_BYTES: usize = 4096;
-/// At least so many of the longest holds have room until pages begin anew.
+/// A pass has room for at least so many of the longest holds.
 const HOLDS: usize = 8;
-/// Pages that a page of a page table tells of.
+/// Pages described by one page of a page table.
 const TABLE: usize = 512;
-/// What is gone through to find out how long that takes, and how often.
+/// Numbers of pages, and tries, for the measurement of a page's cost.
 const FEW: usize = TABLE / 2;
 const MANY: usize = 16 * TABLE;
 const TRIES: usize = 5;
 /// Most pages: 64 MiB of page tables.
 const MOST: usize = 8 << 20;
-/// A kernel older than 5.14 does not know it.
+/// From 5.14 on.
 const MADV_POPULATE_READ: i32 = 22;
 
-/// Pages to go through.
+/// Read-only mapped pages on which tasks hold the lock.
 pub struct MemoryMap {
     at: *mut u8,
     pages: usize,
-    /// How many pages have been given to writers, in all.
-    gone_through: AtomicUsize,
-    /// To become writable, and read-only.
+    /// Pages handed out to writers so far, all passes together.
+    pages_handed_out: AtomicUsize,
+    /// Cost of making pages writable, and read-only.
     protect: [Cost; 2],
-    look: Cost,
+    /// Cost of checking that pages are present.
+    read: Cost,
 }
 
-// SAFETY: nobody reads or writes the memory; its protection is the kernel's business.
+// SAFETY: the memory is neither read nor written; the kernel synchronizes its protection.
 unsafe impl Send for MemoryMap {}
-// SAFETY: see there.
+// SAFETY: as above.
 unsafe impl Sync for MemoryMap {}
 
-/// What a call takes for each page and beside.
+/// Fixed cost of a call, and cost of a page.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     call_ns: u64,
@@ -57,7 +57,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// By how long it takes for few pages and for many, ns.
+    /// From the times of a call for few pages and for many, ns.
     fn new(few: (usize, u64), many: (usize, u64)) -> Cost {
         let page = Rate::of(many.1.saturating_sub(few.1), (many.0 - few.0) as u64);
         Cost { call_ns: few.1.saturating_sub(page.ns(few.0 as u64)), page }
@@ -72,34 +72,34 @@ impl Cost {
     }
 }
 
-/// Makes the one whose lock tasks take, if any do, when this process has locked what memory it
-/// wants to.
+/// Makes the memory map of a run whose plan needs one. The process must have locked its memory
+/// before.
 ///
 /// # Errors
 /// See [`MemoryMap::new`].
-pub fn make(world: &World) -> Result<(), String> {
+pub fn make_for(world: &World) -> Result<(), String> {
     let mut made = world.plan.locks.iter();
-    let Some(lock) = made.position(|made| *made == LockMade::MemoryMap) else { return Ok(()) };
+    let Some(lock) = made.position(|made| *made == RealLock::MemoryMap) else { return Ok(()) };
     let map = MemoryMap::new(&world.workload, lock as u32, &world.speed)?;
     let _ = world.memory_map.set(map);
     Ok(())
 }
 
 impl MemoryMap {
-    /// Enough pages for all holds of that lock that can be under way at a time: nobody comes to
-    /// pages that another one, who waits for the lock, is still to go through. The caller should be
-    /// one whom nobody preempts, and have locked what memory it wants to: locked pages that become
-    /// writable are no longer the page of zeroes.
+    /// Maps enough pages for all holds of that lock that can be in progress at once, so that no
+    /// writer reaches pages that another waiting writer has been given. The caller should have a
+    /// real-time class. It must have locked its memory before: a locked page that becomes writable
+    /// is no longer the zero page.
     ///
     /// # Errors
-    /// There is no such memory, the kernel is older than 5.14, or a hold is too long.
+    /// The mapping fails, the kernel is older than 5.14, or a hold needs too many pages.
     fn new(workload: &Workload, lock: LockIx, speed: &Speed) -> Result<MemoryMap, String> {
         let longest_ns = longest_hold_ns(workload, lock);
-        let mut map = MemoryMap::of(TRIES * (FEW + MANY))?;
+        let mut map = MemoryMap::map_pages(TRIES * (FEW + MANY))?;
         map.measure(speed)?;
-        let (protect, look) = (map.protect, map.look);
+        let (protect, read) = (map.protect, map.read);
         let [writable, read_only] = protect.map(|cost| cost.pages(longest_ns));
-        let longest = writable.max(read_only).max(look.pages(longest_ns));
+        let longest = writable.max(read_only).max(read.pages(longest_ns));
         let holds = HOLDS.max(writers(workload, lock) + 1);
         let pages = longest.saturating_mul(holds).next_multiple_of(TABLE);
         if pages > MOST {
@@ -111,13 +111,13 @@ impl MemoryMap {
             ));
         }
         if pages > map.pages {
-            map = MemoryMap::of(pages)?;
-            (map.protect, map.look) = (protect, look);
+            map = MemoryMap::map_pages(pages)?;
+            (map.protect, map.read) = (protect, read);
         }
         Ok(map)
     }
 
-    fn of(pages: usize) -> Result<MemoryMap, String> {
+    fn map_pages(pages: usize) -> Result<MemoryMap, String> {
         let error = |what: &str, result: isize| {
             let error = std::io::Error::from_raw_os_error(-result as i32);
             format!("lock {MEMORY_MAP:?}: {what} of {pages} pages: {error}")
@@ -129,12 +129,12 @@ impl MemoryMap {
         if at == libc::MAP_FAILED {
             return Err(format!("lock {MEMORY_MAP:?}: {}", std::io::Error::last_os_error()));
         }
-        let (protect, look) = ([Cost::default(); 2], Cost::default());
-        let gone_through = AtomicUsize::new(0);
-        let map = MemoryMap { at: at.cast(), pages, gone_through, protect, look };
-        // A kernel without huge pages refuses to do without them.
+        let (protect, read) = ([Cost::default(); 2], Cost::default());
+        let pages_handed_out = AtomicUsize::new(0);
+        let map = MemoryMap { at: at.cast(), pages, pages_handed_out, protect, read };
+        // Fails on a kernel without huge pages, which is as good.
         sys::madvise(map.at, bytes, libc::MADV_NOHUGEPAGE);
-        match map.look(pages) {
+        match map.populate_read(pages) {
             0 => Ok(map),
             failed => Err(error("MADV_POPULATE_READ (5.14)", failed)),
         }
@@ -147,10 +147,10 @@ impl MemoryMap {
                 [FEW, MANY].map(|pages| (pages, median_ns(speed, &mut failed, || call(pages))));
             Cost::new(few, many)
         };
-        // All pages there are each time.
+        // Each try covers pages of one protection only.
         let protect = [(); 2].map(|()| cost(&|pages| self.protect(pages)));
-        let look = cost(&|pages| self.look(pages));
-        (self.protect, self.look) = (protect, look);
+        let read = cost(&|pages| self.populate_read(pages));
+        (self.protect, self.read) = (protect, read);
         match failed {
             0 => Ok(()),
             error => {
@@ -160,19 +160,20 @@ impl MemoryMap {
         }
     }
 
-    /// Holds the lock for this long, ns, in one system call: 0, or the kernel's error.
+    /// Holds the lock for `ns` in a system call (two at the last page). Returns 0 or the kernel's
+    /// error.
     pub fn hold(&self, mode: LockMode, ns: u64) -> isize {
         match mode {
-            LockMode::Read => self.look(self.look.pages(ns).max(1)),
+            LockMode::Read => self.populate_read(self.read.pages(ns).max(1)),
             LockMode::Write => {
                 let next = |at| Some(at + self.pages_from(at, ns));
-                let at = self.gone_through.fetch_update(Relaxed, Relaxed, next).unwrap_or(0);
+                let at = self.pages_handed_out.fetch_update(Relaxed, Relaxed, next).unwrap_or(0);
                 self.protect_from(at, self.pages_from(at, ns))
             }
         }
     }
 
-    /// How many pages from there on take so long to protect, ns: at least one.
+    /// Number of pages from `at` on that take `ns` to protect, at least one.
     fn pages_from(&self, at: usize, ns: u64) -> usize {
         let cost = |at: usize| self.protect[at / self.pages % 2];
         let left = self.pages - at % self.pages;
@@ -182,12 +183,12 @@ impl MemoryMap {
         }
     }
 
-    fn look(&self, pages: usize) -> isize {
+    fn populate_read(&self, pages: usize) -> isize {
         sys::madvise(self.at, pages.min(self.pages) * PAGE_BYTES, MADV_POPULATE_READ)
     }
 
     fn protect(&self, pages: usize) -> isize {
-        self.protect_from(self.gone_through.fetch_add(pages, Relaxed), pages)
+        self.protect_from(self.pages_handed_out.fetch_add(pages, Relaxed), pages)
     }
 
     fn protect_from(&self, mut at: usize, pages: usize) -> isize {
@@ -210,18 +211,18 @@ impl MemoryMap {
 
 impl Drop for MemoryMap {
     fn drop(&mut self) {
-        // SAFETY: nobody has the pages any more.
+        // SAFETY: no task uses the pages any more.
         unsafe { libc::munmap(self.at.cast(), self.pages * PAGE_BYTES) };
     }
 }
 
-/// The time in the middle of several, ns, ticks included.
+/// Median of several tries, ns, ticks included; `failed` gets the error of a failed call.
 fn median_ns(speed: &Speed, failed: &mut isize, call: impl Fn() -> isize) -> u64 {
     let mut times = [0; TRIES];
     for time in &mut times {
-        let begin = stamp();
+        let begin = read_tsc();
         let result = call();
-        *time = speed.ns(stamp() - begin);
+        *time = speed.ns(read_tsc() - begin);
         *failed = result.min(*failed);
     }
     times.sort_unstable();
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_beside_the_pages_is_taken_from_the_length() {
+    fn the_fixed_cost_is_subtracted() {
         let cost = Cost::new((100, 15_000), (1_100, 115_000));
         assert_eq!(cost.call_ns, 5_000);
         assert!(cost.pages(1_005_000).abs_diff(10_000) <= 1);
@@ -241,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_beyond_the_last_page_takes_as_long_one_way_and_the_other() {
+    fn a_hold_across_the_last_page_takes_as_long_as_any() {
         let cost = |page_ns| Cost { call_ns: 1_000, page: Rate::of(page_ns, 1) };
         let map = MemoryMap {
             at: std::ptr::null_mut(),
             pages: 1_000,
-            gone_through: AtomicUsize::new(0),
+            pages_handed_out: AtomicUsize::new(0),
             protect: [cost(100), cost(50)],
-            look: Cost::default(),
+            read: Cost::default(),
         };
         let takes = |at, pages: usize| map.pages_from(at, 11_000).abs_diff(pages) <= 2;
         assert!(takes(0, 100) && takes(1_000, 200));
@@ -257,14 +258,14 @@ mod tests {
         std::mem::forget(map);
     }
 
-    /// Where the kernel knows `MADV_POPULATE_READ`.
+    /// Only where the kernel knows `MADV_POPULATE_READ`.
     #[test]
     fn a_hold_can_go_beyond_the_last_page() {
-        let Ok(map) = MemoryMap::of(2 * TABLE) else { return };
+        let Ok(map) = MemoryMap::map_pages(2 * TABLE) else { return };
         for _ in 0..7 {
             assert_eq!(map.protect(3 * TABLE / 2), 0);
         }
-        assert_eq!(map.gone_through.load(Relaxed), 21 * TABLE / 2);
-        assert_eq!(map.look(5 * TABLE), 0, "no more than there are");
+        assert_eq!(map.pages_handed_out.load(Relaxed), 21 * TABLE / 2);
+        assert_eq!(map.populate_read(5 * TABLE), 0, "no more than there are");
     }
 }

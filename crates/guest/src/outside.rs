@@ -1,35 +1,36 @@
-//! When the process that does what is done from outside was on its CPU, and what it did later than
-//! it was to.
+//! When the controller (and real-time kernel threads) took CPU time from the workload, and which
+//! actions of the controller came late.
 //!
-//! It is a real-time one and so mostly on time; but where a kernel is preempted only at certain
-//! points it waits for one, and it sleeps where a birth or a move has to wait for a task that is
-//! about to move itself (kernel: `cgroup_threadgroup_rwsem`). The record of switches tells when.
+//! The controller is real-time, so it is mostly on time. It is late where a kernel is preempted
+//! only at certain points, and where a fork or a move waits for a task that is moving itself
+//! (kernel: `cgroup_threadgroup_rwsem`). The trace of switches tells when.
 
-/// Two visits with less between them are one, ns.
+/// Two visits with less time between them count as one, ns.
 const BETWEEN_NS: u64 = 3_000;
-/// From its timer until it runs where nothing keeps it from that, ns, and how much more is late.
+/// Time from a timer until the controller runs undisturbed, ns.
 const COMES_NS: u64 = 10_000;
+/// A delay beyond that is late, ns.
 const LATE_NS: u64 = 15_000;
-/// From when it says that it is done until it has left its CPU, ns.
+/// Time from the end of an action until the controller has left its CPU, ns.
 const GOES_NS: u64 = 8_750;
 
-/// Two times each.
+/// A list of pairs of times; the user of the type says which.
 pub(crate) type Pairs = Vec<(u64, u64)>;
-/// Of a thread of the kernel: when it was woken, came to its CPU and left it, ns since the start.
+/// A kernel thread's time on a CPU: woken, came, left; ns since the start of the run.
 pub(crate) type Visit = (u64, u64, u64);
 
-/// Times in ns since the start of the run.
+/// Log of the controller's activity; times in ns since the start of the run.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
-    /// From when and how long, asleep or not.
+    /// Begin and length of each activity, including sleep in it.
     visits: Pairs,
-    /// When something was to be done, and when it was done.
+    /// When each action was due, and when it was done.
     steps: Pairs,
 }
 
 impl Outside {
-    /// It was there from then to then.
-    pub fn visited(&mut self, from_ns: u64, to_ns: u64) {
+    /// Notes that the controller was active from `from_ns` to `to_ns`.
+    pub fn note_active(&mut self, from_ns: u64, to_ns: u64) {
         match self.visits.last_mut() {
             Some((start_ns, took_ns)) if from_ns <= *start_ns + *took_ns + BETWEEN_NS => {
                 *took_ns = to_ns.saturating_sub(*start_ns).max(*took_ns);
@@ -38,19 +39,23 @@ impl Outside {
         }
     }
 
-    /// What was to be done at the first time has just been done.
-    pub fn did(&mut self, at_ns: u64, done_ns: u64) {
+    /// Notes an action that was due at `at_ns` and done at `done_ns`.
+    pub fn note_action(&mut self, at_ns: u64, done_ns: u64) {
         self.steps.push((at_ns, done_ns));
     }
 
-    /// The visits without the times when it was off its CPU, from when to when, in order; and what
-    /// came late by that, with the time at which it went on. Of what is to be done at one time the
-    /// first counts.
+    /// Computes two lists. The first has begin and length of each visit, without the times at which
+    /// the controller was off its CPU (`off_ns`, in order). The second has late actions: when they
+    /// were due, and when the controller continued; one for each due time.
     ///
-    /// Real-time threads of the kernel, `others`, are visits as well. They tell nothing, but are
-    /// known to have come to their CPU and to have left it: from that what it takes to come and go
-    /// is left out, as it is in what is told.
-    pub fn awake(self, off_ns: &[(u64, u64)], others: &[Visit]) -> (Pairs, Pairs) {
+    /// Real-time kernel threads (`others`) are visits as well. The trace times their arrival and
+    /// departure at the CPU; the costs of coming and going are subtracted, as the controller's own
+    /// log lacks them too.
+    pub fn visits_and_late_actions(
+        self,
+        off_ns: &[(u64, u64)],
+        others: &[Visit],
+    ) -> (Pairs, Pairs) {
         let within = |from_ns: u64, to_ns: u64| {
             let waited = move |out_ns: u64, back_ns: u64| {
                 out_ns <= from_ns && from_ns + COMES_NS + LATE_NS < back_ns
@@ -101,8 +106,8 @@ impl Outside {
     }
 }
 
-/// Visits in order of time, from when and how long; one that was woken before another had left
-/// follows that at once, and both are one.
+/// Begin and length of visits, in order of time. A visitor woken before another one has left
+/// follows it at once, so both count as one visit.
 fn joined(mut visits: Vec<Visit>) -> Pairs {
     visits.sort_unstable_by_key(|&(_, came_ns, _)| came_ns);
     let mut joined: Pairs = Vec::new();
@@ -124,14 +129,14 @@ mod tests {
     #[test]
     fn a_visit_ends_where_it_sleeps() {
         let mut outside = Outside::default();
-        outside.visited(1_000_000, 1_050_000);
-        outside.did(1_000_000, 1_050_000);
-        outside.did(2_000_000, 9_100_000);
-        outside.did(2_000_000, 9_150_000);
-        outside.visited(2_000_000, 9_200_000);
-        outside.visited(9_202_000, 9_300_000);
+        outside.note_active(1_000_000, 1_050_000);
+        outside.note_action(1_000_000, 1_050_000);
+        outside.note_action(2_000_000, 9_100_000);
+        outside.note_action(2_000_000, 9_150_000);
+        outside.note_active(2_000_000, 9_200_000);
+        outside.note_active(9_202_000, 9_300_000);
         let asleep = [(1_050_000, 2_005_000), (2_080_000, 9_000_000), (9_300_000, 20_000_000)];
-        let (visits, late) = outside.awake(&asleep, &[]);
+        let (visits, late) = outside.visits_and_late_actions(&asleep, &[]);
         assert_eq!(visits, [(1_000_000, 50_000), (2_000_000, 80_000), (9_000_000, 300_000)]);
         assert_eq!(late, [(2_000_000, 9_000_000)]);
     }
@@ -139,14 +144,14 @@ mod tests {
     #[test]
     fn threads_of_the_kernel_are_visitors_too() {
         let mut outside = Outside::default();
-        outside.visited(1_000_000, 1_050_000);
-        outside.did(1_000_000, 1_050_000);
+        outside.note_active(1_000_000, 1_050_000);
+        outside.note_action(1_000_000, 1_050_000);
         let others = [
             (1_045_000, 1_056_000, 1_068_750),
             (3_000_000, 3_100_000, 3_118_750),
             (4_000_000, 4_010_000, 4_038_750),
         ];
-        let (visits, late) = outside.awake(&[], &others);
+        let (visits, late) = outside.visits_and_late_actions(&[], &others);
         assert_eq!(visits, [(1_000_000, 60_000), (3_100_000, 10_000), (4_000_000, 30_000)]);
         assert_eq!(late, [(3_000_000, 3_100_000)], "it waited for a point of preemption");
     }
@@ -154,12 +159,12 @@ mod tests {
     #[test]
     fn a_visit_begins_when_it_comes_to_run() {
         let mut outside = Outside::default();
-        outside.visited(1_000_000, 1_200_000);
-        outside.did(1_000_000, 1_200_000);
-        outside.visited(2_000_000, 2_050_000);
-        outside.did(2_000_000, 2_050_000);
+        outside.note_active(1_000_000, 1_200_000);
+        outside.note_action(1_000_000, 1_200_000);
+        outside.note_active(2_000_000, 2_050_000);
+        outside.note_action(2_000_000, 2_050_000);
         let off = [(500_000, 1_110_000), (1_205_000, 2_012_000), (2_060_000, 3_000_000)];
-        let (visits, late) = outside.awake(&off, &[]);
+        let (visits, late) = outside.visits_and_late_actions(&off, &[]);
         assert_eq!(visits, [(1_100_000, 100_000), (2_000_000, 50_000)]);
         assert_eq!(late, [(1_000_000, 1_100_000)]);
     }

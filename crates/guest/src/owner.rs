@@ -1,11 +1,11 @@
 //! A lock that the timer thread of a real-time kernel takes: that of the owner of `/dev/rtc0`, an
 //! `rwlock_t`.
 //!
-//! Periodic interrupts of that clock are a timer, which on `PREEMPT_RT` is work of the CPU's timer
-//! thread, as period timers are. It looks under the lock for whom to tell (kernel:
-//! `rtc_pie_update_irq()`, `kill_fasync()`, `send_sigio()`). fcntl(2) reads the owner, or sets it,
-//! under the same lock. For how long it is held cannot be chosen: it is part of a microsecond. Only
-//! in a virtual machine of our own, as this stops a kernel to 6.17.
+//! Periodic interrupts of this clock are a timer. On `PREEMPT_RT` it is work of the CPU's timer
+//! thread, as period timers are. The thread takes the lock to find the process to signal (kernel:
+//! `rtc_pie_update_irq()`, `kill_fasync()`, `send_sigio()`). fcntl(2) takes the same lock to read
+//! or set the owner. The lock is held for part of a microsecond, which cannot be chosen. Only in a
+//! virtual machine: a kernel up to 6.17 can hang with it.
 
 use crate::plan::{Facts, call_end};
 use crate::sys;
@@ -13,23 +13,23 @@ use cpumax_workload::{LockIx, LockKind, LockMode, Op, Span, Workload};
 use std::ffi::CStr;
 
 const CLOCK: &CStr = c"/dev/rtc0";
-/// Kernel time of a call that reads or sets the owner that is taken as given, ns.
+/// Most kernel time of a `syscall` that fcntl(2) stands for, ns.
 const MOST_NS: u64 = 2_000;
-/// Interrupts a second that the clock can be asked for.
+/// Most interrupts a second of the clock.
 const MOST_HZ: u64 = 8192;
 
 const RTC_PIE_ON: u64 = 0x7005;
 const RTC_PIE_OFF: u64 = 0x7006;
 const RTC_IRQP_SET: u64 = 0x4008_700c;
 
-/// Whether this lock is the one of the owner: an rwlock, where there is a timer thread.
-pub fn is_it(workload: &Workload, lock: LockIx, facts: Facts) -> bool {
+/// Whether a lock is the owner's: an rwlock, where timers run in a thread.
+pub fn is_owner_lock(workload: &Workload, lock: LockIx, facts: Facts) -> bool {
     facts.timer_thread && workload.locks[lock as usize].kind == LockKind::Rwlock
 }
 
-/// What a call is that takes such a lock once: which one, how, and the kernel time in it, ns;
-/// `None` if it does anything else.
-pub fn question(ops: &[Op]) -> Option<(LockIx, LockMode, u64)> {
+/// The lock, its mode and the kernel time (ns) of a `syscall` that takes one lock once; `None` if
+/// it does anything else.
+pub fn single_lock_call(ops: &[Op]) -> Option<(LockIx, LockMode, u64)> {
     let (mut taken, mut is_held, mut sum_ns) = (None, false, 0u64);
     for op in ops {
         match *op {
@@ -47,29 +47,29 @@ pub fn question(ops: &[Op]) -> Option<(LockIx, LockMode, u64)> {
     Some((lock, mode, sum_ns))
 }
 
-/// Refuses another use of the lock than in calls that read or set the owner.
+/// Checks that tasks take the lock only in calls that fcntl(2) can stand for.
 ///
 /// # Errors
-/// Which use that is, and what would be accepted.
+/// The use that is impossible, and what would be accepted.
 pub fn check_use(workload: &Workload, lock: LockIx) -> Result<(), String> {
     let name = &workload.locks[lock as usize].name;
     if (0..lock).any(|other| workload.locks[other as usize].kind == LockKind::Rwlock) {
-        return Err(format!("lock {name:?}: there is one rwlock that the timer thread takes"));
+        return Err(format!("lock {name:?}: the timer thread takes one rwlock only, the first"));
     }
     for task in &workload.tasks {
-        let (mut at, mut asked_to) = (0, 0);
+        let (mut at, mut checked_to) = (0, 0);
         while at < task.program.len() {
             match task.program[at] {
                 Op::EnterKernel => {
                     let end = call_end(&task.program, at);
-                    if question(&task.program[at + 1..end]).is_some() {
-                        asked_to = end;
+                    if single_lock_call(&task.program[at + 1..end]).is_some() {
+                        checked_to = end;
                     }
                 }
-                Op::Lock { lock: taken, .. } if taken == lock && at >= asked_to => {
+                Op::Lock { lock: taken, .. } if taken == lock && at >= checked_to => {
                     return Err(format!(
-                        "task {:?}: an rwlock is held by fcntl(), a call of {MOST_NS} ns of kernel \
-                         time at the most with the lock once in it",
+                        "task {:?}: an rwlock is taken by fcntl() only: a `syscall` that takes it once \
+                         and has at most {MOST_NS} ns of kernel time",
                         task.name
                     ));
                 }
@@ -81,10 +81,10 @@ pub fn check_use(workload: &Workload, lock: LockIx) -> Result<(), String> {
     Ok(())
 }
 
-/// How many sections of the timer thread there are a second, or why there cannot be such.
+/// Interrupts a second that the scenario's softirq section asks for; `None`: it has none.
 ///
 /// # Errors
-/// What cannot be done, and why.
+/// The clock cannot do what the section asks for.
 pub fn interrupts_hz(workload: &Workload, facts: Facts) -> Result<Option<u32>, String> {
     let [section, more @ ..] = &workload.machine.softirqs[..] else { return Ok(None) };
     if !facts.timer_thread {
@@ -96,31 +96,32 @@ pub fn interrupts_hz(workload: &Workload, facts: Facts) -> Result<Option<u32>, S
     }
     let hz = 1_000_000_000 / section.every_ns.max(1);
     let is_whole = hz * section.every_ns == 1_000_000_000;
-    let is_it = is_it(workload, section.lock, facts) && section.mode == LockMode::Read;
+    let is_owner_lock =
+        is_owner_lock(workload, section.lock, facts) && section.mode == LockMode::Read;
     if !more.is_empty()
         || workload.machine.cpus > 1
-        || !is_it
+        || !is_owner_lock
         || section.hold_ns > MOST_NS
         || !is_whole
         || !(1..=MOST_HZ).contains(&hz)
     {
         return Err(format!(
-            "a timer thread is made to read one rwlock, on one CPU, for {MOST_NS} ns at the most, \
-             a whole number of times a second, {MOST_HZ} at the most"
+            "a softirq section takes one rwlock for reading, on one CPU, for at most {MOST_NS} ns, \
+             a whole number of times a second, at most {MOST_HZ}"
         ));
     }
     Ok(Some(hz as u32))
 }
 
-/// The clock.
+/// The open clock `/dev/rtc0`.
 #[derive(Debug)]
 pub struct Clock(i32);
 
 impl Clock {
-    /// Opens it, for this process to be told of its interrupts, and to ignore that.
+    /// Opens the clock, makes this process its owner, and ignores its signals.
     ///
     /// # Errors
-    /// There is none, or somebody has it.
+    /// The device does not exist or is in use.
     pub fn open() -> Result<Clock, String> {
         let told = |what: &str| format!("/dev/rtc0: {what}: {}", std::io::Error::last_os_error());
         // SAFETY: the name is a C string; the other calls take numbers.
@@ -133,13 +134,13 @@ impl Clock {
             if libc::fcntl(fd, libc::F_SETOWN, libc::getpid()) < 0
                 || libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC) < 0
             {
-                return Err(told("nobody is told of interrupts"));
+                return Err(told("no process can be told of interrupts"));
             }
             Ok(Clock(fd))
         }
     }
 
-    /// Has it interrupt so often from now on, on this CPU.
+    /// Starts periodic interrupts on this CPU.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -152,16 +153,18 @@ impl Clock {
         Ok(())
     }
 
-    /// Reads the owner, or sets it to who it is already.
-    pub fn ask(&self, mode: LockMode, owner: usize) -> isize {
+    /// Takes the lock once: reads the owner, or sets it to `owner`, who it is already. Returns the
+    /// kernel's result.
+    pub fn take_lock_once(&self, mode: LockMode, owner: usize) -> isize {
         match mode {
             LockMode::Read => sys::fcntl(self.0, libc::F_GETOWN, 0),
             LockMode::Write => sys::fcntl(self.0, libc::F_SETOWN, owner),
         }
     }
 
-    /// No more interrupts. For that the kernel waits, without sleeping, for one that is under way:
-    /// so it is asked by somebody who does not keep the timer thread from its work.
+    /// Stops the interrupts and closes the clock. The kernel spins until an interrupt in progress
+    /// is over, so a child of the fair class asks, which does not keep the timer thread from
+    /// running.
     pub fn stop(&self) {
         // SAFETY: this process has no other threads; the child makes system calls only.
         match unsafe { libc::fork() } {
@@ -176,7 +179,7 @@ impl Clock {
                 unsafe { libc::waitpid(child, &raw mut status, 0) };
             }
         }
-        // SAFETY: the descriptor is ours, and nobody uses it any more.
+        // SAFETY: the descriptor is ours and not used again.
         unsafe { libc::close(self.0) };
     }
 }
@@ -184,7 +187,7 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{LockMade, Plan, plan};
+    use crate::plan::{Plan, RealLock, make_plan};
     use cpumax_workload::parse;
 
     fn of(timer_thread: bool, section: &str, call: &str) -> Result<Plan, String> {
@@ -202,7 +205,7 @@ mod tests {
             timer_thread,
             ..Facts::default()
         };
-        plan(&workload, facts)
+        make_plan(&workload, facts)
     }
 
     const SECTION: &str = "every = \"20ms\"\nlock = \"l\"\nmode = \"read\"\nhold = \"1us\"";
@@ -210,9 +213,9 @@ mod tests {
                         { kernel = \"300ns\" }, { unlock = \"l\" }] }";
 
     #[test]
-    fn a_call_that_takes_it_once_asks_for_the_owner() {
+    fn a_call_that_takes_it_once_is_an_fcntl() {
         let plan = of(true, SECTION, CALL).unwrap();
-        assert_eq!((plan.interrupts_hz, &plan.locks[..]), (Some(50), &[LockMade::Owner][..]));
+        assert_eq!((plan.interrupts_hz, &plan.locks[..]), (Some(50), &[RealLock::Owner][..]));
         assert!(!plan.lists);
     }
 

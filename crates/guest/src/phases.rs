@@ -1,13 +1,13 @@
-//! Gives groups their limits, with the edges of their periods where the scenario wants them.
+//! Gives groups their limits, with period edges at the phase that the scenario asks for.
 //!
-//! The kernel chooses the phase of a period timer: aligned to the boot to 6.3, at random from 6.4.
-//! But a timer that finds its group without a limit moves on by the period that is set then, and
-//! sleeps; the next limit starts it from there. So a group that has a period of the right length
-//! once, and no limit, ends up with any phase.
+//! The kernel chooses the phase of a period timer: aligned to boot up to 6.3, random from 6.4 on. A
+//! timer that fires while its group has no limit moves on by the period that is set then, and
+//! becomes inactive; the next limit restarts it from there. So one period of the right length
+//! without a limit gives a group any phase.
 
 use crate::cgroup::{Group, Hierarchy};
 use crate::sys;
-use crate::timers::{Here, at_or_after};
+use crate::timers::{PinnedCpu, at_or_after};
 use cpumax_limit::Limit;
 use cpumax_workload::{Action, GroupSpec, Workload};
 use std::collections::BTreeMap;
@@ -19,22 +19,22 @@ const SHORTEST_PERIOD_NS: u64 = 1_000_000;
 const LONGEST_PERIOD_NS: u64 = 1_000_000_000;
 const US: u64 = 1000;
 
-/// A group on its way to its limit.
+/// A group whose period timer is being moved to the wanted phase.
 struct Steered {
     group: usize,
-    /// Limit it is to have at the start.
+    /// Limit at the start of the run.
     last: Limit,
-    /// Limit it has now.
+    /// Current limit.
     now: Limit,
     period_ns: u64,
     edge_ns: u64,
 }
 
-/// Writes all limits; the run will start at `start_ns` (`CLOCK_MONOTONIC`). This takes up to two
-/// periods, and 2 ms for each group whose edge is near.
+/// Writes all limits for a run that starts at `start_ns` (`CLOCK_MONOTONIC`), and returns the first
+/// edges. Takes up to two periods, and 2 ms for each group whose edge is near.
 ///
 /// # Errors
-/// A limit is refused by the kernel.
+/// The kernel refuses a limit.
 pub fn write_limits(
     hierarchy: &Hierarchy,
     groups: &[Group],
@@ -42,7 +42,7 @@ pub fn write_limits(
     start_ns: u64,
     notes: &mut Vec<String>,
 ) -> Result<Edges, String> {
-    let here = Here::stay();
+    let here = PinnedCpu::pin();
     let mut edges = Edges::new();
     let mut steered = Vec::new();
     let mut periods_ns = Vec::new();
@@ -51,20 +51,23 @@ pub fn write_limits(
         let before = here.timers()?;
         hierarchy.write_limit(&groups[ix], Limit::UNLIMITED, first)?;
         let after = here.timers()?;
-        // Who has no limit for now stops at its edge.
+        // A timer without a limit stops at its edge.
         let last_ns: Vec<u64> = steered.iter().map(|group: &Steered| group.edge_ns).collect();
         let Some(edge_ns) = after.new_edge(&before, &periods_ns, &last_ns) else {
-            notes.push(format!("group {:?}: its period timer was not found", spec.path));
+            notes.push(format!(
+                "group {:?}: its period timer was not found in /proc/timer_list",
+                spec.path
+            ));
             hierarchy.write_limit(&groups[ix], first, spec.limit)?;
             continue;
         };
         let period_ns = first.period_ns();
         periods_ns.push(period_ns);
-        let edge_ns = not_at_once(edge_ns, period_ns);
+        let edge_ns = skip_near_edge(edge_ns, period_ns);
         edges.insert(spec.path.clone(), first_edge(start_ns, edge_ns, period_ns));
         let mut group = Steered { group: ix, last: spec.limit, now: first, period_ns, edge_ns };
         let step_ns = match workload.machine.timer_phase_ns {
-            Some(phase_ns) => step(&group, start_ns + phase_ns),
+            Some(phase_ns) => step_to_phase(&group, start_ns + phase_ns),
             None if first != spec.limit => Some(period_ns),
             None => None,
         };
@@ -89,9 +92,9 @@ pub fn write_limits(
     Ok(edges)
 }
 
-/// The edge, or the next one if it is so near that the timer could fire before it is told how far
-/// to step; then this one has passed.
-fn not_at_once(edge_ns: u64, period_ns: u64) -> u64 {
+/// Returns the edge, or the next one if this one is so near that the timer could fire before its
+/// new period is written; then it waits until the edge has passed.
+fn skip_near_edge(edge_ns: u64, period_ns: u64) -> u64 {
     const NEAR_NS: u64 = 2_000_000;
     const PASSED_NS: u64 = 100_000;
     if sys::monotonic_ns() + NEAR_NS.min(period_ns / 2) < edge_ns {
@@ -101,16 +104,16 @@ fn not_at_once(edge_ns: u64, period_ns: u64) -> u64 {
     edge_ns + period_ns
 }
 
-/// When a timer that fires then has its first edge, ns since the start. Tasks are woken before the
-/// start, so what they have taken from the pool then is there again after an edge that falls on it.
+/// First edge of a timer, ns since the start. An edge that falls just before the start counts as
+/// one at the start: runtime that woken tasks have taken is refilled by it.
 fn first_edge(start_ns: u64, edge_ns: u64, period_ns: u64) -> u64 {
     const SAME_NS: u64 = 2_000;
     let first_ns = at_or_after(start_ns, edge_ns, period_ns) - start_ns;
     if period_ns - first_ns <= SAME_NS { 0 } else { first_ns }
 }
 
-/// The edges of a run that starts so much later.
-pub fn put_off(edges: &Edges, workload: &Workload, by_ns: u64) -> Edges {
+/// The edges of a run whose start is postponed by `by_ns`.
+pub fn postponed(edges: &Edges, workload: &Workload, by_ns: u64) -> Edges {
     let later = |(ix, spec): (usize, &GroupSpec)| {
         let (edge_ns, period_ns) = (edges.get(&spec.path)?, first_limit(workload, ix)?.period_ns());
         Some((spec.path.clone(), first_edge(by_ns, *edge_ns, period_ns)))
@@ -118,7 +121,7 @@ pub fn put_off(edges: &Edges, workload: &Workload, by_ns: u64) -> Edges {
     workload.groups.iter().enumerate().filter_map(later).collect()
 }
 
-/// Whether no period of a group that is limited from the start ends in so long before it.
+/// Whether no period of a group with a limit at the start ends within `before_ns` before the start.
 pub fn is_clear(edges: &Edges, workload: &Workload, before_ns: u64) -> bool {
     let limited = workload.groups.iter().filter(|spec| spec.limit.quota_ns().is_some());
     limited
@@ -126,7 +129,7 @@ pub fn is_clear(edges: &Edges, workload: &Workload, before_ns: u64) -> bool {
         .all(|(edge_ns, period_ns)| edge_ns == 0 || edge_ns + before_ns < period_ns)
 }
 
-/// The limit a group begins with, or the first it is given later.
+/// The limit that a group starts with, or the first one it gets later.
 fn first_limit(workload: &Workload, ix: usize) -> Option<Limit> {
     let own = workload.groups[ix].limit;
     let later = workload.interventions.iter().find_map(|i| match i.action {
@@ -136,9 +139,9 @@ fn first_limit(workload: &Workload, ix: usize) -> Option<Limit> {
     [Some(own), later].into_iter().flatten().find(|limit| limit.quota_ns().is_some())
 }
 
-/// How far the timer must step from its next edge to fall on `wanted_ns` and its multiples, in
-/// whole us; `None` when it does already, or no period is that long.
-fn step(group: &Steered, wanted_ns: u64) -> Option<u64> {
+/// How far the timer must step from its next edge, in whole us, to have an edge at `wanted_ns`.
+/// `None` if it has one anyway, or no period is that long.
+fn step_to_phase(group: &Steered, wanted_ns: u64) -> Option<u64> {
     let ahead_ns = at_or_after(group.edge_ns, wanted_ns, group.period_ns) - group.edge_ns;
     let ahead_ns = (ahead_ns + US / 2) / US * US;
     if ahead_ns == 0 || ahead_ns >= group.period_ns {
@@ -167,11 +170,11 @@ mod tests {
         let workload = cpumax_workload::parse(text, "s").expect("is a scenario");
         let edges = Edges::from([("/g".to_owned(), 49_000_000)]);
         assert!(!is_clear(&edges, &workload, 2_000_000));
-        let later = put_off(&edges, &workload, 8_000_000);
+        let later = postponed(&edges, &workload, 8_000_000);
         assert_eq!(later["/g"], 41_000_000);
         assert!(is_clear(&later, &workload, 2_000_000));
-        assert_eq!(put_off(&edges, &workload, 48_999_999)["/g"], 1);
-        assert!(is_clear(&put_off(&edges, &workload, 49_000_000), &workload, 2_000_000));
+        assert_eq!(postponed(&edges, &workload, 48_999_999)["/g"], 1);
+        assert!(is_clear(&postponed(&edges, &workload, 49_000_000), &workload, 2_000_000));
     }
 
     #[test]
@@ -182,7 +185,7 @@ mod tests {
         {
             let period_ns = limit.period_ns();
             let group = Steered { group: 1, last: limit, now: limit, period_ns, edge_ns };
-            let step_ns = step(&group, wanted_ns).unwrap();
+            let step_ns = step_to_phase(&group, wanted_ns).unwrap();
             assert!(
                 (SHORTEST_PERIOD_NS..=LONGEST_PERIOD_NS).contains(&step_ns)
                     && step_ns.is_multiple_of(US)

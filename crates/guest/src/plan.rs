@@ -1,10 +1,10 @@
-//! How a workload is to be executed by real system calls, or why it cannot be.
+//! How real system calls execute a workload, or why they cannot.
 //!
-//! What stands in a `syscall` must be one real system call where a kernel stops tasks at their
-//! return to user mode (6.18 and later): a read or a write of calibrated length where that is all,
-//! else a list of requests that `io_submit(2)` executes one after the other without leaving the
-//! kernel. On kernels that stop tasks anywhere it may as well be several calls, and what has no
-//! place in such a list is allowed there.
+//! Kernels from 6.18 on stop a task only at its return to user mode. There all steps of a `syscall`
+//! must be one real system call: a read or a write of calibrated length, or a list of requests that
+//! `io_submit(2)` executes in order without leaving the kernel. Kernels up to 6.17 stop a task
+//! anywhere. There the steps may be several system calls, and steps that no list can hold are
+//! allowed.
 
 use crate::owner;
 use cpumax_workload::{
@@ -12,50 +12,50 @@ use cpumax_workload::{
     Workload,
 };
 
-/// Most tasks that can be there at once.
+/// Most tasks at the same time.
 pub const MAX_TASKS: usize = 1000;
-/// How many forked ones of these.
+/// Room for forked tasks within [`MAX_TASKS`].
 const FORKED: usize = 200;
 /// Most requests in one system call.
 pub const MAX_REQUESTS: usize = 200;
 /// Most tokens sent or received at once.
 pub const MAX_TOKENS: u64 = 8192;
-/// Most of them inside a list of requests.
+/// Most tokens sent or received inside a list of requests.
 const MAX_CALL_TOKENS: u64 = 32;
 
-/// What matters about the world the workload is to run in.
+/// Facts of the kernel and the machine that a plan depends on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts {
-    /// The kernel stops tasks wherever they are, so one call may be split into several.
+    /// The kernel throttles a task wherever it is (to 6.17), so a `syscall` may be several calls.
     pub stops_anywhere: bool,
-    /// A timer can be waited for in a list of requests (6.10).
+    /// A list of requests can wait for a timer (from 6.10).
     pub timer_requests: bool,
-    /// CPUs on line.
+    /// CPUs online.
     pub cpus: u32,
-    /// Timers are work of a thread (`PREEMPT_RT`), which may be made to wait, as the machine is
-    /// ours.
+    /// Timers run in a thread (`PREEMPT_RT`) that the guest may keep waiting: the virtual machine
+    /// is its own.
     pub timer_thread: bool,
-    /// The workload's root is that of the hierarchy, not a group of ours in it.
+    /// The workload's root is the root of the cgroup hierarchy, not a group made by the guest.
     pub root_is_root: bool,
-    /// Of the first 64 CPUs those that are without a tick while one task runs, a bit each.
+    /// CPUs with `nohz_full`, a bit for each of the first 64.
     pub nohz_full: u64,
 }
 
-/// How a lock is made.
+/// The real lock that stands for a lock of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockMade {
-    /// The lock of an inode, held through a write of calibrated length.
+pub enum RealLock {
+    /// The lock of an inode, held by a write of calibrated length.
     Inode,
-    /// The lock of the memory map, held through an mprotect(2) or madvise(2) of calibrated length.
+    /// The lock of the memory map, held by an mprotect(2) or madvise(2) of calibrated length.
     MemoryMap,
-    /// Tokens in a pipe: as many as there may be readers, and a gate for those who wait.
+    /// Bytes in a pipe: one for each reader there may be, and a gate for waiting tasks.
     Pipe {
-        /// Readers that may be inside at once.
+        /// Most readers that hold it at once.
         readers: u32,
     },
-    /// A queue in user space.
+    /// A queue in user space, on a futex.
     Futex,
-    /// The lock of a file's owner, which the timer thread takes too.
+    /// The lock of a file's owner, which the timer thread takes as well.
     Owner,
 }
 
@@ -63,33 +63,33 @@ pub enum LockMade {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// By lock.
-    pub locks: Vec<LockMade>,
-    /// By kind: whether its system calls are one call each; else they are split.
+    pub locks: Vec<RealLock>,
+    /// By kind of task: whether each `syscall` is one real call. Else it is several.
     pub whole_calls: Vec<bool>,
-    /// Whether any task needs lists of requests.
+    /// Whether a task needs lists of requests.
     pub lists: bool,
-    /// Whether tasks are in groups that have groups below them.
+    /// Whether groups with children have tasks of their own (cgroup v2: threaded groups).
     pub inner: bool,
-    /// Tasks there may be at once.
+    /// Most tasks at the same time.
     pub tasks: usize,
-    /// How many times a second the timer thread is to take the lock of the owner.
+    /// Interrupts a second in which the timer thread takes the owner's lock.
     pub interrupts_hz: Option<u32>,
-    /// Where the run is not quite what the workload says.
+    /// Where the run deviates from the scenario, for the report.
     pub notes: Vec<String>,
 }
 
-/// The plan for this workload in this world, or why it cannot be run there.
+/// The plan for this workload on this machine.
 ///
 /// # Errors
-/// What cannot be done, and why.
-pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
+/// The step, lock or setting that cannot be had here, and why.
+pub fn make_plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
     check_machine(workload, facts)?;
     check_sources(workload)?;
     let interrupts_hz = owner::interrupts_hz(workload, facts)?;
     let mut plan = Plan { interrupts_hz, ..Plan::default() };
     for spec in &workload.tasks {
         check_task(workload, spec, &mut plan)?;
-        let whole = match calls(workload, &spec.program, facts) {
+        let whole = match needs_lists(workload, &spec.program, facts) {
             Ok(lists) => {
                 plan.lists |= lists;
                 true
@@ -100,8 +100,8 @@ pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
         plan.whole_calls.push(whole);
     }
     for lock in 0..workload.locks.len() as LockIx {
-        let made = lock_made(workload, &plan, lock, facts)?;
-        plan.lists |= matches!(made, LockMade::Pipe { .. });
+        let made = choose_lock(workload, &plan, lock, facts)?;
+        plan.lists |= matches!(made, RealLock::Pipe { .. });
         plan.locks.push(made);
     }
     check_kills(workload, &plan)?;
@@ -109,10 +109,11 @@ pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
         lives_in(workload, group)
     });
     let started: u64 = workload.tasks.iter().map(|spec| u64::from(spec.count)).sum();
-    let forks = workload.tasks.iter().any(|spec| has(spec, |op| matches!(op, Op::Fork { .. })));
+    let forks =
+        workload.tasks.iter().any(|spec| has_step(spec, |op| matches!(op, Op::Fork { .. })));
     plan.tasks = started as usize + if forks { FORKED } else { 0 };
     if plan.tasks > MAX_TASKS {
-        return Err(format!("{started} tasks: more than {MAX_TASKS} real ones are not started"));
+        return Err(format!("{started} tasks: at most {MAX_TASKS} run as real processes"));
     }
     Ok(plan)
 }
@@ -120,7 +121,7 @@ pub fn plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
 fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
     let machine = &workload.machine;
     if u32::from(machine.cpus) > facts.cpus {
-        return Err(format!("needs {} CPUs, there are {}", machine.cpus, facts.cpus));
+        return Err(format!("needs {} CPUs, and {} are online", machine.cpus, facts.cpus));
     }
     if let Some(set) = machine.nohz_full {
         let bit = |cpu: &u16| 1u64.checked_shl(u32::from(*cpu)).unwrap_or(0);
@@ -133,7 +134,7 @@ fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
     Ok(())
 }
 
-/// Jobs, and tokens that are lost, are the model's alone.
+/// Refuses jobs and lossy sources, which only the model has.
 fn check_sources(workload: &Workload) -> Result<(), String> {
     for source in &workload.sources {
         let name = &source.name;
@@ -151,14 +152,14 @@ fn check_sources(workload: &Workload) -> Result<(), String> {
 fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(), String> {
     let name = &spec.name;
     if spec.class == Class::Kthread {
-        if is_limited(workload, spec.group) || has(spec, |op| matches!(op, Op::Move { .. })) {
+        if is_limited(workload, spec.group) || has_step(spec, |op| matches!(op, Op::Move { .. })) {
             return Err(format!(
-                "task {name:?}: user space cannot make a kernel thread that does given work in a \
-                 limited group"
+                "task {name:?}: a kernel thread in a limited group cannot be made from user \
+                 space"
             ));
         }
         plan.notes.push(format!(
-            "kernel thread {name:?} is a process; outside of limited groups that makes no \
+            "kernel thread {name:?} runs as a process; outside of limited groups that makes no \
              difference"
         ));
     }
@@ -170,7 +171,9 @@ fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(
                 ));
             }
             Op::Send { n, .. } | Op::Recv { n, .. } if n > MAX_TOKENS => {
-                return Err(format!("task {name:?}: {n} tokens at once, at most {MAX_TOKENS}"));
+                return Err(format!(
+                    "task {name:?}: {n} tokens at once; at most {MAX_TOKENS} are possible"
+                ));
             }
             Op::Post { job, .. } | Op::After { job, .. } => {
                 let job = &workload.jobs[job as usize].name;
@@ -183,7 +186,7 @@ fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(
                 ));
             }
             Op::SetClass { class: Class::Kthread, .. } => {
-                return Err(format!("task {name:?}: nothing becomes a kernel thread"));
+                return Err(format!("task {name:?}: no task can become a kernel thread"));
             }
             _ => {}
         }
@@ -191,7 +194,7 @@ fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(
     Ok(())
 }
 
-/// Whether the group or one above it ever has a limit.
+/// Whether the group or one of its ancestors ever has a limit.
 fn is_limited(workload: &Workload, mut group: GroupIx) -> bool {
     while group != 0 {
         let spec = &workload.groups[group as usize];
@@ -206,12 +209,13 @@ fn is_limited(workload: &Workload, mut group: GroupIx) -> bool {
     false
 }
 
+/// Whether a task ever is in this group itself: by start, by its program or by an intervention.
 pub(crate) fn lives_in(workload: &Workload, group: GroupIx) -> bool {
     let starts = workload.tasks.iter().any(|spec| spec.group == group);
     let moves = workload
         .tasks
         .iter()
-        .any(|spec| has(spec, |op| matches!(op, Op::Move { group: to, .. } if *to == group)));
+        .any(|spec| has_step(spec, |op| matches!(op, Op::Move { group: to, .. } if *to == group)));
     let moved = workload
         .interventions
         .iter()
@@ -219,21 +223,21 @@ pub(crate) fn lives_in(workload: &Workload, group: GroupIx) -> bool {
     starts || moves || moved
 }
 
-fn has(spec: &TaskSpec, what: impl Fn(&Op) -> bool) -> bool {
+fn has_step(spec: &TaskSpec, what: impl Fn(&Op) -> bool) -> bool {
     spec.program.iter().any(what)
 }
 
-/// Whether a program's calls need lists of requests, or why they are no lists.
-fn calls(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool, String> {
+/// Whether a `syscall` of this program needs a list of requests; an error where no list can do it.
+fn needs_lists(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool, String> {
     let mut lists = false;
     let mut at = 0;
     while at < program.len() {
         if program[at] == Op::EnterKernel {
             let end = call_end(program, at);
             let ops = &program[at + 1..end];
-            let asks =
-                owner::question(ops).is_some_and(|(lock, ..)| owner::is_it(workload, lock, facts));
-            lists |= !asks && call_requests(ops, facts)? > 1;
+            let asks = owner::single_lock_call(ops)
+                .is_some_and(|(lock, ..)| owner::is_owner_lock(workload, lock, facts));
+            lists |= !asks && count_requests(ops, facts)? > 1;
             at = end;
         }
         at += 1;
@@ -247,8 +251,8 @@ pub fn call_end(program: &[Op], at: usize) -> usize {
     rest.map_or(program.len(), |end| at + end)
 }
 
-/// How many requests a call is.
-fn call_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
+/// How many requests of `io_submit(2)` a `syscall` needs; 1: a single read or write does it.
+fn count_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
     let mut requests = 0usize;
     let mut factors = vec![1usize];
     let mut time_has_passed = false;
@@ -263,7 +267,7 @@ fn call_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
             }
             Op::Recv { n, .. } if n > MAX_CALL_TOKENS => {
                 return Err(format!(
-                    "{n} tokens inside one system call, at most {MAX_CALL_TOKENS}"
+                    "{n} tokens inside one system call; at most {MAX_CALL_TOKENS} are possible"
                 ));
             }
             Op::Recv { n, .. } => {
@@ -271,10 +275,13 @@ fn call_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
                 n as usize + 2
             }
             Op::Sleep(_) if time_has_passed || factor > 1 => {
-                return Err("a sleep inside a system call must come first in it".to_owned());
+                return Err("a sleep inside a `syscall` must come first in it".to_owned());
             }
             Op::Sleep(_) | Op::Every { .. } if !facts.timer_requests => {
-                return Err("this kernel cannot wait for a timer inside a call (6.10)".to_owned());
+                return Err(
+                    "this kernel cannot wait for a timer inside a `syscall`; 6.10 and later can"
+                        .to_owned(),
+                );
             }
             Op::Sleep(_) | Op::Every { .. } | Op::Move { who: Target::Myself, .. } => 1,
             Op::LoopStart { times, .. } => {
@@ -287,19 +294,18 @@ fn call_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
             }
             other => {
                 let name = name_of(other);
-                return Err(format!("no system call that does {name} does anything else as well"));
+                return Err(format!("{name} cannot be combined with other steps in one `syscall`"));
             }
         };
         requests = requests.saturating_add(factor.saturating_mul(own));
     }
-    // A lock around kernel time is one write, a single stretch of kernel time one read.
-    let stretches = ops.iter().all(|op| matches!(op, Op::Kernel(_)));
+    // A lock around kernel time is one write, a single step of kernel time one read.
     let one_write = matches!(ops, [Op::Lock { .. }, Op::Kernel(_), Op::Unlock { .. }]);
-    if (stretches && ops.len() <= 1) || one_write {
+    if matches!(ops, [] | [Op::Kernel(_)]) || one_write {
         return Ok(1);
     }
     if requests > MAX_REQUESTS {
-        return Err(format!("more than {MAX_REQUESTS} steps inside one system call"));
+        return Err(format!("a `syscall` has more than {MAX_REQUESTS} steps"));
     }
     Ok(requests.max(2))
 }
@@ -313,41 +319,43 @@ fn name_of(op: Op) -> &'static str {
         Op::SetAffinity { .. } => "`affinity`",
         Op::SetNice { .. } => "`nice`",
         Op::SetClass { .. } => "`class`",
-        _ => "this",
+        _ => "this step",
     }
 }
 
-/// A stretch `lock`, kernel time, `unlock` that begins at `at`, all in one call: the index of its
-/// `unlock`.
-pub fn held_stretch(program: &[Op], at: usize) -> Option<usize> {
+/// If the steps from `at` on are `lock`, kernel time and `unlock` of the same lock: the index of
+/// the `unlock`.
+pub fn end_of_kernel_hold(program: &[Op], at: usize) -> Option<usize> {
     let Op::Lock { lock, .. } = *program.get(at)? else { return None };
     let rest = &program[at + 1..];
     let work = rest.iter().take_while(|op| matches!(op, Op::Kernel(_))).count();
     (work > 0 && rest.get(work) == Some(&Op::Unlock { lock })).then_some(at + 1 + work)
 }
 
-/// How a lock is used by all programs.
+/// How the programs of a workload use a lock.
 #[derive(Default)]
 struct Use {
-    /// Outside of calls, or in calls that are split.
+    /// Outside of a `syscall`, or in one that is several real calls.
     outside: bool,
+    /// Inside of a `syscall` that is one real call.
     inside: bool,
-    /// In some other way than around kernel time alone.
-    not_a_stretch: bool,
-    /// Tasks that take it for reading.
+    /// Around something else than kernel time.
+    around_other_work: bool,
+    /// Number of tasks that take it for reading.
     readers: u32,
 }
 
-fn lock_made(
+/// The real lock that fits all uses of a lock; an error where none does.
+fn choose_lock(
     workload: &Workload,
     plan: &Plan,
     lock: LockIx,
     facts: Facts,
-) -> Result<LockMade, String> {
+) -> Result<RealLock, String> {
     let spec = &workload.locks[lock as usize];
-    if owner::is_it(workload, lock, facts) {
+    if owner::is_owner_lock(workload, lock, facts) {
         owner::check_use(workload, lock)?;
-        return Ok(LockMade::Owner);
+        return Ok(RealLock::Owner);
     }
     let mut found = Use::default();
     for (task, whole) in workload.tasks.iter().zip(&plan.whole_calls) {
@@ -361,13 +369,13 @@ fn lock_made(
                     reads |= mode == LockMode::Read;
                     found.outside |= !in_call;
                     found.inside |= in_call;
-                    found.not_a_stretch |= held_stretch(&task.program, at).is_none();
+                    found.around_other_work |= end_of_kernel_hold(&task.program, at).is_none();
                 }
                 _ => {}
             }
         }
         if reads {
-            // A forked kind may be there any number of times.
+            // The number of forked tasks is unknown.
             let many = if task.count == 0 { 64 } else { task.count };
             found.readers = found.readers.saturating_add(many);
         }
@@ -376,43 +384,42 @@ fn lock_made(
         return Err(format!("lock {:?}: user space cannot hold a spin lock", spec.name));
     }
     if workload.is_memory_map(lock) && !found.outside {
-        return Ok(LockMade::MemoryMap);
+        return Ok(RealLock::MemoryMap);
     }
     Ok(match found {
-        Use { inside: true, outside: false, not_a_stretch: false, readers: 0 | 1, .. } => {
-            LockMade::Inode
+        Use { inside: true, outside: false, around_other_work: false, readers: 0 | 1, .. } => {
+            RealLock::Inode
         }
-        Use { inside: true, readers, .. } => LockMade::Pipe { readers: readers.clamp(1, 64) },
-        _ => LockMade::Futex,
+        Use { inside: true, readers, .. } => RealLock::Pipe { readers: readers.clamp(1, 64) },
+        _ => RealLock::Futex,
     })
 }
 
-/// A killed process leaves what user space has locked as it was; the kernel's own locks it
-/// releases.
+/// Refuses to kill tasks that take locks of user space, which stay locked. The kernel releases its
+/// own locks when a process dies.
 fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     for intervention in &workload.interventions {
         let Action::Signal { kind, signal: Signal::Kill } = intervention.action else { continue };
         let spec = &workload.tasks[kind as usize];
-        let is_kernels = |made| matches!(made, LockMade::Inode | LockMade::Owner);
+        let is_kernels = |made| matches!(made, RealLock::Inode | RealLock::Owner);
         let stays = |lock: LockIx| !is_kernels(plan.locks[lock as usize]);
-        if has(spec, |op| matches!(*op, Op::Lock { lock, .. } if stays(lock))) {
+        if has_step(spec, |op| matches!(*op, Op::Lock { lock, .. } if stays(lock))) {
             let name = &spec.name;
             return Err(format!(
-                "task {name:?} takes locks and is killed: what it holds would stay locked, or half \
-                 gone through"
+                "task {name:?} takes locks and is killed: a lock that it holds would stay locked"
             ));
         }
     }
     Ok(())
 }
 
-/// The longest that a lock is held through kernel time and nothing else, ns.
+/// The longest time for which a lock is held around kernel time, ns.
 pub fn longest_hold_ns(workload: &Workload, lock: LockIx) -> u64 {
     let programs = workload.tasks.iter().map(|task| &task.program);
     let holds_ns = programs.flat_map(|program| {
         program.iter().enumerate().filter_map(move |(at, op)| {
             matches!(op, Op::Lock { lock: taken, .. } if *taken == lock)
-                .then(|| held_stretch(program, at))
+                .then(|| end_of_kernel_hold(program, at))
                 .flatten()
                 .map(|end| work_ns(workload, &program[at..end]))
         })
@@ -420,14 +427,14 @@ pub fn longest_hold_ns(workload: &Workload, lock: LockIx) -> u64 {
     holds_ns.max().unwrap_or(0)
 }
 
-/// How many tasks there may be that take a lock for writing.
+/// Most tasks that take a lock for writing.
 pub fn writers(workload: &Workload, lock: LockIx) -> usize {
     let writes = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Write } if l == lock);
     let kinds = workload.tasks.iter().filter(|task| task.program.iter().any(writes));
     kinds.map(|task| if task.count == 0 { FORKED } else { task.count as usize }).sum()
 }
 
-/// The longest that kernel time takes, ns.
+/// The longest kernel time of these steps, ns.
 fn work_ns(workload: &Workload, program: &[Op]) -> u64 {
     let ns = program.iter().map(|op| match op {
         Op::Kernel(span) => longest_ns(workload, *span),
@@ -436,7 +443,7 @@ fn work_ns(workload: &Workload, program: &[Op]) -> u64 {
     ns.fold(0, u64::saturating_add)
 }
 
-/// Longest time of a span that is worth preparing for, ns.
+/// The longest time to prepare for, ns: the maximum, or a rare value of an unbounded distribution.
 fn longest_ns(workload: &Workload, span: Span) -> u64 {
     use cpumax_workload::Distribution::{Constant, Empirical, Exponential, LogNormal, Uniform};
     match span {
@@ -456,7 +463,7 @@ mod tests {
     use super::*;
     use cpumax_workload::parse;
 
-    /// The plan for a task with this program, in a limited group, on a kernel of one of both sorts.
+    /// The plan for a task with this program in a limited group.
     fn of(stops_anywhere: bool, program: &str, more: &str) -> Result<Plan, String> {
         let text = format!(
             "duration = \"1s\"\n[[group]]\npath = \"/g\"\nmax = \"10000 100000\"\n[[lock]]\n\
@@ -466,7 +473,7 @@ mod tests {
         );
         let workload = parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
         let facts = Facts { stops_anywhere, timer_requests: true, cpus: 1, ..Facts::default() };
-        plan(&workload, facts)
+        make_plan(&workload, facts)
     }
 
     const HELD: &str = "{ syscall = [{ lock = \"l\", mode = \"write\" }, { kernel = \"1ms\" }, \
@@ -475,7 +482,7 @@ mod tests {
     #[test]
     fn a_lock_around_kernel_time_is_an_inode() {
         let plan = of(false, HELD, "").unwrap();
-        assert_eq!(plan.locks, [LockMade::Inode]);
+        assert_eq!(plan.locks, [RealLock::Inode]);
         assert!(!plan.lists, "one write needs no list");
     }
 
@@ -487,7 +494,7 @@ mod tests {
              program = [{{ forever = [{{ user = \"1ms\" }}, {reader}] }}]\n"
         );
         let plan = of(false, HELD, &more).unwrap();
-        assert_eq!(plan.locks, [LockMade::Pipe { readers: 3 }]);
+        assert_eq!(plan.locks, [RealLock::Pipe { readers: 3 }]);
         assert!(plan.lists);
     }
 
@@ -502,24 +509,25 @@ mod tests {
                  program = [{readers}]\n"
             );
             let workload = parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
-            let plan = plan(&workload, Facts { timer_requests: true, cpus: 1, ..Facts::default() });
+            let plan =
+                make_plan(&workload, Facts { timer_requests: true, cpus: 1, ..Facts::default() });
             let plan = plan.unwrap();
             (plan.locks[0], plan.lists)
         };
         let [alone, reads] = [HELD.to_owned(), HELD.replace("write", "read")].map(|p| named(&p));
-        assert_eq!(of(&alone, &reads), (LockMade::MemoryMap, false));
+        assert_eq!(of(&alone, &reads), (RealLock::MemoryMap, false));
         let more = reads.replace("{ unlock", "{ kernel = \"1ms\" }, { unlock");
-        assert_eq!(of(&alone, &more), (LockMade::Pipe { readers: 3 }, true));
+        assert_eq!(of(&alone, &more), (RealLock::Pipe { readers: 3 }, true));
     }
 
     #[test]
     fn a_lock_outside_of_calls_is_a_queue() {
         let held = "{ lock = \"l\", mode = \"write\" }, { user = \"1ms\" }, { unlock = \"l\" }";
-        assert_eq!(of(false, held, "").unwrap().locks, [LockMade::Futex]);
+        assert_eq!(of(false, held, "").unwrap().locks, [RealLock::Futex]);
     }
 
     #[test]
-    fn what_no_call_does_is_refused_where_a_call_must_be_one() {
+    fn steps_that_no_single_call_can_do_are_refused_where_one_is_needed() {
         for (program, why) in [
             ("{ syscall = [{ kernel = \"1ms\" }, { sleep = \"1ms\" }] }", "come first"),
             ("{ syscall = [{ kernel = \"1ms\" }, { yield = true }] }", "`yield`"),
@@ -537,14 +545,14 @@ mod tests {
                     program = [{ user = \"1ms\" }]\n";
         let workload = parse(text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
         let booted = |nohz_full| Facts { cpus: 3, nohz_full, ..Facts::default() };
-        assert!(plan(&workload, booted(0b110)).is_ok());
+        assert!(make_plan(&workload, booted(0b110)).is_ok());
         for other in [0, 0b100, 0b111] {
-            assert!(plan(&workload, booted(other)).unwrap_err().contains("booted"));
+            assert!(make_plan(&workload, booted(other)).unwrap_err().contains("booted"));
         }
     }
 
     #[test]
-    fn what_user_space_cannot_bring_about_is_refused_by_name() {
+    fn effects_that_user_space_cannot_have_are_refused_by_name() {
         let refused = of(true, "{ irqoff = \"1ms\" }", "").unwrap_err();
         assert!(refused.contains("interrupts off"), "{refused}");
         let kthread = "[[task]]\nname = \"k\"\nclass = \"kthread\"\ngroup = \"/g\"\n\

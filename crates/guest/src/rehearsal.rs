@@ -1,25 +1,24 @@
-//! What tasks do before a run that is not exact, so that it takes in the run what it takes from
-//! then on: an emulator translates their code, and the kernel's for them, when they first come
-//! there, which takes it 2 to 6 ms.
+//! Rehearsals: before a run that is not exact, tasks execute each kind of step once. An emulator
+//! translates the code of a task, and of the kernel for it, at the first use, which takes 2 to 6
+//! ms.
 //!
-//! They do so twice: before there are limits, as nobody can be stopped at it then; and again when
-//! there are, and when what is recorded is, as a kernel writes its own code anew for both. Who is
-//! stopped then gets to the end of it with more quota. What all that takes of a pool is there again
-//! at the start.
+//! Tasks rehearse twice: before there are limits, so that no task is throttled in it; and with
+//! limits and trace in place, as the kernel patches its own code for both. A task that is throttled
+//! then completes its rehearsal with more quota. The pools are filled again before the start.
 
 use crate::cgroup::{Group, Hierarchy};
 use crate::sys;
-use crate::task::{Task, used_ns};
-use crate::work::stamp;
+use crate::task::{Task, cpu_time_ns};
+use crate::work::read_tsc;
 use crate::world::{Cue, Slot, World};
 use cpumax_limit::Limit;
 use cpumax_workload::{Op, Span, Target};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// So often it is looked whether all are done, ns.
+/// Time between two looks whether all tasks are done, ns.
 const LOOK_NS: u64 = 1_000_000;
 
-/// What everybody does: what concerns nobody else, and takes next to no time.
+/// The steps of a rehearsal: they affect no other task and take almost no time.
 static SHORT: [Op; 5] = [
     Op::Every { period_ns: 50_000 },
     Op::Sleep(Span::Fixed(1)),
@@ -28,27 +27,27 @@ static SHORT: [Op; 5] = [
     Op::Yield,
 ];
 
-/// Has all tasks there are rehearse before there are limits; what is to be said, if that takes too
-/// long.
+/// Has all tasks rehearse, before there are limits. Returns a note for the report if some did not
+/// complete in time.
 pub fn rehearse_all(world: &World) -> Option<String> {
     const MOST_NS: u64 = 2_000_000_000;
     if world.is_exact {
         return None;
     }
     let left = as_if_running(world, |_| {
-        cue_all(world);
+        cue_all_to_rehearse(world);
         wait_for_all(world, MOST_NS)
     });
-    (left > 0).then(|| format!("{left} tasks were not ready when the run began"))
+    (left > 0).then(|| format!("{left} tasks had not completed their rehearsal when the run began"))
 }
 
-/// The same when there are. Whom a limit stops before the end of it gets there with a quota that
-/// stops nobody, as one who rehearses when the run has begun uses up what others are to have, and
-/// holds what they wait for. Where a quota like that is refused, as groups above ours have less
-/// (the first hierarchy), nobody gets more. It is over so long before the start.
+/// Has all tasks rehearse again, under their limits. If a limit stops some, it raises all quotas
+/// until these have completed: a task that rehearsed during the run would use up quota and hold
+/// locks. Where a raised quota is refused, because groups above have less (cgroup v1), limits stay.
+/// Ends `lead_ns` before the start of the run, at the latest.
 ///
 /// # Errors
-/// A limit that a group has had already is refused by the kernel.
+/// The kernel refuses a limit that a group has had before.
 pub fn rehearse_again(
     world: &World,
     hierarchy: &Hierarchy,
@@ -56,7 +55,7 @@ pub fn rehearse_again(
     lead_ns: u64,
 ) -> Result<(), String> {
     const MOST_NS: u64 = 100_000_000;
-    /// What is to be done besides takes less.
+    /// Other preparations take less than this.
     const REST_NS: u64 = 50_000_000;
     if world.is_exact {
         return Ok(());
@@ -64,59 +63,59 @@ pub fn rehearse_again(
     let limited = groups.iter().zip(&world.workload.groups);
     let limited = limited.filter(|(_, spec)| spec.limit.quota_ns().is_some());
     as_if_running(world, |start_ns| {
-        cue_all(world);
+        cue_all_to_rehearse(world);
         if wait_for_all(world, MOST_NS) == 0 {
             return Ok(());
         }
         let from_ns = sys::monotonic_ns();
-        // The first hierarchy lets no group have more than its parent: that gets more first, and
-        // less last.
+        // v1 lets no group have more quota than its parent: parents are raised first and lowered
+        // last.
         let mut raised = Vec::new();
         for (group, spec) in limited {
-            if hierarchy.write_limit(group, spec.limit, ample(spec.limit)?).is_err() {
+            if hierarchy.write_limit(group, spec.limit, with_ample_quota(spec.limit)?).is_err() {
                 break;
             }
             raised.push((group, spec.limit));
         }
-        // Who lowers them again takes as long.
+        // Lowering the limits takes as long as raising them.
         let took_ns = sys::monotonic_ns() - from_ns;
         let end_ns = start_ns.saturating_sub(lead_ns + took_ns + REST_NS);
         wait_for_all(world, end_ns.saturating_sub(sys::monotonic_ns()));
-        raised
-            .iter()
-            .rev()
-            .try_for_each(|(group, limit)| hierarchy.write_limit(group, ample(*limit)?, *limit))
+        raised.iter().rev().try_for_each(|(group, limit)| {
+            hierarchy.write_limit(group, with_ample_quota(*limit)?, *limit)
+        })
     })
 }
 
-/// A limit with the same period, whose timer goes on as it does, and a quota of more CPUs than
-/// there are.
-fn ample(limit: Limit) -> Result<Limit, String> {
+/// A limit with the same period, so that the timer goes on, and a quota that no machine can use up.
+fn with_ample_quota(limit: Limit) -> Result<Limit, String> {
     const CPUS: u64 = 1024;
     let period_ns = limit.period_ns();
     Limit::new(Some(CPUS * period_ns), period_ns, 0).map_err(|error| error.to_string())
 }
 
-/// Does something while the run has begun, for all that tasks can tell; when it will begin is told.
+/// Calls `something` with the real start time (ns) while tasks see a run that has begun; restores
+/// the start afterwards.
 fn as_if_running<T>(world: &World, something: impl FnOnce(u64) -> T) -> T {
     let start_ns = world.start_ns.swap(sys::monotonic_ns(), Relaxed);
-    let start_stamp = world.start_stamp.swap(stamp(), Relaxed);
+    let start_stamp = world.start_stamp.swap(read_tsc(), Relaxed);
     let done = something(start_ns);
     world.start_ns.store(start_ns, Relaxed);
     world.start_stamp.store(start_stamp, Relaxed);
-    world.lateness.forget();
+    world.lateness.reset();
     done
 }
 
-fn cue_all(world: &World) {
+/// Tells all tasks to rehearse.
+fn cue_all_to_rehearse(world: &World) {
     for slot in world.slots.iter().filter(|slot| slot.pid.load(Relaxed) != 0) {
-        slot.set_go(Cue::Rehearse);
+        slot.set_cue(Cue::Rehearse);
     }
 }
 
-/// How many tasks have not done so after that time, at the latest.
+/// Waits up to `most_ns` for the rehearsals; returns the number of tasks that are not done.
 fn wait_for_all(world: &World, most_ns: u64) -> usize {
-    let rehearses = |slot: &&Slot| slot.go.load(Acquire) == Cue::Rehearse as u32;
+    let rehearses = |slot: &&Slot| slot.cue.load(Acquire) == Cue::Rehearse as u32;
     let left = || world.slots.iter().filter(rehearses).count();
     let end_ns = sys::monotonic_ns() + most_ns;
     while left() > 0 && sys::monotonic_ns() < end_ns {
@@ -125,8 +124,8 @@ fn wait_for_all(world: &World, most_ns: u64) -> usize {
     left()
 }
 
-/// Does each of the short things, and moves to the first group that its program moves it to, and
-/// back.
+/// Executes a rehearsal in a task: the short steps, and a move to the first group that its program
+/// moves to, and back.
 pub fn rehearse(world: &'static World, slot: &'static Slot) {
     let mut task = Task::new(world, slot, world.now_ns());
     let own = slot.group.load(Relaxed);
@@ -136,14 +135,14 @@ pub fn rehearse(world: &'static World, slot: &'static Slot) {
     });
     let first = moves.next();
     task.program = &SHORT;
-    task.go();
+    task.run_program();
     for group in first.into_iter().chain(first.map(|_| own)) {
         task.execute(Op::Move { who: Target::Myself, group });
     }
     slot.stall_ns.store(0, Relaxed);
     slot.wait_ns.store(0, Relaxed);
-    slot.used_before_us.store(used_ns() as u64 / 1000, Relaxed);
+    slot.used_before_us.store(cpu_time_ns() as u64 / 1000, Relaxed);
     let (rehearses, waits) = (Cue::Rehearse as u32, Cue::Wait as u32);
-    // Otherwise it has to go at once.
-    let _ = slot.go.compare_exchange(rehearses, waits, Release, Relaxed);
+    // If the cue has changed meanwhile, the task begins at once.
+    let _ = slot.cue.compare_exchange(rehearses, waits, Release, Relaxed);
 }

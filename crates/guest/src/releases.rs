@@ -1,13 +1,13 @@
-//! Times the kernel's functions that release throttled tasks, and counts what each of their calls
-//! does (kernel: `distribute_cfs_runtime()`, `__cfsb_csd_unthrottle()`).
+//! Times the kernel functions that release throttled tasks, and counts the work of each call
+//! (kernel: `distribute_cfs_runtime()`, `__cfsb_csd_unthrottle()`).
 //!
-//! Probes at functions, which an instance of tracefs records that is stamped with the processor's
-//! counter. A probe takes some hundred instructions; how long is measured, and left out of the
-//! lengths. Only for virtual machines, as probes are there for all who trace.
+//! Kprobes record entries and returns in an instance of tracefs that uses the time-stamp counter. A
+//! probe takes some hundred instructions; that cost is measured and subtracted. Only in virtual
+//! machines, as kprobes are global.
 
-use crate::line::{Line, counter, lost};
+use crate::line::{TraceLine, lost_events, tsc};
 use crate::trace::INSTANCES;
-use crate::work::stamp;
+use crate::work::read_tsc;
 use crate::world::World;
 use cpumax_outcome::trace::{TraceEvent, What};
 use cpumax_outcome::{Call, ReleaseOutcome, Releaser};
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const DYNAMIC: &str = "/sys/kernel/tracing/kprobe_events";
 const NAME: &str = "releases";
-/// At the entry of a function (`p`), and at its return (`r`).
+/// Probes at the entry (`p`) or the return (`r`) of a function.
 const PROBES: [(&str, &str); 7] = [
     ("p", "distribute_cfs_runtime"),
     ("r", "distribute_cfs_runtime"),
@@ -31,51 +31,52 @@ const PROBES: [(&str, &str); 7] = [
     ("p", "tg_unthrottle_up"),
     ("p", "smp_call_function_single_async"),
 ];
-/// Puts a task back, from 6.18 on; and the entity of a group, to 6.17.
+/// Enqueues a task (from 6.18), or the entity of a group or task (to 6.17).
 const TASK_PUT: &str = "enqueue_task_fair";
 const ENTITY_PUT: &str = "enqueue_entity";
-/// A function that does nothing, to measure what probes take.
+/// A function that does almost nothing, to measure the cost of probes.
 const NOTHING: &str = "__x64_sys_getppid";
-/// For each CPU, and less where there is less memory.
+/// Buffer of each CPU; halved down to the least where memory is short.
 const MOST_BUFFER_KIB: u32 = 4 << 10;
 const LEAST_BUFFER_KIB: u32 = 512;
 
-/// Probes that are there until they are dropped.
+/// Installed probes; dropping them removes them.
 pub(crate) struct Probes {
     folder: PathBuf,
-    /// What is put back is seen: the compiler may have put that function into its callers.
+    /// Enqueues are seen. False where the compiler has inlined that function.
     sees_put: bool,
     cost: Cost,
 }
 
-/// What probes take, in stamps.
+/// Cost of probes, in ticks of the time-stamp counter.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
-    /// One at an entry.
+    /// Of a probe at an entry.
     entry: u64,
-    /// The length that a function has that takes no time, and what its probes take besides.
+    /// Length that the two probes of an empty function report.
     call: u64,
+    /// Cost of these two probes outside of that length.
     around: u64,
 }
 
-/// What was found.
+/// Releases of a run.
 pub(crate) struct Found {
     release: ReleaseOutcome,
-    /// An event for each call.
+    /// One event for each call.
     events: Vec<TraceEvent>,
-    /// Whether that tells what was put back.
+    /// Whether the number of enqueued tasks is known.
     has_tasks: bool,
-    /// How many events of probes there was no room for.
+    /// Probe events lost for want of room.
     lost: u64,
-    /// What a probe takes, ns.
+    /// Cost of a probe, ns.
     probe_ns: u64,
 }
 
 impl Probes {
-    /// Begins to record, once what that takes has been measured.
+    /// Measures the cost of probes, then installs them. `by_task`: releases enqueue tasks (6.18).
     ///
     /// # Errors
-    /// The kernel has no probes, or not these functions.
+    /// The kernel has no kprobes, or lacks one of these functions.
     pub fn begin(by_task: bool) -> Result<Probes, String> {
         let folder = Path::new(INSTANCES).join(NAME);
         let no = |error| format!("{}: {error}", folder.display());
@@ -91,7 +92,7 @@ impl Probes {
         }
         probes.cost = probes.measured_cost()?;
         for (kind, function) in PROBES {
-            // To 6.2 there are no handlers.
+            // Kernels up to 6.2 have no such function.
             let added = probes.add(kind, function);
             if function != "__cfsb_csd_unthrottle" {
                 added?;
@@ -102,7 +103,7 @@ impl Probes {
         Ok(probes)
     }
 
-    /// Adds a probe, which bears the name of its function.
+    /// Installs one probe, named after its function.
     fn add(&self, kind: &str, function: &str) -> Result<(), String> {
         let no = |error| format!("{DYNAMIC}: {kind} {function}: {error}");
         let mut events = OpenOptions::new().append(true).open(DYNAMIC).map_err(no)?;
@@ -116,14 +117,13 @@ impl Probes {
         fs::write(&path, value).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// What one probe at an entry adds to a call, and how long one at entry and return say that a
-    /// call is that does nothing.
+    /// Measures the cost of probes at a system call that does almost nothing.
     fn measured_cost(&self) -> Result<Cost, String> {
-        let plain = nothing_takes();
+        let plain = getppid_stamps();
         self.add("p", NOTHING)?;
-        let entry = nothing_takes().saturating_sub(plain);
+        let entry = getppid_stamps().saturating_sub(plain);
         self.add("r", NOTHING)?;
-        let both = nothing_takes().saturating_sub(plain);
+        let both = getppid_stamps().saturating_sub(plain);
         let mut calls = Calls::new(Cost::default(), 0, u64::MAX);
         self.read(|line| calls.line(line))?;
         for kind in ["p", "r"] {
@@ -144,10 +144,10 @@ impl Probes {
         Ok(())
     }
 
-    /// Ends, with every call since the start of the run.
+    /// Stops recording and returns every call since the start of the run.
     ///
     /// # Errors
-    /// What was recorded cannot be read.
+    /// The trace cannot be read.
     pub fn end(self, world: &World) -> Result<Found, String> {
         self.write("tracing_on", "0")?;
         let start = world.start_stamp.load(Relaxed);
@@ -178,22 +178,22 @@ impl Probes {
 }
 
 impl Found {
-    /// Puts it into a report.
+    /// Adds the releases to a report.
     pub fn tell(self, report: &mut Report) {
         report.outcome.release = self.release;
         report.not_measured.retain(|path| path != "release");
-        // These are the cost model's.
+        // Only the cost model has these.
         report.not_measured.extend(["release.irqoff_ns", "release.spent_ns"].map(str::to_owned));
         if !self.has_tasks {
             report.not_measured.extend(["release.tasks", "release.*.tasks"].map(str::to_owned));
         }
         let probe_ns = self.probe_ns;
         report.notes.push(format!(
-            "each group walked and each task put back in a release takes {probe_ns} ns longer, as \
-             they are counted; that is left out of the lengths of calls"
+            "each group walked and each task enqueued in a release takes {probe_ns} ns longer, \
+             because it is counted; lengths of calls do not include that"
         ));
         if self.lost > 0 {
-            report.notes.push(format!("the first {} counts of releases are lost", self.lost));
+            report.notes.push(format!("the first {} counts of releases were lost", self.lost));
             report.not_measured.push("release".to_owned());
         }
         if let Some(trace) = &mut report.trace {
@@ -205,54 +205,55 @@ impl Found {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        // What is left goes with the machine.
+        // In a virtual machine the rest goes with the machine.
         let _ = self.write(&format!("events/{NAME}/enable"), "0");
         let _ = fs::remove_dir(&self.folder);
         let _ = fs::write(DYNAMIC, "");
     }
 }
 
-/// How long a system call takes that does nothing, in stamps.
-fn nothing_takes() -> u64 {
+/// Length of a system call that does almost nothing, in counter ticks.
+fn getppid_stamps() -> u64 {
     const ROUNDS: u64 = 256;
-    // The first ones are to be translated.
+    // The first round is for the emulator, which translates the code.
     for _ in 0..ROUNDS {
         std::hint::black_box(parent_id());
     }
-    let before = stamp();
+    let before = read_tsc();
     for _ in 0..ROUNDS {
         std::hint::black_box(parent_id());
     }
-    (stamp() - before) / ROUNDS
+    (read_tsc() - before) / ROUNDS
 }
 
-/// Makes calls of lines.
+/// Makes calls of trace lines.
 struct Calls {
     cost: Cost,
-    /// Of the run, in stamps.
+    /// Start and end of the run, in counter ticks.
     start: u64,
     end: u64,
-    /// By CPU, those that are under way; an interrupt may come on top of one.
+    /// By CPU: calls in progress, an interrupt on top of the one it interrupted.
     open: BTreeMap<u16, Vec<Open>>,
-    /// Those that are over and have done something: which function, when it ended, and the call, in
-    /// stamps since the start.
+    /// Completed calls that did something: function, end, and the call; times in counter ticks
+    /// since the start.
     done: Vec<(Releaser, u64, Call)>,
-    /// Of calls that do nothing.
+    /// Lengths of the calls that measure the cost of probes.
     lengths: Vec<u64>,
     lost: u64,
 }
 
-/// A call under way.
+/// A call in progress.
 struct Open {
-    /// In stamps, as its time.
+    /// The call; its `at_ns` is in counter ticks.
     call: Call,
-    /// What probes in it took, and other calls.
+    /// Time of probes and of nested calls, to be subtracted.
     without: u64,
-    /// Another one in it released something: since 7.2 the last thing that a distribution does is
-    /// what the handler of its own CPU would.
+    /// A nested call released something. From 7.2 on a distribution ends with the work of its own
+    /// CPU's handler.
     acted: bool,
-    /// What is walked, and put back, next is of a run queue of which nothing was yet.
+    /// The next walk is the first one of its `cfs_rq`.
     fresh_walk: bool,
+    /// The next enqueue is the first one of its `cfs_rq`.
     fresh_put: bool,
 }
 
@@ -270,11 +271,11 @@ impl Calls {
     }
 
     fn line(&mut self, text: &str) {
-        if let Some(lost) = lost(text) {
+        if let Some(lost) = lost_events(text) {
             self.lost = lost;
         }
         let line =
-            Line::of(text, counter).filter(|line| (self.start..=self.end).contains(&line.at));
+            TraceLine::parse(text, tsc).filter(|line| (self.start..=self.end).contains(&line.at));
         let Some(line) = line else { return };
         match line.event {
             "p_distribute_cfs_runtime" | "p___cfsb_csd_unthrottle" | "p___x64_sys_getppid" => {
@@ -295,14 +296,14 @@ impl Calls {
         }
     }
 
-    fn hit(&mut self, line: &Line<'_>) {
+    fn hit(&mut self, line: &TraceLine<'_>) {
         let Some(open) = self.open.get_mut(&line.cpu).and_then(|open| open.last_mut()) else {
             return;
         };
         open.without += self.cost.entry;
         let did = &mut open.call.did;
         match line.event {
-            // It may find that there is nothing to release.
+            // The call may find nothing to release.
             "p_unthrottle_cfs_rq" => (open.fresh_walk, open.fresh_put) = (true, true),
             "p_tg_unthrottle_up" => {
                 did.rqs += u64::from(std::mem::take(&mut open.fresh_walk));
@@ -310,13 +311,13 @@ impl Calls {
             }
             "p_smp_call_function_single_async" => did.told += 1,
             "p_enqueue_task_fair" => did.tasks += 1,
-            // Of the entities above one another that come back the first is the run queue's own.
+            // Enqueuing a cfs_rq's entity also enqueues its ancestors; only the first counts.
             "p_enqueue_entity" => did.tasks += u64::from(std::mem::take(&mut open.fresh_put)),
             _ => {}
         }
     }
 
-    fn returns(&mut self, line: &Line<'_>, by: Option<Releaser>) {
+    fn returns(&mut self, line: &TraceLine<'_>, by: Option<Releaser>) {
         let Some(stack) = self.open.get_mut(&line.cpu) else { return };
         let Some(Open { mut call, without, acted, .. }) = stack.pop() else { return };
         let took = line.at.saturating_sub(call.at_ns);
@@ -341,7 +342,7 @@ mod tests {
     use cpumax_outcome::Did;
 
     #[test]
-    fn lines_become_calls_without_what_probes_take() {
+    fn lines_become_calls_without_the_cost_of_probes() {
         let mut calls = Calls::new(Cost { entry: 10, call: 30, around: 5 }, 1000, 9000);
         let mut hit = |cpu: u16, at: u64, event: &str| {
             calls.line(&format!("  <idle>-0  [{cpu:03}] d.h2.  {at}: {event}: (f+0x4/0x10)"));
@@ -362,18 +363,18 @@ mod tests {
         hit(1, 2068, "p_enqueue_entity");
         hit(0, 2200, "r_distribute_cfs_runtime");
         hit(1, 2300, "r___cfsb_csd_unthrottle");
-        // It found nothing to release.
+        // Nothing to release.
         hit(1, 3000, "p___cfsb_csd_unthrottle");
         hit(1, 3010, "p_unthrottle_cfs_rq");
         hit(1, 3050, "r___cfsb_csd_unthrottle");
-        // Since 7.2 the one ends with the other.
+        // From 7.2 on the handler's work is nested in the distribution.
         hit(2, 4000, "p_distribute_cfs_runtime");
         hit(2, 4100, "p___cfsb_csd_unthrottle");
         hit(2, 4110, "p_unthrottle_cfs_rq");
         hit(2, 4120, "p_tg_unthrottle_up");
         hit(2, 4200, "r___cfsb_csd_unthrottle");
         hit(2, 4300, "r_distribute_cfs_runtime");
-        // Outside of a call, and after the end.
+        // Outside of a call, and after the end of the run.
         hit(1, 3060, "p_enqueue_task_fair");
         hit(2, 9001, "p_distribute_cfs_runtime");
         calls.line("# entries-in-buffer/entries-written: 20/23   #P:3");

@@ -1,5 +1,4 @@
-//! Requests that are under way when a run ends: those of tasks, and those whose tokens nobody has
-//! taken yet.
+//! Requests under way at the end of a run: those in tasks, and tokens not yet received.
 
 use crate::channel::token_ns;
 use crate::task::Task;
@@ -7,7 +6,7 @@ use crate::world::{Cue, LIVE, Slot, World};
 use cpumax_workload::{Op, completes};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Requests of a kind of task in a group: since when, ns since the start of the run, and how many.
+/// Requests under way of one kind of task in one group: begin of the oldest, ns, and their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnderWay {
     pub kind: u32,
@@ -16,10 +15,10 @@ pub(crate) struct UnderWay {
     pub n: u64,
 }
 
-/// Those of a run that ended then, ns since its start.
+/// All requests under way in a run that ended at `ended_ns` since its start.
 pub(crate) fn under_way(world: &World, ended_ns: u64) -> Vec<UnderWay> {
     let live = world.slots.iter().filter(|slot| slot.state.load(Relaxed) == LIVE);
-    let begun = live.filter(|slot| slot.go.load(Relaxed) == Cue::Begin as u32);
+    let begun = live.filter(|slot| slot.cue.load(Relaxed) == Cue::Begin as u32);
     let mut all: Vec<UnderWay> = begun.filter_map(of_task).collect();
     all.extend((0..world.channels.len() as u32).filter_map(|channel| of_channel(world, channel)));
     all.retain(|request| request.since_ns < ended_ns);
@@ -31,8 +30,8 @@ fn of_task(slot: &Slot) -> Option<UnderWay> {
     if task.is_null() {
         return None;
     }
-    // SAFETY: the task lives on the slot's stack for as long as its process, and a process that is
-    // still running changes no more than whole words of these.
+    // SAFETY: the task lives on the slot's stack for as long as its process. A process that still
+    // runs changes these only by whole words.
     let (program, pc, since_ns) = unsafe {
         let since_ns = (&raw const (*task).begun_ns).read_volatile();
         let start_ns = (&raw const (*task).request_start_ns).read_volatile();
@@ -43,7 +42,7 @@ fn of_task(slot: &Slot) -> Option<UnderWay> {
     completes(program, in_progress(program, pc)).then_some(UnderWay { kind, group, since_ns, n: 1 })
 }
 
-/// Where in its program a task is that goes on at `pc`: a call that is one goes on at its end.
+/// The step in progress of a task at `pc`. A `syscall` in one call has its `pc` at the end of it.
 fn in_progress(program: &[Op], pc: usize) -> usize {
     if program.get(pc) != Some(&Op::ExitKernel) {
         return pc;
@@ -51,7 +50,7 @@ fn in_progress(program: &[Op], pc: usize) -> usize {
     program[..pc].iter().rposition(|op| *op == Op::EnterKernel).map_or(pc, |enter| enter + 1)
 }
 
-/// Tokens that wait are requests of the first kind that receives them for one.
+/// Unread tokens count as requests of the first kind that receives them to complete requests.
 fn of_channel(world: &World, channel: u32) -> Option<UnderWay> {
     let (kind, spec) = (0..).zip(&world.workload.tasks).find(|(_, spec)| {
         let mut ops = spec.program.iter().enumerate();

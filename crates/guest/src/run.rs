@@ -1,9 +1,10 @@
-//! One run, from the scenario's text to the report: makes groups and tasks, starts them at a tick,
-//! does what is done from outside at its times, and collects.
+//! One run of a workload: from the scenario's text to the report.
 //!
-//! Whoever does this is a real-time process in the root group, so that nothing keeps it from being
-//! on time. On one CPU its tasks are born in their groups just before the start, as they cannot run
-//! before it lets them; on several they are made beforehand and woken.
+//! The process that runs this is the *controller*. It makes the groups and tasks, starts them at a
+//! tick, performs timed actions (interventions, arrivals) and collects the counters. It has a
+//! real-time class and stays in the root group, so no task delays it. On one CPU it creates each
+//! task in its group just before the start; on several CPUs it creates tasks beforehand and wakes
+//! them.
 
 use crate::attributes::{apply_attributes, attributes, move_task};
 use crate::cgroup::{Group, Hierarchy};
@@ -11,17 +12,17 @@ use crate::channel::Channel;
 use crate::lock::Lock;
 use crate::outside::Outside;
 use crate::owner::Clock;
-use crate::phases::{Edges, is_clear, put_off, write_limits};
-use crate::plan::{LockMade, Plan, longest_hold_ns, plan};
-use crate::pool::{fill_pool, filled_ns};
+use crate::phases::{Edges, is_clear, postponed, write_limits};
+use crate::plan::{Plan, RealLock, longest_hold_ns, make_plan};
+use crate::pool::{refill_pool, runtime_after_refill_ns};
 use crate::rehearsal::{rehearse_again, rehearse_all};
 use crate::releases::Probes;
 use crate::script::Script;
-use crate::task::{Own, VECTOR};
-use crate::timers::{Header, at_or_after, next_tick_ns};
+use crate::task::{TaskBuffers, VECTOR};
+use crate::timers::{TimePosition, at_or_after, next_tick_ns};
 use crate::trace::Tracing;
-use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, stamp};
-use crate::world::{Cue, FREE, Log, STACK_BYTES, Slot, Tally, World};
+use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, read_tsc};
+use crate::world::{Cue, FREE, KindCounts, Log, STACK_BYTES, Slot, World};
 use crate::{call::Call, collect, init, keepers, kernel, memory_map, sys};
 use cpumax_limit::Limit;
 use cpumax_outcome::Conditions;
@@ -34,10 +35,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
-/// Why there is no report.
+/// Why a run gave no report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// The job asks for what this world cannot do.
+    /// The job needs something that this kernel or machine cannot do.
     Refused(String),
     /// Something went wrong.
     Failed(String),
@@ -49,71 +50,71 @@ impl From<String> for Error {
     }
 }
 
-/// A start that takes longer than this is worth a note, ns.
+/// A start that takes longer than this gets a note in the report, ns.
 const LATE_NS: u64 = 1_000_000;
 
-/// A run that ends so much later is none, ns; and a tenth of its length.
+/// A run that ends later than this plus a tenth of its length is refused, ns.
 const MUCH_TOO_LATE_NS: u64 = 100_000_000;
 
-/// What a run needs beside its job.
+/// State that all jobs of a guest share: groups, calibration, work files.
 #[derive(Debug, Clone)]
-pub struct Place {
-    /// Whether this is a virtual machine of our own.
+pub struct Environment {
+    /// Whether the guest is `/init` of a virtual machine.
     pub in_vm: bool,
-    /// Where groups are made.
+    /// The cgroup hierarchy in which groups are made.
     pub hierarchy: Hierarchy,
-    /// How its knobs stood at first.
-    pub knobs: kernel::Knobs,
-    /// How fast this world works.
+    /// The kernel's settings before the first job.
+    pub settings: kernel::Settings,
+    /// Measured speed of user work and kernel work.
     pub speed: Speed,
-    /// Files that work is done on.
+    /// Files that stand for kernel work.
     pub files: WorkFiles,
-    /// Buffer that work is done with.
+    /// Buffer for kernel work, [`SCRATCH_BYTES`] long.
     pub scratch: *mut u8,
 }
 
-/// A run that is about to start.
+/// A run, from preparation to report.
 pub(crate) struct Run {
     pub world: &'static World,
     pub groups: Vec<Group>,
-    pub place: Place,
+    pub env: Environment,
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Tasks are born when they start; else they wait to be woken.
-    pub born: bool,
+    /// Each task is created at its start (one CPU); else tasks exist before and wait to be woken.
+    pub creates_at_start: bool,
     pub edges: Edges,
-    /// By path of a group with a burst: what its pool begins with.
+    /// Runtime in the pool at the start, ns, by path of each group with a burst.
     pub pool_ns: BTreeMap<String, u64>,
     pub first_tick_ns: u64,
     pub notes: Vec<String>,
     pub sample_periods: bool,
     /// By group.
     pub samples: Vec<collect::Sample>,
-    /// When this process was there.
+    /// When the controller was on its CPU.
     pub outside: Outside,
 }
 
-/// Runs a job in this process, which must have no other threads. What it starts is gone when it
-/// returns; its groups are left to the caller.
+/// Runs a job in this process, which must have no other threads. Kills all its tasks before it
+/// returns; the caller removes the groups.
 ///
 /// # Errors
-/// See [`Error`].
-pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
+/// [`Error::Refused`] where this machine cannot run the scenario, [`Error::Failed`] otherwise.
+pub fn run(job: &Job, env: &Environment) -> Result<Report, Error> {
     let workload = parse(&job.scenario, "scenario.toml")
         .map_err(|error| Error::Refused(format!("not a scenario: {error}")))?;
-    let plan = plan(&workload, kernel::facts(place.in_vm)).map_err(Error::Refused)?;
-    place.knobs.set(&workload.machine, place.in_vm).map_err(Error::Refused)?;
-    let groups = place.hierarchy.make(&workload, plan.inner)?;
+    let plan = make_plan(&workload, kernel::facts(env.in_vm)).map_err(Error::Refused)?;
+    env.settings.apply(&workload.machine, env.in_vm).map_err(Error::Refused)?;
+    let groups = env.hierarchy.make_groups(&workload, plan.inner)?;
     let notes = plan.notes.clone();
-    let born = place.hierarchy.version() == 2 && kernel::cpus() == 1;
-    let keepers = if born {
-        keepers::make(&workload, &place.hierarchy, &groups, plan.inner)?
+    let creates_at_start = env.hierarchy.version() == 2 && kernel::cpus() == 1;
+    let keepers = if creates_at_start {
+        keepers::start_keepers(&workload, &env.hierarchy, &groups, plan.inner)?
     } else {
         Vec::new()
     };
-    let world = make_world(workload, plan, job, place, &groups, keepers)?.install();
-    become_real_time(place)?;
-    memory_map::make(world).map_err(Error::Refused)?;
+    let world = make_world(workload, plan, job, env, &groups, keepers)?.install();
+    become_real_time(env)?;
+    memory_map::make_for(world).map_err(Error::Refused)?;
     for log in [&world.log, &world.births, &world.locking] {
         log.open().map_err(|error| error.to_string())?;
     }
@@ -121,10 +122,10 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
         world,
         samples: vec![collect::Sample::default(); groups.len()],
         groups,
-        place: place.clone(),
+        env: env.clone(),
         start_ns: 0,
         end_ns: 0,
-        born,
+        creates_at_start,
         edges: Edges::new(),
         pool_ns: BTreeMap::new(),
         first_tick_ns: 0,
@@ -132,7 +133,7 @@ pub fn run(job: &Job, place: &Place) -> Result<Report, Error> {
         sample_periods: job.sample_periods,
         outside: Outside::default(),
     };
-    let report = run.all(job);
+    let report = run.run_to_end(job);
     collect::kill_all(world);
     report
 }
@@ -141,41 +142,42 @@ fn make_world(
     workload: Workload,
     plan: Plan,
     job: &Job,
-    place: &Place,
+    env: &Environment,
     groups: &[Group],
     keepers: Vec<i32>,
 ) -> Result<World, String> {
     let io = |error: std::io::Error| error.to_string();
     let clock = std::fs::File::open("/proc/timer_list").map_err(io)?;
     let text = std::fs::read_to_string("/proc/timer_list").map_err(io)?;
-    let header = Header::find(&text).ok_or("/proc/timer_list does not tell the time")?;
+    let header = TimePosition::find(&text).ok_or("/proc/timer_list does not tell the time")?;
     let mut locks = Vec::new();
     for (ix, &made) in plan.locks.iter().enumerate() {
         let bytes = match made {
-            LockMade::Inode => longest_write(&workload, ix as u32, &place.speed)?,
+            RealLock::Inode => longest_write(&workload, ix as u32, &env.speed)?,
             _ => 0,
         };
-        locks.push(Lock::new(made, bytes, place.scratch)?);
+        locks.push(Lock::new(made, bytes, env.scratch)?);
     }
     let channels = (0..workload.channels.len() as u32).map(|ix| Channel::new(&workload, ix));
     let channels = channels.collect::<Result<_, _>>()?;
-    let stacks = work::memory(plan.tasks.max(1) * STACK_BYTES).map_err(io)?;
+    let stacks = work::map_memory(plan.tasks.max(1) * STACK_BYTES).map_err(io)?;
     let mut slots = Vec::new();
     for ix in 0..plan.tasks {
         // SAFETY: the end of each part is within, or one beyond, the memory.
         let stack = unsafe { stacks.add((ix + 1) * STACK_BYTES) };
-        slots.push(make_slot(ix, stack, place));
+        slots.push(make_slot(ix, stack, env));
     }
-    let tallies = workload.tasks.iter().map(|task| Tally::new(task.count, job.exact)).collect();
-    let has_owner = plan.locks.contains(&LockMade::Owner);
+    let kind_counts =
+        workload.tasks.iter().map(|task| KindCounts::new(task.count, job.exact)).collect();
+    let has_owner = plan.locks.contains(&RealLock::Owner);
     let procs_fds = groups.iter().map(|group| [group.procs_fd, group.usage_procs_fd]).collect();
     Ok(World {
         seed: job.seed,
         is_exact: job.exact,
         lateness: crate::lateness::Lateness::default(),
-        speed: place.speed,
-        files: place.files,
-        scratch: place.scratch,
+        speed: env.speed,
+        files: env.files,
+        scratch: env.scratch,
         pid: std::process::id() as usize,
         clock_device: has_owner.then(Clock::open).transpose()?,
         locks,
@@ -184,7 +186,7 @@ fn make_world(
         procs_fds,
         keepers,
         slots,
-        tallies,
+        kind_counts,
         log: Log::new(Log::REQUESTS).map_err(io)?,
         births: Log::new(Log::OTHERS).map_err(io)?,
         locking: Log::new(Log::OTHERS).map_err(io)?,
@@ -195,13 +197,13 @@ fn make_world(
         start_ns: AtomicU64::new(0),
         start_stamp: AtomicU64::new(u64::MAX),
         failure: [AtomicU64::new(0), AtomicU64::new(0)],
-        die_with_parent: !place.in_vm,
+        die_with_parent: !env.in_vm,
         workload,
         plan,
     })
 }
 
-/// Bytes of the longest write under a lock.
+/// Bytes of the longest write under this inode lock, at most [`work::MAX_CALL_BYTES`].
 fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize, String> {
     const MOST: usize = 1 << 30;
     let longest = speed.write_bytes(longest_hold_ns(workload, lock), true);
@@ -212,10 +214,10 @@ fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize,
     Ok(longest.min(work::MAX_CALL_BYTES))
 }
 
-fn make_slot(ix: usize, stack: *mut u8, place: &Place) -> Slot {
-    let buffer = libc::iovec { iov_base: place.scratch.cast(), iov_len: SCRATCH_BYTES };
-    let own = Own { vector: [buffer; VECTOR], call: Call::new() };
-    // The stack's first pages, so that they need not be found during the run.
+fn make_slot(ix: usize, stack: *mut u8, env: &Environment) -> Slot {
+    let buffer = libc::iovec { iov_base: env.scratch.cast(), iov_len: SCRATCH_BYTES };
+    let buffers = TaskBuffers { vector: [buffer; VECTOR], call: Call::new() };
+    // Touch the first pages of the stack, so that the run has no page faults there.
     for page in 1..=4 {
         // SAFETY: the pages are part of the stack, on which nobody is yet.
         unsafe { stack.sub(page * 4096).write_volatile(0) };
@@ -229,7 +231,7 @@ fn make_slot(ix: usize, stack: *mut u8, place: &Place) -> Slot {
         number: AtomicU64::new(0),
         group: AtomicU32::new(0),
         start_at_ns: AtomicU64::new(0),
-        go: AtomicU32::new(Cue::Wait as u32),
+        cue: AtomicU32::new(Cue::Wait as u32),
         used_before_us: AtomicU64::new(0),
         attributes: AtomicU32::new(0),
         phase: AtomicU32::new(0),
@@ -239,28 +241,28 @@ fn make_slot(ix: usize, stack: *mut u8, place: &Place) -> Slot {
         wait_ns: AtomicU64::new(0),
         task: AtomicPtr::new(std::ptr::null_mut()),
         stack,
-        own: UnsafeCell::new(own),
+        buffers: UnsafeCell::new(buffers),
     }
 }
 
-/// From here on nobody keeps the caller waiting, and orphans come to it.
-fn become_real_time(place: &Place) -> Result<(), String> {
+/// Gives the controller real-time priority, makes it reap orphans, and locks its memory.
+fn become_real_time(env: &Environment) -> Result<(), String> {
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
     sys::prctl(libc::PR_SET_TIMERSLACK, 1);
-    if !made_real_time_asleep() && place.in_vm {
-        return Err("no real-time priority".to_owned());
+    if !make_real_time_while_asleep() && env.in_vm {
+        return Err("the guest gets no real-time priority".to_owned());
     }
-    // The work it is to wait for must not be paged in while it runs.
+    // The controller spins just before the start: a page fault there would be late work.
     // SAFETY: the call takes numbers.
     unsafe { libc::mlockall(libc::MCL_CURRENT) };
     Ok(())
 }
 
-/// Has a child make the caller real-time while it waits for that: one that is on a queue when its
-/// class changes keeps the rest of its slice for when it comes back, and some kernels (6.18) hand
-/// that on to all its children, who then are not placed like new tasks.
-fn made_real_time_asleep() -> bool {
-    /// Until it is asleep, and delayed no longer.
+/// Has a child give the caller real-time priority while the caller sleeps. A task that is queued
+/// when its class changes keeps the rest of its slice, and some kernels (6.18) pass that on to its
+/// children, which then are not placed like new tasks.
+fn make_real_time_while_asleep() -> bool {
+    /// Long enough for the parent to sleep and to leave delayed dequeue.
     const ASLEEP_NS: u64 = 20_000_000;
     let me = std::process::id() as i32;
     // SAFETY: this process has no other threads.
@@ -280,27 +282,28 @@ fn made_real_time_asleep() -> bool {
 }
 
 impl Run {
-    fn all(&mut self, job: &Job) -> Result<Report, Error> {
+    /// Prepares, starts and ends the run.
+    fn run_to_end(&mut self, job: &Job) -> Result<Report, Error> {
         let script = Script::new(self)?;
-        let probes = self.probe(job.releases)?;
-        if !self.born {
-            self.make_all();
+        let probes = self.begin_probes(job.releases)?;
+        if !self.creates_at_start {
+            self.create_all_tasks();
         }
         self.choose_start()?;
         let workload = &self.world.workload;
         let notes = &mut self.notes;
-        let hierarchy = &self.place.hierarchy;
+        let hierarchy = &self.env.hierarchy;
         self.edges = write_limits(hierarchy, &self.groups, workload, self.start_ns, notes)?;
         self.start_clear_of_edges();
-        let tracing = self.trace(job.trace)?;
-        if !self.born {
+        let tracing = self.begin_trace(job.trace)?;
+        if !self.creates_at_start {
             let lead_ns = self.lead_ns();
-            rehearse_again(self.world, &self.place.hierarchy, &self.groups, lead_ns)?;
-            collect::counters(self)?;
+            rehearse_again(self.world, &self.env.hierarchy, &self.groups, lead_ns)?;
+            collect::read_counters(self)?;
         }
-        let before = self.start()?;
-        let played = script.play(self).and_then(|()| self.ended_in_time());
-        let report = played.and_then(|()| collect::report(self, job, &before));
+        let before = self.start_first_tasks()?;
+        let performed = script.perform_all(self).and_then(|()| self.check_ended_in_time());
+        let report = performed.and_then(|()| collect::report(self, job, &before));
         self.stop_interrupts()?;
         let mut report = report?;
         let outside = std::mem::take(&mut self.outside);
@@ -322,7 +325,7 @@ impl Run {
                 }
             }
             asleep_ns = traced.asleep_ns;
-            if self.place.in_vm && self.born {
+            if self.env.in_vm && self.creates_at_start {
                 others_ns = traced.others_ns;
             }
             report.trace = job.trace.then_some(traced.recorded);
@@ -331,12 +334,12 @@ impl Run {
             probes.end(self.world)?.tell(&mut report);
         }
         let Conditions { outside_ns, late_ns, .. } = &mut report.conditions;
-        (*outside_ns, *late_ns) = outside.awake(&asleep_ns, &others_ns);
+        (*outside_ns, *late_ns) = outside.visits_and_late_actions(&asleep_ns, &others_ns);
         Ok(report)
     }
 
-    /// Counters that are read much too late tell of another run.
-    fn ended_in_time(&self) -> Result<(), Error> {
+    /// Refuses a run that ended much too late: its counters cover more than its duration.
+    fn check_ended_in_time(&self) -> Result<(), Error> {
         let duration_ns = self.world.workload.duration_ns;
         let late_ns = self.world.now_ns().saturating_sub(duration_ns);
         if late_ns <= MUCH_TOO_LATE_NS + duration_ns / 10 {
@@ -344,38 +347,40 @@ impl Run {
         }
         let late_ms = late_ns / 1_000_000;
         Err(Error::Refused(format!(
-            "it ends {late_ms} ms late: who starts tasks and intervenes was kept that long, by a \
-             task that was stopped while it moved or by CPUs that it takes off and on line"
+            "the run ended {late_ms} ms late: the guest waited for a task that was throttled \
+             while it moved, or for a CPU that goes offline or online"
         )))
     }
 
-    /// Begins to record what was asked for, and in a machine of our own in any case what stalls are
-    /// known from.
-    fn trace(&mut self, whole: bool) -> Result<Option<Tracing>, String> {
-        let in_vm = self.place.in_vm;
+    /// Begins to record: the whole trace where asked for; in a virtual machine always the switches
+    /// and wakeups that stalls are computed from.
+    fn begin_trace(&mut self, whole: bool) -> Result<Option<Tracing>, String> {
+        let in_vm = self.env.in_vm;
         if !whole && !in_vm {
             return Ok(None);
         }
-        match Tracing::begin(self.place.hierarchy.own_name(), whole) {
+        match Tracing::begin(self.env.hierarchy.own_name(), whole) {
             Ok(tracing) => {
                 self.world.traced.store(true, Relaxed);
                 Ok(Some(tracing))
             }
             Err(error) if !whole => {
-                self.notes.push(format!("stalls within system calls are sums: {error}"));
+                self.notes.push(format!(
+                    "a stall may include other waits of the same system call: {error}"
+                ));
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Begins to time what releases, if that was asked for. What that takes is over before the
-    /// start is chosen.
-    fn probe(&self, asked: bool) -> Result<Option<Probes>, Error> {
+    /// Begins to time releases, if asked for. Setting up the probes must end before the start is
+    /// chosen.
+    fn begin_probes(&self, asked: bool) -> Result<Option<Probes>, Error> {
         if !asked {
             return Ok(None);
         }
-        if !self.place.in_vm {
+        if !self.env.in_vm {
             let reason = "what releases is timed in virtual machines only";
             return Err(Error::Refused(reason.to_owned()));
         }
@@ -383,26 +388,26 @@ impl Run {
         Ok(Some(Probes::begin(!kernel::stops_anywhere())?))
     }
 
-    /// The start is at a tick, after everything that has to be done before.
+    /// Sets start and end of the run: the start is at a tick, after all preparations.
     fn choose_start(&mut self) -> Result<(), String> {
         const REST_NS: u64 = 300_000_000;
-        /// The record of switches takes 24 ms for each CPU to get its 8 MiB, in an emulated
-        /// machine, a rehearsal 5 ms.
+        /// In an emulated machine a CPU needs 24 ms for the 8 MiB of its trace buffer, and 5 ms
+        /// for a rehearsal.
         const REST_OF_EACH_NS: u64 = 35_000_000;
-        /// For which there is rest enough.
+        /// Up to so many CPUs `REST_NS` is enough.
         const FEW_CPUS: u16 = 16;
         let next_tick_ns = next_tick_ns()?;
         let tick_ns = 1_000_000_000 / u64::from(kernel::hz());
         let workload = &self.world.workload;
         let period_ns = workload.groups.iter().map(|g| g.limit.period_ns()).max().unwrap_or(0);
         let cpus = workload.machine.cpus;
-        let has_many = self.place.in_vm && cpus > FEW_CPUS;
+        let has_many = self.env.in_vm && cpus > FEW_CPUS;
         let rest_ns = REST_NS + if has_many { u64::from(cpus) * REST_OF_EACH_NS } else { 0 };
         let earliest_ns = sys::monotonic_ns() + 3 * period_ns + rest_ns;
         if next_tick_ns.is_none() {
-            self.notes.push("the tick was not found".to_owned());
+            self.notes.push("the time of the tick was not found".to_owned());
         }
-        // Whole seconds on from a tick, so that runs begin alike.
+        // Whole ticks on from a known tick, so that all runs begin alike.
         let a_tick_ns = next_tick_ns.unwrap_or(earliest_ns);
         self.start_ns = at_or_after(earliest_ns, a_tick_ns, tick_ns);
         self.end_ns = self.start_ns + workload.duration_ns;
@@ -410,9 +415,9 @@ impl Run {
         Ok(())
     }
 
-    /// Puts the start off by some ticks, so that no period ends between its preparations and the
-    /// start: who is queued then has taken a slice from the pool, which such an edge would fill
-    /// again. Where a phase is wanted, it stays.
+    /// Postpones the start by some ticks, so that no period ends between the preparations and the
+    /// start. A queued task has taken a slice from the pool by then, and such an edge would refill
+    /// it. A phase that the scenario asks for stays.
     fn start_clear_of_edges(&mut self) {
         const MOST_TICKS: u64 = 64;
         let workload = &self.world.workload;
@@ -422,7 +427,7 @@ impl Run {
         let tick_ns = 1_000_000_000 / u64::from(kernel::hz());
         let lead_ns = self.lead_ns();
         let found = (0..MOST_TICKS).map(|ticks| ticks * tick_ns).find_map(|by_ns| {
-            let edges = put_off(&self.edges, workload, by_ns);
+            let edges = postponed(&self.edges, workload, by_ns);
             is_clear(&edges, workload, lead_ns).then_some((by_ns, edges))
         });
         let Some((by_ns, edges)) = found else { return };
@@ -432,54 +437,56 @@ impl Run {
         self.world.start_ns.store(self.start_ns, Relaxed);
     }
 
-    /// How long before the start its preparations begin, ns.
+    /// How long before the start the preparations begin, ns.
     fn lead_ns(&self) -> u64 {
         const EACH_NS: u64 = 150_000;
         const FIXED_NS: u64 = 1_000_000;
-        let born = if self.born { starting(&self.world.workload).count() } else { 0 };
+        let born = if self.creates_at_start { starting(&self.world.workload).count() } else { 0 };
         FIXED_NS + EACH_NS * (2 * self.groups.len() + born) as u64
     }
 
-    /// Waits for the start and starts what begins with it: the counters just before.
-    fn start(&mut self) -> Result<collect::Counters, String> {
+    /// Waits for the start, starts the first tasks, and returns the counters from just before it.
+    fn start_first_tasks(&mut self) -> Result<collect::Counters, String> {
         let world = self.world;
         let now: Vec<_> = starting(&world.workload).collect();
         sys::sleep_until(self.start_ns - self.lead_ns());
-        let before = collect::counters(self)?;
+        let before = collect::read_counters(self)?;
         let groups = self.groups.iter().zip(&world.workload.groups);
         for (group, spec) in groups.filter(|(_, spec)| spec.limit.quota_ns().is_some()) {
-            fill_pool(&self.place.hierarchy, group, spec.limit)?;
+            refill_pool(&self.env.hierarchy, group, spec.limit)?;
             if let (true, Some(edge_ns)) = (spec.limit.burst_ns() > 0, self.edges.get(&spec.path)) {
                 let last_edge_ns = self.start_ns + edge_ns - spec.limit.period_ns();
                 let again = last_edge_ns > sys::monotonic_ns();
-                self.pool_ns.insert(spec.path.clone(), filled_ns(spec.limit, again));
+                self.pool_ns.insert(spec.path.clone(), runtime_after_refill_ns(spec.limit, again));
             }
         }
-        world.start_stamp.store(world.speed.stamp_at(self.start_ns, work::pair()), Relaxed);
-        if self.born {
+        world
+            .start_stamp
+            .store(world.speed.stamp_at(self.start_ns, work::monotonic_and_tsc()), Relaxed);
+        if self.creates_at_start {
             for start in &now {
                 self.start_task(start);
             }
         }
-        // On one CPU nobody runs as long as we do not sleep.
-        while stamp() < world.start_stamp.load(Relaxed) {
+        // On one CPU no task runs as long as this process does not sleep.
+        while read_tsc() < world.start_stamp.load(Relaxed) {
             std::hint::spin_loop();
         }
         self.start_interrupts()?;
-        if !self.born {
+        if !self.creates_at_start {
             for start in &now {
                 self.start_task(start);
             }
         }
         let late_ns = world.now_ns();
-        self.outside.visited(0, late_ns);
+        self.outside.note_active(0, late_ns);
         if late_ns > LATE_NS {
-            self.notes.push(format!("all tasks had started {} us after the start", late_ns / 1000));
+            self.notes.push(format!("the last task started {} us after the start", late_ns / 1000));
         }
         Ok(before)
     }
 
-    /// From here on the timer thread takes the lock it is to take.
+    /// Starts the periodic interrupts of `/dev/rtc0`, if the scenario has a softirq section.
     fn start_interrupts(&self) -> Result<(), String> {
         match (&self.world.clock_device, self.world.plan.interrupts_hz) {
             (Some(clock), Some(hz)) => clock.start(hz),
@@ -487,31 +494,31 @@ impl Run {
         }
     }
 
-    /// Lets everybody go on who waits for a timer thread that waits for whom a limit has stopped:
-    /// without limits, nobody is.
+    /// Stops the interrupts of `/dev/rtc0`. Before, it lifts all limits: the timer thread may wait
+    /// for a lock that a throttled task holds.
     fn stop_interrupts(&self) -> Result<(), String> {
         const REST_NS: u64 = 50_000_000;
         let Some(clock) = &self.world.clock_device else { return Ok(()) };
         for (group, spec) in self.groups.iter().zip(&self.world.workload.groups).skip(1) {
-            self.place.hierarchy.write_limit(group, spec.limit, Limit::UNLIMITED)?;
+            self.env.hierarchy.write_limit(group, spec.limit, Limit::UNLIMITED)?;
         }
         sys::sleep_for(REST_NS);
         clock.stop();
         Ok(())
     }
 
-    /// Makes all tasks that run from the start, to wait until they are woken.
-    fn make_all(&mut self) {
+    /// Creates all tasks of the workload; they rehearse and wait to be woken.
+    fn create_all_tasks(&mut self) {
         for start in initial(&self.world.workload) {
-            self.make(&start, Cue::Wait);
+            self.create_task(&start, Cue::Wait);
         }
         self.notes.extend(rehearse_all(self.world));
     }
 
-    /// Starts one.
+    /// Starts one task: creates it, or wakes the one that waits.
     pub fn start_task(&self, start: &Start) {
-        if self.born {
-            return self.make(start, Cue::Begin);
+        if self.creates_at_start {
+            return self.create_task(start, Cue::Begin);
         }
         let is_it = |slot: &&Slot| {
             slot.kind.load(Relaxed) == start.kind
@@ -522,26 +529,26 @@ impl Run {
             let from = self.world.speed.stamps(start.at_ns);
             let start_stamp = self.world.start_stamp.load(Relaxed);
             slot.last_stamp.store(start_stamp + from, Relaxed);
-            slot.set_go(Cue::Begin);
+            slot.set_cue(Cue::Begin);
         }
     }
 
-    fn make(&self, start: &Start, go: Cue) {
+    fn create_task(&self, start: &Start, go: Cue) {
         let world = self.world;
         let spec = &world.workload.tasks[start.kind as usize];
         let Some(slot) = world.take_slot(start.kind, spec.group) else { return };
         slot.attributes.store(attributes(0, Class::Fair, 0), Relaxed);
         if world.plan.lists && spec.program.contains(&Op::EnterKernel) {
-            // SAFETY: the task has not begun. What fails here will fail there, and be told.
-            unsafe { &mut (*slot.own.get()).call }.prepare();
+            // SAFETY: the task has not begun. An error here comes again, and is noted, in the task.
+            unsafe { &mut (*slot.buffers.get()).call }.prepare();
         }
         slot.start_at_ns.store(start.at_ns, Relaxed);
-        slot.go.store(go as u32, Relaxed);
-        let v2 = self.place.hierarchy.version() == 2;
+        slot.cue.store(go as u32, Relaxed);
+        let v2 = self.env.hierarchy.version() == 2;
         let group = &self.groups[spec.group as usize];
-        let pid = world.start(slot, v2.then_some(group.dir_fd));
+        let pid = world.start_process(slot, v2.then_some(group.dir_fd));
         if pid < 0 {
-            world.fail(crate::world::Fault::Start, pid);
+            world.note_fault(crate::world::Fault::Start, pid);
             return;
         }
         if !v2 {
@@ -559,20 +566,20 @@ pub(crate) struct Start {
     pub instance: u32,
 }
 
-/// The stalls that a record of switches does not show where tasks park: of who yields as soon as it
-/// has the CPU.
+/// Paths of the longest stalls that the trace does not show where tasks park at the return to user
+/// mode: of kinds that yield as soon as they have the CPU.
 fn stalls_not_seen(workload: &Workload) -> impl Iterator<Item = String> {
     let yields = workload.tasks.iter().filter(|kind| kind.program.contains(&Op::Yield));
     yields.map(|kind| format!("tasks.{}.longest_stall_ns", kind.label()))
 }
 
-/// Those that are there from the start.
+/// Tasks that start at time 0.
 fn starting(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
     initial(workload).take_while(|start| start.at_ns == 0)
 }
 
-/// All tasks that are there from the start or come by themselves, in order of time and then of the
-/// workload.
+/// All tasks that the workload starts, by start time, then in the workload's order. Forked tasks
+/// are not among them.
 pub(crate) fn initial(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
     let mut starts = Vec::new();
     for (kind, spec) in workload.tasks.iter().enumerate() {

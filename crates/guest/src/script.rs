@@ -1,5 +1,5 @@
-//! What is done from outside during a run: starts, arrivals, interventions, looks at usage, and the
-//! end.
+//! Timed actions of the controller during a run: starts, arrivals, interventions, samples, and the
+//! wait for the end.
 
 use crate::attributes::{move_task, set_affinity, set_class, set_nice};
 use crate::cgroup::open_write;
@@ -13,15 +13,15 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// From the death of a task until whoever waits for it knows the time, ns.
+/// Time from a task's death until the controller, which waits for it, has read the clock, ns.
 const WAKING_NS: u64 = 12_000;
 
-/// All of it, in order of time.
+/// All timed actions, ordered by time.
 pub(crate) struct Script {
     queue: BinaryHeap<Reverse<(u64, u64, Step)>>,
     numbers: u64,
     arrivals: Vec<Arriving>,
-    /// By intervention: what is written where.
+    /// By intervention: open files and the texts to write to them.
     writes: Vec<Vec<(i32, String)>>,
     starts: Vec<Start>,
     has_kills: bool,
@@ -57,7 +57,7 @@ impl Script {
         for (ix, source) in workload.sources.iter().enumerate() {
             let stream = Stream::new(run.world.seed, Domain::Source, ix as u64);
             script.arrivals.push(Arriving { stream, arrived: 0 });
-            script.arm(run.world, ix, source.start_ns);
+            script.schedule_arrival(run.world, ix, source.start_ns);
         }
         for (ix, intervention) in workload.interventions.iter().enumerate() {
             script.push(intervention.at_ns, Step::Intervention(ix));
@@ -82,8 +82,8 @@ impl Script {
         self.numbers += 1;
     }
 
-    /// Does everything at its time, to the end of the run.
-    pub fn play(mut self, run: &mut Run) -> Result<(), Error> {
+    /// Performs every action at its time, until the end of the run.
+    pub fn perform_all(mut self, run: &mut Run) -> Result<(), Error> {
         let duration_ns = run.world.workload.duration_ns;
         while let Some(&Reverse((at_ns, _, step))) = self.queue.peek() {
             if at_ns >= duration_ns {
@@ -91,10 +91,10 @@ impl Script {
             }
             self.queue.pop();
             self.wait(run, run.start_ns + at_ns);
-            self.act(run, at_ns, step)?;
+            self.perform(run, at_ns, step)?;
             let done_ns = run.world.now_ns();
-            run.outside.visited(at_ns, done_ns);
-            run.outside.did(at_ns, done_ns);
+            run.outside.note_active(at_ns, done_ns);
+            run.outside.note_action(at_ns, done_ns);
         }
         self.wait(run, run.end_ns);
         Ok(())
@@ -102,14 +102,14 @@ impl Script {
 
     fn wait(&self, run: &mut Run, at_ns: u64) {
         if !self.has_kills {
-            // A timer that is due already would let somebody else run for a moment.
+            // Sleeping until a past time would let another task run for a moment.
             if sys::monotonic_ns() >= at_ns {
                 return;
             }
             while sys::sleep_until(at_ns) == -(libc::EINTR as isize) {}
             return;
         }
-        // Whoever is killed is to be seen when it dies, not when the run ends.
+        // Reap a killed task when it dies, not at the end of the run.
         loop {
             let left_ns = at_ns.saturating_sub(sys::monotonic_ns());
             if left_ns == 0 {
@@ -119,12 +119,12 @@ impl Script {
             let from_ns = run.world.now_ns().saturating_sub(WAKING_NS);
             collect::reap(run.world);
             if died {
-                run.outside.visited(from_ns, run.world.now_ns());
+                run.outside.note_active(from_ns, run.world.now_ns());
             }
         }
     }
 
-    fn act(&mut self, run: &mut Run, at_ns: u64, step: Step) -> Result<(), Error> {
+    fn perform(&mut self, run: &mut Run, at_ns: u64, step: Step) -> Result<(), Error> {
         match step {
             Step::Start(ix) => run.start_task(&self.starts[ix]),
             Step::Arrival(ix) => {
@@ -133,12 +133,12 @@ impl Script {
                 if !channel.has_room() {
                     let name = &source.name;
                     return Err(Error::Failed(format!(
-                        "source {name:?}: more tokens wait than a pipe holds"
+                        "source {name:?}: a pipe cannot hold more waiting tokens"
                     )));
                 }
                 channel.put(1, at_ns);
                 self.arrivals[ix].arrived += 1;
-                self.arm(run.world, ix, at_ns);
+                self.schedule_arrival(run.world, ix, at_ns);
             }
             Step::Intervention(ix) => {
                 let intervention = &run.world.workload.interventions[ix];
@@ -151,14 +151,14 @@ impl Script {
                 }
             }
             Step::Sample(ix) => {
-                collect::sample(run, ix)?;
+                collect::sample_usage(run, ix)?;
                 self.push(at_ns + run.world.workload.groups[ix].limit.period_ns(), step);
             }
         }
         Ok(())
     }
 
-    fn arm(&mut self, world: &World, ix: usize, from_ns: u64) {
+    fn schedule_arrival(&mut self, world: &World, ix: usize, from_ns: u64) {
         let source = &world.workload.sources[ix];
         let arriving = &mut self.arrivals[ix];
         if arriving.arrived >= source.count {
@@ -216,7 +216,7 @@ impl Script {
 }
 
 impl World {
-    /// Does something with every living task of a kind, in order of their start.
+    /// Calls `act` for every living task of a kind, in order of slots.
     pub fn each_living(&self, kind: u32, act: impl Fn(&Slot)) {
         let is_it = |slot: &&Slot| {
             slot.state.load(Relaxed) == LIVE
@@ -227,10 +227,10 @@ impl World {
     }
 }
 
-/// What each intervention writes to a group, with the files open.
+/// By intervention: the files to write, opened, and their texts.
 fn limit_writes(run: &Run) -> Result<Vec<Vec<(i32, String)>>, String> {
     let workload = &run.world.workload;
-    let hierarchy = &run.place.hierarchy;
+    let hierarchy = &run.env.hierarchy;
     let mut limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
     let mut all = Vec::new();
     for intervention in &workload.interventions {

@@ -1,15 +1,13 @@
-//! System calls as the tasks make them: straight to the kernel, with nothing of the C library in
-//! between.
+//! System calls of tasks, made directly, without the C library.
 //!
-//! A task shares the memory of the program that started it, thread-local storage included, so what
-//! it calls may not touch `errno`, the heap or a lock of the library. Results are the kernel's:
-//! negative is `-errno`.
+//! A task shares the memory of the program that started it, thread-local storage included. It must
+//! not touch `errno`, the heap or a lock of the C library. Results are the kernel's: a negative one
+//! is `-errno`.
 
 use libc::{c_int, timespec};
 use syscalls::{Sysno, raw};
 
-/// What a thread starts with, as clone3(2) takes it (`struct clone_args`, version 2 with its
-/// cgroup).
+/// Arguments of clone3(2) (`struct clone_args`, version 2 with its cgroup).
 #[repr(C)]
 #[derive(Default)]
 struct CloneArgs {
@@ -28,7 +26,7 @@ struct CloneArgs {
 
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Scheduling attributes, as `sched_setattr(2)` takes them.
+/// Arguments of `sched_setattr(2)` (`struct sched_attr`).
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
 pub struct SchedAttr {
@@ -43,13 +41,13 @@ pub struct SchedAttr {
 }
 
 impl SchedAttr {
-    /// `SCHED_OTHER` or `SCHED_IDLE` with this nice value and slice request, ns; 0: the kernel's
-    /// own.
+    /// `SCHED_OTHER` or `SCHED_IDLE` with a nice value and a slice request, ns; 0: the kernel's
+    /// default slice.
     pub fn fair(policy: c_int, nice: i32, slice_ns: u64) -> SchedAttr {
         SchedAttr { policy: policy as u32, nice, runtime: slice_ns, ..SchedAttr::sized() }
     }
 
-    /// `SCHED_FIFO` with this priority, 1 to 99; what it forks is fair again if `alone`.
+    /// `SCHED_FIFO` with a priority of 1 to 99. If `alone`, its children are fair again.
     pub fn real_time(priority: u32, alone: bool) -> SchedAttr {
         let flags = if alone { libc::SCHED_FLAG_RESET_ON_FORK as u64 } else { 0 };
         SchedAttr { policy: libc::SCHED_FIFO as u32, flags, priority, ..SchedAttr::sized() }
@@ -60,7 +58,7 @@ impl SchedAttr {
     }
 }
 
-/// A request of Linux AIO, as `io_submit(2)` takes it (`struct iocb`).
+/// A request of Linux AIO for `io_submit(2)` (`struct iocb`).
 #[repr(C)]
 #[derive(Default, Clone, Copy)]
 pub struct Iocb {
@@ -79,27 +77,27 @@ pub struct Iocb {
 }
 
 impl Iocb {
-    /// One of the operations below on this descriptor, from its beginning: address and length of
-    /// the buffer in bytes, or of the vector in elements.
+    /// An operation on a descriptor at offset 0. `length` counts bytes of a buffer, or elements of
+    /// a vector.
     pub fn new(opcode: u16, fd: c_int, buf: u64, length: usize) -> Iocb {
         let fd = fd.cast_unsigned();
         Iocb { opcode, fd, buf, bytes: length as u64, ..Iocb::default() }
     }
 }
 
-/// Read into one buffer.
+/// Reads into one buffer.
 pub const AIO_PREAD: u16 = 0;
-/// Write from one buffer.
+/// Writes from one buffer.
 pub const AIO_PWRITE: u16 = 1;
-/// Read into a vector.
+/// Reads into a vector.
 pub const AIO_PREADV: u16 = 7;
-/// Write from a vector.
+/// Writes from a vector.
 pub const AIO_PWRITEV: u16 = 8;
 
 fn call(nr: Sysno, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
-    // SAFETY: the functions below pass what each call documents; pointers among it are from
-    // references or from memory that lives as long as the program.
+    // SAFETY: the functions below pass what each call documents. Pointers come from references, or
+    // point to memory that lives as long as the program.
     unsafe { raw::syscall6(nr as usize, a, b, c, d, e, f).cast_signed() }
 }
 
@@ -123,7 +121,7 @@ pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
     call(Sysno::fcntl, [fd as usize, command as usize, argument, 0, 0, 0])
 }
 
-/// ioctl(2), with a number or a pointer to what lives as long as the program.
+/// ioctl(2) with a number, or a pointer to memory that lives as long as the program.
 pub fn ioctl(fd: c_int, request: u64, argument: usize) -> isize {
     call(Sysno::ioctl, [fd as usize, request as usize, argument, 0, 0, 0])
 }
@@ -138,17 +136,17 @@ pub fn pwritev(fd: c_int, vector: *const libc::iovec, n: usize) -> isize {
     call(Sysno::pwritev, [fd as usize, vector as usize, n, 0, 0, 0])
 }
 
-/// mprotect(2) of memory that nobody reads or writes.
+/// mprotect(2) of memory that nothing reads or writes.
 pub fn mprotect(at: *mut u8, bytes: usize, protection: c_int) -> isize {
     call(Sysno::mprotect, [at as usize, bytes, protection as usize, 0, 0, 0])
 }
 
-/// madvise(2) that changes nothing of what is in the memory.
+/// madvise(2) with an advice that keeps the memory's content.
 pub fn madvise(at: *mut u8, bytes: usize, advice: c_int) -> isize {
     call(Sysno::madvise, [at as usize, bytes, advice as usize, 0, 0, 0])
 }
 
-/// Sleeps until `CLOCK_MONOTONIC` shows this, ns; -EINTR when a signal came first.
+/// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`; `-EINTR` when a signal came first.
 pub fn sleep_until(at_ns: u64) -> isize {
     let at = timespec_of(at_ns);
     let flags = libc::TIMER_ABSTIME as usize;
@@ -156,20 +154,20 @@ pub fn sleep_until(at_ns: u64) -> isize {
     call(Sysno::clock_nanosleep, [clock, flags, (&raw const at) as usize, 0, 0, 0])
 }
 
-/// Sleeps for this long, ns.
+/// Sleeps for `ns`.
 pub fn sleep_for(ns: u64) -> isize {
     let time = timespec_of(ns);
     let clock = libc::CLOCK_MONOTONIC as usize;
     call(Sysno::clock_nanosleep, [clock, 0, (&raw const time) as usize, 0, 0, 0])
 }
 
-/// `timerfd_create(2)` by `CLOCK_MONOTONIC`.
+/// Makes a timerfd of `CLOCK_MONOTONIC`; returns its descriptor.
 pub fn timer_create() -> isize {
     let clock = libc::CLOCK_MONOTONIC as usize;
     call(Sysno::timerfd_create, [clock, libc::TFD_CLOEXEC as usize, 0, 0, 0, 0])
 }
 
-/// Arms a timer of `timerfd_create(2)`.
+/// Arms a timerfd, at a time or after a span of `ns`.
 pub fn timer_arm(fd: c_int, absolute: bool, ns: u64) -> isize {
     let it = [timespec_of(0), timespec_of(ns.max(1))];
     let flags = if absolute { libc::TFD_TIMER_ABSTIME as usize } else { 0 };
@@ -181,26 +179,26 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// A clock, ns.
+/// Value of a clock, ns.
 pub fn clock_ns(clock: c_int) -> u64 {
     let mut time = timespec_of(0);
     call(Sysno::clock_gettime, [clock as usize, (&raw mut time) as usize, 0, 0, 0, 0]);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Waits while `word` is `value`, for those who wake `bits`.
+/// Waits while `word` is `value`, to be woken by a wake with one of `bits`.
 pub fn futex_wait(word: *const u32, value: u32, bits: u32) -> isize {
     let op = (libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG) as usize;
     call(Sysno::futex, [word as usize, op, value as usize, 0, 0, bits as usize])
 }
 
-/// Wakes up to `n` of those who wait for one of `bits`.
+/// Wakes up to `n` waiters that have one of `bits`.
 pub fn futex_wake(word: *const u32, n: u32, bits: u32) -> isize {
     let op = (libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG) as usize;
     call(Sysno::futex, [word as usize, op, n as usize, 0, 0, bits as usize])
 }
 
-/// The CPU that the caller is on: `getcpu(2)`.
+/// The CPU of the caller (`getcpu(2)`).
 pub fn cpu() -> u32 {
     let mut cpu = 0u32;
     call(Sysno::getcpu, [(&raw mut cpu) as usize, 0, 0, 0, 0, 0]);
@@ -223,7 +221,7 @@ pub fn set_nice(pid: i32, nice: i8) -> isize {
     call(Sysno::setpriority, [PROCESS, pid as usize, nice as isize as usize, 0, 0, 0])
 }
 
-/// A set of CPUs, a bit each, of as many as a kernel can have.
+/// A set of CPUs, one bit each; 8192 is the most that Linux supports.
 pub struct Cpus(pub [u64; 128]);
 
 impl Default for Cpus {
@@ -246,10 +244,9 @@ pub fn set_affinity(pid: i32, mask: &[u64]) -> isize {
     call(Sysno::sched_setaffinity, [pid as usize, bytes, mask.as_ptr() as usize, 0, 0, 0])
 }
 
-/// Raises how many files this process may have open, where it may: each group has up to three, each
-/// pipe two.
+/// Raises this process's limit of open files where it may: a group has up to three, a pipe two.
 pub fn allow_many_files() {
-    /// As many as kernels let anybody have, unless they are told otherwise.
+    /// The kernel's default of `fs.nr_open`.
     const MOST: u64 = 1 << 20;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: there is room for what is told, and what is set is there.
@@ -270,42 +267,42 @@ pub fn kill(pid: i32, signal: c_int) -> isize {
     call(Sysno::kill, [pid as usize, signal as usize, 0, 0, 0, 0])
 }
 
-/// Waits for any child to exit: its pid, or -ECHILD when there is none.
+/// Waits for any child to exit and fills `usage`; returns its pid, or `-ECHILD` if there is none.
 pub fn wait_child(flags: c_int, usage: *mut libc::rusage) -> isize {
     call(Sysno::wait4, [usize::MAX, 0, (flags | libc::__WALL) as usize, usage as usize, 0, 0])
 }
 
-/// prctl(2) with one number.
+/// prctl(2) with one argument.
 pub fn prctl(option: c_int, value: usize) -> isize {
     call(Sysno::prctl, [option as usize, value, 0, 0, 0, 0])
 }
 
-/// Ends the calling task.
+/// Ends the calling process.
 pub fn exit(status: c_int) -> ! {
     loop {
         call(Sysno::exit_group, [status as usize, 0, 0, 0, 0, 0]);
     }
 }
 
-/// `io_setup(2)`: the context, whose number is the address of its ring.
+/// `io_setup(2)`: makes an AIO context, whose number is the address of its ring of results.
 pub fn aio_setup(events: u32, context: &mut u64) -> isize {
     call(Sysno::io_setup, [events as usize, std::ptr::from_mut(context) as usize, 0, 0, 0, 0])
 }
 
-/// `io_submit(2)`: does them one after the other, in this one call, where the files have no other
-/// way.
+/// `io_submit(2)`: submits requests. Files without asynchronous I/O execute them in order before
+/// the call returns.
 pub fn aio_submit(context: u64, requests: &[*const Iocb]) -> isize {
     let args = [context as usize, requests.len(), requests.as_ptr() as usize, 0, 0, 0];
     call(Sysno::io_submit, args)
 }
 
-/// Starts a process that shares memory and open files with this one and runs `body(argument)` on a
-/// stack that ends at `stack`: its pid, which `tid` shows before it begins. Into a cgroup by the
-/// descriptor of its directory, or else the caller's.
+/// Starts a process that shares memory and open files with the caller and runs `body(argument)` on
+/// a stack that ends at `stack`. The process starts in the cgroup whose directory is open as
+/// `cgroup`, or in the caller's. Returns its pid; `tid` has it before the process runs.
 ///
 /// # Safety
 /// `stack` is the end of memory that nothing else uses until the process has been waited for, and
-/// `body` never returns and obeys the head of this module.
+/// `body` never returns and obeys the rules at the head of this module.
 pub unsafe fn start(
     stack: *mut u8,
     cgroup: Option<c_int>,
@@ -319,15 +316,15 @@ pub unsafe fn start(
         flags: shared as u64 | if cgroup.is_some() { CLONE_INTO_CGROUP } else { 0 },
         parent_tid: tid as u64,
         exit_signal: libc::SIGCHLD as u64,
-        // The kernel adds the size to the base; any size does.
+        // The kernel adds size and base, so any size works.
         stack: stack as u64 - STACK_BYTES,
         stack_size: STACK_BYTES,
         cgroup: cgroup.map_or(0, |fd| fd as u64),
         ..CloneArgs::default()
     };
     let result: isize;
-    // SAFETY: clone3 returns twice. The parent goes on behind the block; the child has a stack of
-    // its own, on which nothing stands yet, and leaves by a call that never returns.
+    // SAFETY: clone3 returns twice. The parent goes on behind the block. The child has a new stack
+    // and leaves by a call that never returns.
     unsafe {
         std::arch::asm!(
             "syscall",

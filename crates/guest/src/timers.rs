@@ -1,41 +1,41 @@
-//! When the kernel's own timers fire: the tick, and the edges of limited groups' periods.
+//! Expiry times of the kernel's own timers: the tick, and the period timers of limited groups.
 //!
-//! `/proc/timer_list` shows every armed timer with the name of its function and its expiry, ns of
-//! `CLOCK_MONOTONIC`. A period timer keeps its phase while it sleeps, and moves on by the period
-//! that is set when it fires: that is how it can be put where a scenario wants it.
+//! `/proc/timer_list` shows every armed timer with its function and its expiry, ns of
+//! `CLOCK_MONOTONIC`. A period timer keeps its phase while it is inactive, and moves on by the
+//! period that is set when it fires. `phases` uses that to set the phase.
 
 use crate::sys;
 use std::fs::File;
 use std::io::{self, Read};
 
 const FILE: &str = "/proc/timer_list";
-/// What follows the timers of the last CPU.
+/// Text behind the timers of the last CPU.
 const END: &str = "\nTick Device:";
 
-/// The CPU that the caller is on, and stays on for as long as it has this: a period timer that it
-/// starts by writing a limit is one of that CPU's.
-pub struct Here {
+/// Pins the caller to its current CPU until dropped. A period timer that it starts by writing a
+/// limit belongs to that CPU.
+pub struct PinnedCpu {
     cpu: u32,
     before: sys::Cpus,
 }
 
-impl Here {
-    /// Stays.
-    pub fn stay() -> Here {
+impl PinnedCpu {
+    /// Pins the caller.
+    pub fn pin() -> PinnedCpu {
         let before = sys::affinity();
         let cpu = sys::cpu();
         let mut only = sys::Cpus::default();
         let (word, bit) = (cpu as usize / 64, 1 << (cpu % 64));
-        // Else nobody knows how to let it go again.
+        // A CPU that is not in the old mask could not be left again.
         if before.0.get(word).is_some_and(|bits| bits & bit != 0) {
             only.0[word] = bit;
             sys::set_affinity(0, &only.0);
         }
-        Here { cpu, before }
+        PinnedCpu { cpu, before }
     }
 
-    /// This CPU's timers as they are now. The kernel counts through them anew for each line of the
-    /// file, so one that fires meanwhile makes it leave out another; then they are read again.
+    /// The period timers of this CPU. The kernel walks its timers anew for each line of the file,
+    /// so a timer that fires meanwhile hides another one; then the file is read again.
     ///
     /// # Errors
     /// `/proc/timer_list` cannot be read; only root may.
@@ -55,14 +55,14 @@ impl Here {
     }
 }
 
-impl Drop for Here {
+impl Drop for PinnedCpu {
     fn drop(&mut self) {
         sys::set_affinity(0, &self.before.0);
     }
 }
 
-/// The file up to that, or whole: with many CPUs it takes so long to read that a timer of some CPU
-/// fires meanwhile.
+/// Reads the file up to the text `end`, or whole. With many CPUs a whole read takes so long that
+/// timers fire meanwhile.
 fn text_up_to(end: &str) -> Result<String, String> {
     const SOME: usize = 4096;
     let read = || -> io::Result<String> {
@@ -80,8 +80,8 @@ fn text_up_to(end: &str) -> Result<String, String> {
     read().map_err(|error| format!("{FILE}: {error}"))
 }
 
-/// A tick to come of some CPU, ns: all tick at the same time. The first one that has a tick is
-/// asked, as one that runs a single task may have none (`nohz_full`).
+/// Time of the next tick, ns, of the first CPU that has one; all CPUs tick at the same time. A
+/// `nohz_full` CPU with one task has no tick.
 ///
 /// # Errors
 /// `/proc/timer_list` cannot be read; only root may.
@@ -92,14 +92,14 @@ pub fn next_tick_ns() -> Result<Option<u64>, String> {
     Ok(tick_in(&text_up_to(END)?))
 }
 
-/// The first record of the file that is a tick, and set.
+/// Expiry of the first armed tick timer in the text.
 fn tick_in(text: &str) -> Option<u64> {
-    // From 6.9 on under the second name.
+    // The second name is from 6.9 on.
     const TICKS: [&str; 2] = ["tick_sched_timer", "tick_nohz_handler"];
     records(text).find_map(|(function, expiry_ns)| expiry_ns.filter(|_| TICKS.contains(&function)))
 }
 
-/// The functions of all timers, and when they fire.
+/// Functions and expiry times of all timers in the text.
 fn records(text: &str) -> impl Iterator<Item = (&str, Option<u64>)> {
     let lines = text.lines().map(str::trim_start);
     let pairs = lines.clone().zip(lines.skip(1));
@@ -112,15 +112,15 @@ fn records(text: &str) -> impl Iterator<Item = (&str, Option<u64>)> {
     })
 }
 
-/// All armed timers of a CPU that matter here.
+/// The armed period timers of a CPU.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timers {
-    /// Next edge of each armed period timer, ns, ascending.
+    /// Their next edges, ns, ascending.
     pub edges_ns: Vec<u64>,
 }
 
 impl Timers {
-    /// What the file says of a CPU, and when the first of that CPU's timers fires.
+    /// Reads the timers of a CPU from the text, and the expiry of that CPU's first timer.
     fn parse(text: &str, cpu: u32) -> (Timers, Option<u64>) {
         let of_it = text.split("\ncpu: ").skip(1).find_map(|part| {
             let (number, of_it) = part.split_once('\n')?;
@@ -133,9 +133,8 @@ impl Timers {
         (Timers { edges_ns }, set().map(|(_, ns)| ns).min())
     }
 
-    /// The one edge that is here and not in `before`. One that was there may have fired in between:
-    /// it is a multiple of one of `periods_ns` further on now; or it is gone, if it is one of
-    /// `last_ns`.
+    /// The one edge that `before` lacks. An edge of `before` may have fired in between: then it has
+    /// moved on by a multiple of one of `periods_ns`, or is gone if it is one of `last_ns`.
     pub fn new_edge(&self, before: &Timers, periods_ns: &[u64], last_ns: &[u64]) -> Option<u64> {
         let mut old = before.edges_ns.clone();
         let mut new = self.edges_ns.clone();
@@ -164,29 +163,28 @@ impl Timers {
     }
 }
 
-/// What a reader of `/proc/timer_list` sees of the clock: the first record alone, with the time it
-/// was read at. A system call that reads it from within a list of requests learns the time in
-/// kernel mode.
+/// Position of the time in `/proc/timer_list`. A request that reads the file inside an AIO list
+/// learns the time in kernel mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Header {
-    /// Bytes to read: the first record is longer, so that nothing else is put together for it.
+pub struct TimePosition {
+    /// Bytes to read: part of the first record, so that the kernel formats no other.
     pub bytes: usize,
     digits_at: usize,
 }
 
-/// Longest number it can show.
+/// Most digits of the time.
 const DIGITS: usize = 18;
 
-impl Header {
-    /// Finds the time in the text of the file.
-    pub fn find(text: &str) -> Option<Header> {
+impl TimePosition {
+    /// Finds the time in the text of the file; `None` if there is none.
+    pub fn find(text: &str) -> Option<TimePosition> {
         let digits_at = text.find("now at ")? + "now at ".len();
         let record_end = text.find("\n\n")? + 2;
         let bytes = (digits_at + DIGITS).min(record_end);
-        Some(Header { bytes, digits_at })
+        Some(TimePosition { bytes, digits_at })
     }
 
-    /// The time in what was read, ns of `CLOCK_MONOTONIC`.
+    /// The time in the bytes that were read, ns of `CLOCK_MONOTONIC`.
     pub fn time_ns(&self, read: &[u8]) -> u64 {
         let digits = read.get(self.digits_at..).unwrap_or(&[]);
         let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());
@@ -194,8 +192,8 @@ impl Header {
     }
 }
 
-/// First moment not before `from_ns` at which something happens that happens at `at_ns` and every
-/// `every_ns` before and after.
+/// The first moment not before `from_ns` of an event at `at_ns` that repeats every `every_ns`, in
+/// both directions.
 pub fn at_or_after(from_ns: u64, at_ns: u64, every_ns: u64) -> u64 {
     let every_ns = every_ns.max(1);
     from_ns + (at_ns % every_ns + every_ns - from_ns % every_ns) % every_ns
@@ -266,22 +264,22 @@ active timers:
         assert_eq!(of(&[1_300, 2_007, 9_000]).new_edge(&before, &[1_000, 50], &[]), Some(9_000));
         assert_eq!(of(&[1_300, 1_500, 2_007]).new_edge(&before, &[1_000], &[]), Some(1_500));
         assert_eq!(of(&[1_300, 2_007]).new_edge(&before, &[1_000], &[]), None);
-        // Of two that have the same phase either will do; one that went to sleep is not there any
-        // more.
+        // Of two with the same phase either will do. A timer that went to sleep is no longer
+        // listed.
         assert_eq!(of(&[1_300, 2_007, 3_007]).new_edge(&before, &[1_000], &[]), Some(3_007));
         assert_eq!(of(&[1_300, 1_400]).new_edge(&before, &[1_000], &[]), Some(1_400));
-        // One that fired and stopped, beside a new one a period later.
+        // One timer fired and stopped, beside a new one that is a period later.
         assert_eq!(of(&[2_300]).new_edge(&of(&[1_300]), &[1_000], &[]), None);
         assert_eq!(of(&[2_300]).new_edge(&of(&[1_300]), &[1_000], &[1_300]), Some(2_300));
     }
 
     #[test]
     fn the_clock_is_read_from_the_head_of_the_file() {
-        let header = Header::find(TEXT).unwrap();
+        let header = TimePosition::find(TEXT).unwrap();
         assert_eq!(header.time_ns(&TEXT.as_bytes()[..header.bytes]), 13_030_765_318_834);
         assert!(header.bytes <= TEXT.find("cpu: 0").unwrap());
         assert_eq!(header.time_ns(b"short"), 0);
-        assert_eq!(Header::find("nothing"), None);
+        assert_eq!(TimePosition::find("nothing"), None);
     }
 
     #[test]

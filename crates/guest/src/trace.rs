@@ -1,13 +1,13 @@
-//! Records what the kernel's own trace points tell of a run: switches and wakeups, from which
-//! stalls are known, and for traces exits and the edges of periods too.
+//! Records scheduler trace points of a run in an instance of tracefs.
 //!
-//! It uses a buffer of its own beside whatever else traces, stamped with the clock that runs are
-//! timed by; the kernel shows microseconds. Each event costs the CPU a microsecond or so.
+//! Switches and wakeups give the stalls of tasks; for a whole trace, exits and period timers are
+//! recorded too. The instance has a buffer of its own and the clock of the run; the kernel prints
+//! microseconds. Each event costs the CPU about a microsecond.
 
 use crate::claim::pid_in;
 use crate::init;
 use crate::kernel;
-use crate::line::{Line, lost, monotonic_ns};
+use crate::line::{TraceLine, lost_events, monotonic_ns};
 use crate::outside::Visit;
 use crate::phases::Edges;
 use crate::stalls::Stalls;
@@ -21,42 +21,41 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) const INSTANCES: &str = "/sys/kernel/tracing/instances";
-/// In a machine of our own.
+/// Name of the instance in a virtual machine.
 const ONLY: &str = "cpumax";
 const EVENTS: [&str; 3] = ["sched/sched_switch", "sched/sched_wakeup", "sched/sched_wakeup_new"];
 const TIMERS: &str = "timer/hrtimer_expire_entry";
 const EXITS: &str = "sched/sched_process_exit";
-/// For each CPU, and less where there is less memory; older events are lost when there are more.
+/// Buffer of each CPU; halved down to the least where memory is short. Older events are lost first.
 const MOST_BUFFER_KIB: u32 = 8 << 10;
 const LEAST_BUFFER_KIB: u32 = 1 << 10;
 const NS_PER_US: u64 = 1000;
 
-/// A recording that goes on until it is ended or dropped.
+/// A recording in progress; dropping it removes the instance.
 pub(crate) struct Tracing {
     folder: PathBuf,
 }
 
-/// What was recorded.
+/// Result of a recording.
 pub(crate) struct Traced {
-    /// What happened when.
+    /// Events of the run.
     pub recorded: Recorded,
     /// The longest stall of each kind of task, ns.
     pub stalls_ns: Vec<u64>,
-    /// How many of the first events there was no room for.
+    /// Events lost from the beginning for want of room.
     pub lost: u64,
-    /// When the process that does what is done from outside left its CPU, and came back, ns since
-    /// the start.
+    /// When the controller left its CPU and came back, ns since the start of the run.
     pub asleep_ns: Vec<(u64, u64)>,
-    /// Visits of threads of the kernel.
+    /// Visits of kernel threads.
     pub others_ns: Vec<Visit>,
 }
 
 impl Tracing {
-    /// Begins: the whole, or only what stalls are known from. On a host it has the name of our
-    /// groups.
+    /// Begins to record: the `whole` trace, or only switches and wakeups. On a host the instance
+    /// has the name of the guest's groups.
     ///
     /// # Errors
-    /// The kernel has no trace points, or they are not for us.
+    /// The kernel has no such trace points, or tracefs needs rights that the guest lacks.
     pub fn begin(own_name: Option<&str>, whole: bool) -> Result<Tracing, String> {
         if own_name.is_none() {
             init::mount("tracefs", "/sys/kernel/tracing", "tracefs", "")?;
@@ -75,8 +74,8 @@ impl Tracing {
             }
             kib /= 2;
         }
-        // What a real-time kernel's timer thread comes for says whether the workload has brought
-        // it.
+        // On PREEMPT_RT period timers run in a timer thread: they tell whether the thread works for
+        // the workload.
         let timers = (whole || kernel::is_real_time()).then_some(TIMERS);
         for event in EVENTS.into_iter().chain(timers).chain(whole.then_some(EXITS)) {
             write(&format!("events/{event}/enable"), "1").map_err(no)?;
@@ -85,10 +84,10 @@ impl Tracing {
         Ok(tracing)
     }
 
-    /// Ends, with everything since the start of the run.
+    /// Stops recording and reads all events since the start of the run.
     ///
     /// # Errors
-    /// It cannot be read, or is of more tasks or calls than are kept.
+    /// The trace cannot be read, or more tasks or calls were logged than there is room for.
     pub fn end(self, world: &World, edges: &Edges) -> Result<Traced, String> {
         let no = |error| format!("no trace: {}: {error}", self.folder.display());
         fs::write(self.folder.join("tracing_on"), "0").map_err(no)?;
@@ -103,14 +102,14 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        // In a machine of our own it goes with the machine.
+        // In a virtual machine the instance goes with the machine.
         let _ = fs::remove_dir(&self.folder);
     }
 }
 
-/// Removes what a run of this guest has left that was killed, and what other guests have: those of
-/// which neither the group is there nor a process with their number.
-pub(crate) fn remove_left(own_name: Option<&str>, has_group: impl Fn(&str) -> bool) {
+/// Removes the instance of this guest's last run, and those of guests that are gone: neither their
+/// group nor a process with their pid exists.
+pub(crate) fn remove_leftover_instances(own_name: Option<&str>, has_group: impl Fn(&str) -> bool) {
     let Some(own_name) = own_name else { return };
     for entry in fs::read_dir(INSTANCES).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -121,22 +120,22 @@ pub(crate) fn remove_left(own_name: Option<&str>, has_group: impl Fn(&str) -> bo
     }
 }
 
-/// Makes events of lines.
+/// Makes events of trace lines.
 struct Reader<'a> {
     recorded: Recorded,
-    /// Events that the buffer had no room for.
+    /// Events lost for want of room.
     lost: u64,
     stalls: Stalls,
-    /// The process that does what is done from outside, and when it was off its CPU.
+    /// Pid of the controller, and when it was off its CPU.
     outside_pid: u32,
     left_ns: Option<u64>,
     asleep_ns: Vec<(u64, u64)>,
-    /// Others that are no tasks of the workload, by pid.
+    /// Other threads that are no tasks of the workload, by pid.
     others: BTreeMap<u32, Other>,
     others_ns: Vec<Visit>,
-    /// Kinds of tasks by pid.
+    /// By pid: kind of task.
     kinds: BTreeMap<u32, u32>,
-    /// Numbers of tasks by pid.
+    /// By pid: index of the task's name in the trace.
     numbers: BTreeMap<u32, u32>,
     start_ns: u64,
     end_ns: u64,
@@ -144,15 +143,16 @@ struct Reader<'a> {
     edges: &'a Edges,
 }
 
-/// Who is no task of the workload.
+/// A thread that is no task of the workload.
 #[derive(Default)]
 struct Other {
-    /// Since when it is ready, and since when it runs.
+    /// When it was woken.
     woken_ns: Option<u64>,
+    /// When it got its CPU.
     came_ns: Option<u64>,
-    /// It is a real-time kernel's timer thread, which wakes a task or begins a period: no outsider
-    /// does that.
-    serves: bool,
+    /// It is a timer thread of `PREEMPT_RT` at work for the workload: it wakes a task or begins a
+    /// period. Such time is not taken from the workload.
+    works_for_workload: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -175,12 +175,14 @@ impl<'a> Reader<'a> {
             workload,
             edges,
         };
-        let births = world.births.entries().ok_or("more tasks were started than are kept")?;
+        let births =
+            world.births.entries().ok_or("more tasks were started than the trace keeps")?;
         let mut births: Vec<(u32, u32, u64)> = births.collect();
         births.sort_by_key(|(_, _, number)| *number);
-        let locking = world.locking.entries().ok_or("more calls took locks than are kept")?;
+        let locking =
+            world.locking.entries().ok_or("more calls took locks than the trace keeps")?;
         for (pid, is, at_ns) in locking {
-            reader.stalls.locking(pid, at_ns, is != 0);
+            reader.stalls.note_locking(pid, at_ns, is != 0);
         }
         let mut of_kind = vec![0u32; workload.tasks.len()];
         for (pid, kind, _) in births {
@@ -198,7 +200,7 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// What there is when all lines are read.
+    /// The result, after the last line.
     fn end(self) -> Traced {
         let mut stalls_ns = vec![0; self.workload.tasks.len()];
         let Reader { stalls, kinds, recorded, lost, asleep_ns, others_ns, .. } = self;
@@ -211,7 +213,7 @@ impl<'a> Reader<'a> {
         Traced { recorded, stalls_ns, lost, asleep_ns, others_ns }
     }
 
-    /// Whether it is neither a task of the workload nor who does what is done from outside.
+    /// Whether a thread is neither idle nor the controller nor a task of the workload.
     fn is_other(&self, pid: u32) -> bool {
         pid != 0 && pid != self.outside_pid && !self.kinds.contains_key(&pid)
     }
@@ -232,15 +234,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a line of `trace` tells; others are passed over.
+    /// Reads one line of the file `trace`; other lines are skipped.
     fn line(&mut self, text: &str) {
-        if let Some(lost) = lost(text) {
+        if let Some(lost) = lost_events(text) {
             self.lost = lost;
         }
-        let line = Line::of(text, monotonic_ns).filter(|line| line.at <= self.end_ns);
+        let line = TraceLine::parse(text, monotonic_ns).filter(|line| line.at <= self.end_ns);
         let Some(line) = line else { return };
-        // What was before the start is no event of the run; but who was born then waits from the
-        // start on.
+        // Events before the start are not part of the run, but a task woken before it waits from
+        // the start on.
         let early = line.at + NS_PER_US < self.start_ns;
         let time_ns = line.at.saturating_sub(self.start_ns);
         match line.event {
@@ -252,9 +254,11 @@ impl<'a> Reader<'a> {
                     self.push(&line, time_ns, What::Exit { task });
                 }
             }
-            _ if line.fields.contains("function=sched_cfs_slack_timer") => self.serves(&line),
+            _ if line.fields.contains("function=sched_cfs_slack_timer") => {
+                self.note_timer_work(&line);
+            }
             _ if line.fields.contains("function=sched_cfs_period_timer") => {
-                self.serves(&line);
+                self.note_timer_work(&line);
                 let group = self.group_at(time_ns);
                 self.push(&line, time_ns, What::Period { group });
             }
@@ -262,13 +266,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn switch(&mut self, line: &Line<'_>, time_ns: u64, early: bool) {
+    fn switch(&mut self, line: &TraceLine<'_>, time_ns: u64, early: bool) {
         let state = line.field("prev_state=").unwrap_or("");
         if let Some(pid) = line.pid("prev_") {
-            self.leaves(pid, time_ns, state);
+            self.note_left(pid, time_ns, state);
         }
         if let Some(pid) = line.pid("next_") {
-            self.stalls.came(pid, time_ns);
+            self.stalls.note_got_cpu(pid, time_ns);
             if pid == self.outside_pid
                 && let Some(left_ns) = self.left_ns.take()
             {
@@ -290,9 +294,9 @@ impl<'a> Reader<'a> {
         self.push(line, time_ns, What::Switch { next });
     }
 
-    /// Somebody leaves a CPU, in that state.
-    fn leaves(&mut self, pid: u32, time_ns: u64, state: &str) {
-        self.stalls.left(pid, time_ns, state);
+    /// Notes that a thread leaves its CPU in a state of `sched_switch`.
+    fn note_left(&mut self, pid: u32, time_ns: u64, state: &str) {
+        self.stalls.note_left(pid, time_ns, state);
         if pid == self.outside_pid {
             self.left_ns = Some(time_ns);
         }
@@ -300,53 +304,53 @@ impl<'a> Reader<'a> {
             && let Some(came_ns) = other.came_ns.take()
         {
             let woken_ns = other.woken_ns.take().unwrap_or(came_ns);
-            if !other.serves {
+            if !other.works_for_workload {
                 self.others_ns.push((woken_ns, came_ns, time_ns));
             }
-            // Who has to make way, or waits for a lock, goes on with what it came for.
-            other.serves &= !state.starts_with('S');
+            // A preempted or blocked thread continues with the same work.
+            other.works_for_workload &= !state.starts_with('S');
         }
     }
 
-    fn wakeup(&mut self, line: &Line<'_>, time_ns: u64, early: bool) {
+    fn wakeup(&mut self, line: &TraceLine<'_>, time_ns: u64, early: bool) {
         if let Some(pid) = line.pid("") {
             if self.is_other(pid) {
                 self.others.entry(pid).or_default().woken_ns = Some(time_ns);
             } else if self.kinds.contains_key(&pid) && !early {
-                self.serves(line);
+                self.note_timer_work(line);
             }
-            self.stalls.woken(pid, time_ns, line.interrupts() == Some(b'.'));
+            self.stalls.note_wakeup(pid, time_ns, line.interrupt_flag() == Some(b'.'));
         }
         if !early && let Some(task) = self.task_of(line, "") {
             self.push(line, time_ns, What::Wake { task });
         }
     }
 
-    fn push(&mut self, line: &Line<'_>, time_ns: u64, what: What) {
+    fn push(&mut self, line: &TraceLine<'_>, time_ns: u64, what: What) {
         self.recorded.events.push(TraceEvent { time_ns, cpu: line.cpu, what });
     }
 
-    /// The task of which `SIDEpid` and `SIDEcomm` tell.
-    fn task_of(&mut self, line: &Line<'_>, side: &str) -> Option<u32> {
+    /// Index of the task in the fields `SIDEpid` and `SIDEcomm`.
+    fn task_of(&mut self, line: &TraceLine<'_>, side: &str) -> Option<u32> {
         let pid = line.pid(side)?;
         self.task(pid, line.field(&format!("{side}comm="))?)
     }
 
-    /// Somebody wakes a task or has a timer of a group expire, or an interrupt on top of that one
-    /// does, which is none of its work.
-    fn serves(&mut self, line: &Line<'_>) {
-        if matches!(line.interrupts(), Some(b'h' | b'H')) {
+    /// Notes that the running timer thread works for the workload; an interrupt on top of the
+    /// thread is not its work.
+    fn note_timer_work(&mut self, line: &TraceLine<'_>) {
+        if matches!(line.interrupt_flag(), Some(b'h' | b'H')) {
             return;
         }
         let Some((comm, pid)) = line.who.trim().rsplit_once('-') else { return };
         if comm.starts_with("ktimers/")
             && let Some(other) = pid.parse().ok().and_then(|pid: u32| self.others.get_mut(&pid))
         {
-            other.serves = true;
+            other.works_for_workload = true;
         }
     }
 
-    /// The group whose period has an edge nearest to this moment.
+    /// The group that has a period edge nearest to this moment; 0: none.
     fn group_at(&self, time_ns: u64) -> u32 {
         let groups = self.workload.groups.iter().enumerate();
         let off = groups.filter_map(|(ix, group)| {
@@ -463,11 +467,11 @@ mod tests {
             ]
         );
         assert_eq!(reader.recorded.names.tasks, ["hog", "(init)", "(rcu)", "(ktimers/0)"]);
-        // What the timer thread comes for is the workload's own, also where it goes on after it had
-        // to make way, but not what an interrupt does meanwhile.
+        // Work of the timer thread for the workload is left out, also after a preemption; what an
+        // interrupt does meanwhile does not count for the thread.
         let alone = [(70_000_000, 70_005_000, 70_015_000), (95_000_000, 95_000_000, 95_005_000)];
         assert_eq!(reader.others_ns, alone);
-        // Born before the start, it waited for 20 us.
+        // Woken before the start, the task waited for 20 us of the run.
         assert_eq!(reader.end().stalls_ns, [20_000]);
     }
 }

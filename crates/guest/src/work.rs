@@ -1,8 +1,8 @@
-//! Work of a known length, and the clock it is measured with.
+//! Work of known length, and the clock that measures it.
 //!
-//! User time is a loop of instructions that do nothing, which a simulator with a counted clock
-//! translates to nearly nothing. The clock is the time-stamp counter: to read it is no system call,
-//! so that a task can look at it without passing the place where it may be throttled.
+//! User time is a loop of NOPs, which an emulator with an instruction counter translates to almost
+//! nothing. The clock is the time-stamp counter: reading it is no system call, so a task reads it
+//! without a return to user mode at which it may be throttled.
 
 use crate::sys;
 use crate::writes::{SIZES, Writes};
@@ -11,21 +11,21 @@ use std::ptr;
 
 /// Bytes of the buffer that kernel work reads into and writes from.
 pub const SCRATCH_BYTES: usize = 256 << 10;
-/// Most that one call reads or writes.
+/// Most bytes that one call reads or writes.
 pub const MAX_CALL_BYTES: usize = SCRATCH_BYTES * 1023;
-/// Time between two looks at the clock in user mode, ns.
+/// Time between two looks at the counter in user mode, ns.
 const CHUNK_NS: u64 = 20_000;
 
-/// The time-stamp counter.
+/// Reads the time-stamp counter.
 #[inline]
-pub fn stamp() -> u64 {
+pub fn read_tsc() -> u64 {
     // SAFETY: reading the counter has no effects; no kernel that the guest runs on forbids it.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Does that many turns of the loop that stands for user time.
+/// Executes the loop that stands for user time so many times.
 #[inline(never)]
-pub fn turn(turns: u64) {
+pub fn spin(turns: u64) {
     if turns == 0 {
         return;
     }
@@ -44,39 +44,39 @@ pub fn turn(turns: u64) {
     }
 }
 
-/// How fast this world works, ready for use.
+/// Measured speed of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Speed {
     stamp: Rate,
     turn: Rate,
-    /// A byte of kernel time in a call with one buffer, one in a call with several, which takes a
-    /// little longer, and what a call costs beside, ns.
+    /// A byte of kernel time in a call with one buffer; one in a call with several, which takes a
+    /// little longer; the fixed cost of a call, ns.
     read_byte: Rate,
     readv_byte: Rate,
     read_call_ns: u64,
-    /// The same for a write to a file in memory.
+    /// A write to a file in memory by length, and the fixed cost of a call, ns.
     writes: Writes,
     write_call_ns: u64,
-    /// Turns between two looks at the clock, and how long they take, ns.
+    /// Turns between two looks at the counter.
     pub chunk_turns: u64,
-    /// See there.
+    /// Time of that many turns, ns.
     pub chunk_ns: u64,
-    /// CPU time of a sleep: going, being woken and coming back, ns.
+    /// CPU time of a sleep: to go to sleep, be woken and return, ns.
     pub sleep_ns: u64,
     /// CPU time of a task that does nothing but exit, ns.
     pub child_ns: u64,
-    /// CPU time of waiting for it, ns.
+    /// CPU time of reaping that task, ns.
     pub reap_ns: u64,
 }
 
 const FS_PER_NS: u64 = 1_000_000;
 
-/// How long one of many equal things takes; both ways without a division, which tasks have no time
-/// for.
+/// Time of one of many equal units, converted both ways without a division, which would cost tasks
+/// too much.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rate {
     fs: u64,
-    /// ns for one, and how many in a ns, times 2^32.
+    /// ns of one unit, and units in a ns, both times 2^32.
     ns: u64,
     per_ns: u64,
 }
@@ -88,7 +88,7 @@ impl Rate {
         Rate { fs, ns: fixed(fs, FS_PER_NS), per_ns: fixed(FS_PER_NS, fs) }
     }
 
-    /// By how long so many of them took, ns.
+    /// The rate at which `n` units take `ns`.
     pub fn of(ns: u64, n: u64) -> Rate {
         Rate::new((u128::from(ns) * u128::from(FS_PER_NS) / u128::from(n.max(1))) as u64)
     }
@@ -107,31 +107,30 @@ impl Rate {
 }
 
 impl Speed {
-    /// Length of time between two stamps, ns.
+    /// Length of a number of counter ticks, ns.
     pub fn ns(&self, stamps: u64) -> u64 {
         self.stamp.ns(stamps)
     }
 
-    /// Stamps in a length of time.
+    /// Counter ticks in a length of time.
     pub fn stamps(&self, ns: u64) -> u64 {
         self.stamp.count(ns)
     }
 
-    /// The stamp at a moment of the monotonic clock, ns, which may be over: a busy machine wakes us
-    /// late. By a [`pair`] of now.
+    /// Value of the counter at `at_ns` of the monotonic clock, which may be past. `now` is a
+    /// [`monotonic_and_tsc`].
     pub fn stamp_at(&self, at_ns: u64, (now_ns, now): (u64, u64)) -> u64 {
         let distance = self.stamps(at_ns.abs_diff(now_ns));
         if at_ns >= now_ns { now + distance } else { now.saturating_sub(distance) }
     }
 
-    /// Turns that take this long.
+    /// Turns of the user-time loop in `ns`.
     pub fn turns(&self, ns: u64) -> u64 {
         self.turn.count(ns)
     }
 
-    /// Bytes to read in one call for kernel time of this length, with what the call costs beside in
-    /// it, and whether it is one with several buffers. Some lengths are between those of a whole
-    /// buffer alone and of as many bytes in several.
+    /// Bytes of one read call for `ns` of kernel time including the fixed cost, and whether it uses
+    /// several buffers. Lengths around a whole buffer are approximate: a byte costs more there.
     pub fn read_bytes(&self, ns: u64) -> (usize, bool) {
         let ns = ns.saturating_sub(self.read_call_ns);
         let bytes = self.read_byte.count(ns) as usize;
@@ -142,7 +141,8 @@ impl Speed {
         }
     }
 
-    /// The same as several calls: bytes of those with one buffer, and whole buffers of one more.
+    /// Bytes for `ns` of kernel time as requests of a list: bytes of single reads, and whole
+    /// buffers of one more read.
     pub fn read_parts(&self, ns: u64) -> (usize, usize) {
         let bytes = self.read_byte.count(ns) as usize;
         let whole = self.readv_byte.count(ns) as usize / SCRATCH_BYTES;
@@ -154,18 +154,18 @@ impl Speed {
         (self.read_byte.count(rest_ns) as usize, whole)
     }
 
-    /// Bytes to write to hold an inode's lock for this long.
+    /// Bytes of a write that holds an inode's lock for `ns`; `whole_call` includes the fixed cost.
     pub fn write_bytes(&self, ns: u64, whole_call: bool) -> usize {
         let own_ns = if whole_call { self.write_call_ns } else { 0 };
         self.writes.bytes(ns.saturating_sub(own_ns))
     }
 
-    /// How long a page takes that is read, and one that is written, ns.
+    /// Time of a page read and of a page written, ns.
     pub fn page_ns(&self) -> [u64; 2] {
         [self.read_byte.fs, self.writes.byte_fs()].map(|fs| (fs << 12) / FS_PER_NS)
     }
 
-    /// As whoever asked is told.
+    /// The speed in the form of the protocol.
     pub fn calibration(&self) -> Calibration {
         Calibration {
             user_turn_ps: self.turn.fs / 1000,
@@ -199,7 +199,7 @@ impl WorkFiles {
     }
 }
 
-/// A file in memory, with an inode of its own.
+/// Makes a file in memory and returns its descriptor.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -209,14 +209,13 @@ pub fn memory_file() -> std::io::Result<i32> {
     if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(fd) }
 }
 
-/// Measures this world. The caller should be one whom nobody preempts.
+/// Measures this machine. The caller should have a real-time class, so that no task preempts it.
 pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     let mut speed = Speed { stamp: Rate::new(measure_stamp_fs()), ..Speed::default() };
-    let turns = |n: u64| shortest(&speed, || turn(n));
+    let turns = |n: u64| shortest(&speed, || spin(n));
     let many = 20_000;
-    // The first estimate says how many turns make two milliseconds. What is beside the turns is
-    // taken from a try of one, not from a difference of two long ones: on a machine that now and
-    // then is slow, that can be nothing.
+    // The first estimate finds how many turns take two milliseconds. The fixed cost comes from a
+    // try of one turn: the difference of two long tries can be 0 on a machine with slow moments.
     let beside_ns = turns(1);
     let n = (many * 2_000_000 / turns(many).max(1)).max(2);
     speed.turn = Rate::new(turns(n).saturating_sub(beside_ns) * FS_PER_NS / (n - 1));
@@ -238,7 +237,7 @@ pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     let read_ns = shortest(&speed, || sys::read(files.random, scratch, SMALL_BYTES));
     speed.read_call_ns = read_ns.saturating_sub(speed.read_byte.ns(SMALL_BYTES as u64));
     let writes_ns = SIZES.map(|bytes| write_ns(&speed, files.memory, scratch, bytes));
-    // A quarter of the shortest write costs a quarter of its bytes, and the call.
+    // A quarter of the shortest write costs a quarter of its bytes plus the fixed cost.
     let small_ns = write_ns(&speed, files.memory, scratch, SIZES[0] / 4);
     speed.write_call_ns = (4 * small_ns).saturating_sub(writes_ns[0]) / 3;
     speed.writes = Writes::new(writes_ns.map(|ns| ns.saturating_sub(speed.write_call_ns)));
@@ -247,21 +246,21 @@ pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     speed
 }
 
-/// A call so short that what it costs beside its bytes shows.
+/// A call so short that its fixed cost shows.
 const SMALL_BYTES: usize = 4096;
-/// Whole buffers that take so long that ticks fall in them as they do on the average.
+/// Enough buffers that ticks fall into the call as often as on average.
 const LONG_BUFFERS: usize = 6;
 
-/// What a byte costs, fs: between few buffers and many, ticks included.
+/// Cost of a byte, fs, ticks included: from the difference between `few` buffers and many.
 fn byte_fs(speed: &Speed, few: usize, take: impl Fn(usize)) -> u64 {
     const TRIES: usize = 5;
     let mut times = [0; TRIES];
     for time in &mut times {
-        let begin = stamp();
+        let begin = read_tsc();
         take(few);
-        let middle = stamp();
+        let middle = read_tsc();
         take(LONG_BUFFERS);
-        let end = stamp();
+        let end = read_tsc();
         *time = speed.ns(end - middle).saturating_sub(speed.ns(middle - begin));
     }
     times.sort_unstable();
@@ -269,7 +268,7 @@ fn byte_fs(speed: &Speed, few: usize, take: impl Fn(usize)) -> u64 {
     times[TRIES / 2] * FS_PER_NS / bytes
 }
 
-/// What a write of that many bytes takes, ns, ticks included, where the file has its pages already.
+/// Time of a write of so many bytes to existing pages of a file, ns, ticks included.
 fn write_ns(speed: &Speed, file: i32, scratch: *mut u8, bytes: usize) -> u64 {
     const TRIES: usize = 3;
     let whole = bytes.saturating_sub(1) / SCRATCH_BYTES;
@@ -280,18 +279,18 @@ fn write_ns(speed: &Speed, file: i32, scratch: *mut u8, bytes: usize) -> u64 {
     write();
     let mut times = [0; TRIES];
     for time in &mut times {
-        let begin = stamp();
+        let begin = read_tsc();
         write();
-        *time = speed.ns(stamp() - begin);
+        *time = speed.ns(read_tsc() - begin);
     }
     times.sort_unstable();
     times[TRIES / 2]
 }
 
-/// CPU time that a sleep takes, ns.
+/// CPU time of a sleep, ns.
 fn sleep_cpu_ns() -> u64 {
     const SLEEPS: u64 = 64;
-    // Not in step with ticks or anything else.
+    // Not in step with the tick.
     const EACH_NS: u64 = 1_370_000;
     let begin_ns = sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
     for _ in 0..SLEEPS {
@@ -300,26 +299,26 @@ fn sleep_cpu_ns() -> u64 {
     (sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin_ns) / SLEEPS
 }
 
-/// CPU time of a task that does nothing but exit, and of waiting for it, ns.
+/// CPU time of a task that only exits, and of reaping it, ns.
 fn child_cpu_ns(speed: &Speed) -> Option<[u64; 2]> {
     extern "C" fn exit_at_once(_: usize) -> ! {
         sys::exit(0)
     }
     const CHILDREN: u64 = 16;
     const STACK_BYTES: usize = 16 << 10;
-    let low = memory(STACK_BYTES).ok()?;
+    let low = map_memory(STACK_BYTES).ok()?;
     // SAFETY: the end of the memory is one beyond it.
     let stack = unsafe { low.add(STACK_BYTES) };
     let (mut used_us, mut start_stamps) = (0, 0);
     let begin_ns = sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
     for _ in 0..CHILDREN {
         let mut tid = 0;
-        let begin = stamp();
+        let begin = read_tsc();
         // SAFETY: the stack is used by one child at a time, as each is waited for.
         if unsafe { sys::start(stack, None, &raw mut tid, exit_at_once, 0) } < 0 {
             return None;
         }
-        start_stamps += stamp() - begin;
+        start_stamps += read_tsc() - begin;
         // SAFETY: all zeroes is a value of it.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         sys::wait_child(0, &raw mut usage);
@@ -332,35 +331,35 @@ fn child_cpu_ns(speed: &Speed) -> Option<[u64; 2]> {
     Some([used_us * 1000 / CHILDREN, waiting_ns / CHILDREN])
 }
 
-/// The shortest of several times, ns: the one that nothing interrupted.
+/// The shortest of several tries, ns: the one that nothing interrupted.
 fn shortest<T>(speed: &Speed, mut act: impl FnMut() -> T) -> u64 {
     const TRIES: u32 = 7;
     let mut least = u64::MAX;
     for _ in 0..TRIES {
-        let begin = stamp();
+        let begin = read_tsc();
         act();
-        least = least.min(stamp() - begin);
+        least = least.min(read_tsc() - begin);
     }
     speed.ns(least)
 }
 
-/// How long a tick of the counter is, fs, by the kernel's monotonic clock.
+/// Length of a counter tick, fs, by the monotonic clock.
 fn measure_stamp_fs() -> u64 {
     const SPAN_NS: u64 = 100_000_000;
-    let (begin_ns, begin) = pair();
+    let (begin_ns, begin) = monotonic_and_tsc();
     sys::sleep_until(begin_ns + SPAN_NS);
-    let (end_ns, end) = pair();
+    let (end_ns, end) = monotonic_and_tsc();
     ((u128::from(end_ns - begin_ns) * u128::from(FS_PER_NS)) / u128::from((end - begin).max(1)))
         .max(1) as u64
 }
 
-/// The monotonic clock, ns, and the counter at the same time.
-pub fn pair() -> (u64, u64) {
+/// The monotonic clock, ns, and the counter at the same moment.
+pub fn monotonic_and_tsc() -> (u64, u64) {
     let mut best = (u64::MAX, 0, 0);
     for _ in 0..5 {
-        let before = stamp();
+        let before = read_tsc();
         let ns = sys::monotonic_ns();
-        let after = stamp();
+        let after = read_tsc();
         if after - before < best.0 {
             best = (after - before, ns, before + (after - before) / 2);
         }
@@ -368,11 +367,11 @@ pub fn pair() -> (u64, u64) {
     (best.1, best.2)
 }
 
-/// Memory of that many bytes, zero, that is taken only where it is touched and never given back.
+/// Maps zeroed memory, which takes pages only where it is touched. The mapping stays.
 ///
 /// # Errors
-/// There is no such memory.
-pub fn memory(bytes: usize) -> std::io::Result<*mut u8> {
+/// The kernel refuses the mapping.
+pub fn map_memory(bytes: usize) -> std::io::Result<*mut u8> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping touches nothing that exists.

@@ -1,15 +1,15 @@
-//! What the tasks of a run and their controller share: all of it is in the memory that they share.
+//! The memory that the controller and all tasks of a run share.
 //!
-//! It is made before the first task starts and lives as long as the process. What changes is
-//! atomic, or belongs to one task alone.
+//! It is made before the first task starts and lives as long as the process. Values that change are
+//! atomic, or belong to one task.
 
 use crate::lateness::Lateness;
 use crate::memory_map::MemoryMap;
 use crate::plan::Plan;
 use crate::sys;
-use crate::task::{Own, Task};
-use crate::timers::Header;
-use crate::work::{Speed, WorkFiles, stamp};
+use crate::task::{Task, TaskBuffers};
+use crate::timers::TimePosition;
+use crate::work::{Speed, WorkFiles, read_tsc};
 use cpumax_workload::Workload;
 use std::cell::UnsafeCell;
 use std::sync::OnceLock;
@@ -19,31 +19,32 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 /// Bytes of the stack of a task.
 pub const STACK_BYTES: usize = 64 << 10;
 
-/// The one run of this process.
+/// The run of this process; a process has at most one.
 static WORLD: AtomicPtr<World> = AtomicPtr::new(std::ptr::null_mut());
 
-/// A run.
+/// Everything that controller and tasks share.
 pub struct World {
-    /// What is run.
+    /// The workload of the run.
     pub workload: Workload,
-    /// And how.
+    /// How real system calls execute it.
     pub plan: Plan,
-    /// Seed of every stream.
+    /// Seed of every random stream.
     pub seed: u64,
-    /// Time is counted in instructions: what is measured once stays so. Otherwise tasks ask the
-    /// kernel what they have used.
+    /// Time is counted in instructions, so calibrated lengths are exact. Otherwise tasks ask the
+    /// kernel for the CPU time they have used.
     pub is_exact: bool,
-    /// How fast this machine works.
+    /// Measured speed of this machine.
     pub speed: Speed,
-    /// How late sleeps are over, if not exact.
+    /// How late sleeps end; empty in an exact run.
     pub lateness: Lateness,
-    /// Files that work is done on.
+    /// Files that stand for kernel work.
     pub files: WorkFiles,
-    /// Buffer that work is done with.
+    /// Buffer for kernel work.
     pub scratch: *mut u8,
-    /// The process that starts tasks.
+    /// Pid of the controller.
     pub pid: usize,
-    /// The clock whose owner's lock tasks take and the timer thread, if any do.
+    /// The clock whose owner's lock is taken by tasks and by the timer thread, if the scenario has
+    /// one.
     pub clock_device: Option<crate::owner::Clock>,
     /// By lock.
     pub locks: Vec<crate::lock::Lock>,
@@ -51,52 +52,50 @@ pub struct World {
     pub memory_map: OnceLock<MemoryMap>,
     /// By channel.
     pub channels: Vec<crate::channel::Channel>,
-    /// By group: descriptors that a pid is written to, to move it; -1: none.
+    /// By group: descriptors of `cgroup.procs`, to which a pid is written to move a task; -1: none.
     pub procs_fds: Vec<[i32; 2]>,
-    /// Processes that sleep in groups so that these are never empty: the first to come into one
-    /// would have the kernel tell that to a worker, who would then compete with it.
+    /// Pids of sleeping processes that keep groups populated. When an empty group gets its first
+    /// task, the kernel wakes a worker that would compete with the task.
     pub keepers: Vec<i32>,
-    /// Tasks, there or to come.
+    /// Places of tasks that run now or later.
     pub slots: Vec<Slot>,
     /// By kind.
-    pub tallies: Vec<Tally>,
-    /// Requests that were completed.
+    pub kind_counts: Vec<KindCounts>,
+    /// Completed requests.
     pub log: Log,
-    /// Tasks that were started: pid, kind, number.
+    /// Started tasks: pid, kind, number.
     pub births: Log,
-    /// When tasks went into calls in which they wait for locks that are pipes, and out of them:
-    /// pid, 1 or 0, ns.
+    /// Begin (1) and end (0) of calls that wait for locks made of pipes: pid, 1 or 0, ns.
     pub locking: Log,
-    /// The kernel records who runs when, so that tasks need not find out how long they were kept
-    /// from it.
+    /// A trace of switches is recorded, so tasks need not measure their stalls themselves.
     pub traced: AtomicBool,
     /// Number of the next task.
     pub next_number: AtomicU64,
-    /// `/proc/timer_list`, and how the time is read from it.
+    /// `/proc/timer_list`, open for reading.
     pub clock_fd: i32,
-    /// See there.
-    pub clock: Header,
+    /// Where the time stands in what `clock_fd` reads.
+    pub clock: TimePosition,
     /// Start of the run by `CLOCK_MONOTONIC`, ns.
     pub start_ns: AtomicU64,
-    /// Start of the run by the counter.
+    /// Start of the run by the time-stamp counter; `u64::MAX` before it is known.
     pub start_stamp: AtomicU64,
-    /// The first thing that went wrong in a task: what, and the kernel's error.
+    /// The first fault of a task (a [`Fault`]), and the kernel's error number.
     pub failure: [AtomicU64; 2],
-    /// Whether tasks are to die with the controller.
+    /// Whether tasks die with the controller (on the host).
     pub die_with_parent: bool,
 }
 
-// SAFETY: what is shared is atomic; `Own` is touched by the task in its slot, and before that task
-// starts by whoever starts it.
+// SAFETY: shared values are atomic. `TaskBuffers` is touched by the task in its slot, and before
+// that task starts by the process that starts it.
 unsafe impl Sync for World {}
 
-/// What can go wrong in a task.
+/// A failure in a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Fault {
     /// No free slot for a forked task.
     TooManyTasks = 1,
-    /// A system call failed that has no reason to.
+    /// A system call failed that should not fail.
     Call,
     /// A list of requests was refused.
     List,
@@ -105,14 +104,14 @@ pub enum Fault {
 }
 
 impl World {
-    /// Makes this the run of the process. It stays until the process ends.
+    /// Makes this the run of the process, for as long as the process lives.
     pub fn install(self) -> &'static World {
         let world: &'static World = Box::leak(Box::new(self));
         WORLD.store(std::ptr::from_ref(world).cast_mut(), Release);
         world
     }
 
-    /// The run of this process, for a task that begins.
+    /// The run of this process, for a task that begins. [`World::install`] must come first.
     pub fn installed() -> &'static World {
         // SAFETY: a task starts after `install`, which leaks what it stores.
         unsafe { &*WORLD.load(Acquire) }
@@ -120,30 +119,29 @@ impl World {
 
     /// Time since the start of the run, ns; 0 before it.
     pub fn now_ns(&self) -> u64 {
-        self.since_start_ns(stamp())
+        self.since_start_ns(read_tsc())
     }
 
-    /// The same of a moment.
+    /// Time from the start of the run to a value of the counter, ns; 0 before the start.
     pub fn since_start_ns(&self, at: u64) -> u64 {
         self.speed.ns(at.saturating_sub(self.start_stamp.load(Relaxed)))
     }
 
-    /// Whether a task can tell itself how long it was kept from going on, in that phase of so much
-    /// work: always for waits that are nothing else, otherwise only where the kernel's records do
-    /// not tell it better.
+    /// Whether a task itself counts its stall in a phase with `needs_ns` of work: always for pure
+    /// waits for a lock, otherwise only where no trace shows the stall better.
     pub fn sees_stall(&self, phase: u32, needs_ns: u64) -> bool {
         !self.traced.load(Relaxed) || phase == Phase::Blocked as u32 && needs_ns == 0
     }
 
-    /// Notes the first thing that went wrong.
-    pub fn fail(&self, fault: Fault, result: isize) {
+    /// Notes a fault of a task, if it is the first, with the kernel's result.
+    pub fn note_fault(&self, fault: Fault, result: isize) {
         let none = self.failure[0].compare_exchange(0, fault as u64, Relaxed, Relaxed);
         if none.is_ok() {
             self.failure[1].store(result.unsigned_abs() as u64, Relaxed);
         }
     }
 
-    /// A slot for a new task of this kind.
+    /// Takes a free slot for a new task of this kind and resets it. `None`: all are taken.
     pub fn take_slot(&self, kind: u32, group: u32) -> Option<&Slot> {
         let is_free = |slot: &&Slot| {
             let taken = slot.state.compare_exchange(FREE, LIVE, Acquire, Relaxed);
@@ -151,7 +149,7 @@ impl World {
         };
         let slot = self.slots.iter().find(is_free)?;
         let number = self.next_number.fetch_add(1, Relaxed);
-        let instance = self.tallies[kind as usize].count.fetch_add(1, Relaxed);
+        let instance = self.kind_counts[kind as usize].count.fetch_add(1, Relaxed);
         slot.kind.store(kind, Relaxed);
         slot.group.store(group, Relaxed);
         slot.number.store(number, Relaxed);
@@ -164,9 +162,10 @@ impl World {
         Some(slot)
     }
 
-    /// Starts the task in this slot, in a cgroup or in the caller's: its pid or an error.
-    pub fn start(&self, slot: &Slot, cgroup: Option<i32>) -> isize {
-        // It wants to run from the moment it is there.
+    /// Starts the process of the task in this slot, in a cgroup (descriptor of its directory) or in
+    /// the caller's. Returns its pid, or the kernel's error.
+    pub fn start_process(&self, slot: &Slot, cgroup: Option<i32>) -> isize {
+        // The task counts as ready from its start time on.
         let from = self.speed.stamps(slot.start_at_ns.load(Relaxed));
         let start_stamp = self.start_stamp.load(Relaxed);
         slot.last_stamp.store(start_stamp.saturating_add(from), Relaxed);
@@ -176,7 +175,7 @@ impl World {
         // SAFETY: the stack is the slot's own; nobody is on it, as the slot was free. The body
         // obeys the head of `sys`.
         let pid = unsafe {
-            sys::start(slot.stack, cgroup, slot.pid.as_ptr().cast(), crate::task::body, ix)
+            sys::start(slot.stack, cgroup, slot.pid.as_ptr().cast(), crate::task::task_main, ix)
         };
         if pid > 0 {
             self.births.push(pid as u32, slot.kind.load(Relaxed), slot.number.load(Relaxed));
@@ -184,27 +183,27 @@ impl World {
         pid
     }
 
-    /// The slot of a living or dead task.
+    /// The slot of a task that has not been reaped.
     pub fn slot_of(&self, pid: i32) -> Option<&Slot> {
         let is_it =
             |slot: &&Slot| slot.state.load(Relaxed) != FREE && slot.pid.load(Relaxed) == pid;
         self.slots.iter().find(is_it)
     }
 
-    /// Puts the books of a reaped task away and frees its slot.
-    pub fn reaped(&self, pid: i32, usage: &libc::rusage) {
+    /// Adds the counts of a reaped task to its kind and frees its slot.
+    pub fn account_reaped(&self, pid: i32, usage: &libc::rusage) {
         let Some(slot) = self.slot_of(pid) else { return };
         let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-        let tally = &self.tallies[slot.kind.load(Relaxed) as usize];
+        let counts = &self.kind_counts[slot.kind.load(Relaxed) as usize];
         let used_us = slot.used_us(us(usage.ru_utime) + us(usage.ru_stime));
-        tally.usage_us.fetch_add(used_us, Relaxed);
+        counts.usage_us.fetch_add(used_us, Relaxed);
         if slot.state.load(Relaxed) == LIVE {
-            // It was killed: nobody else has noted its end.
+            // It was killed, so it has not noted its end itself.
             let now_ns = self.now_ns();
             crate::collect::add_unfinished(self, slot, now_ns);
-            tally.exit_at(now_ns);
+            counts.note_exit(now_ns);
         }
-        slot.fold(tally);
+        slot.add_waits_to(counts);
         slot.state.store(FREE, Release);
     }
 }
@@ -216,135 +215,136 @@ pub const LIVE: u32 = 1;
 /// The task has ended and has not been waited for.
 pub const ENDED: u32 = 2;
 
-/// What a task does as seen from outside.
+/// Current activity of a task, shown to the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Phase {
     /// It wants to run.
     Ready = 1,
-    /// It waits for what is to come: time, tokens, children.
+    /// It waits for a time, for tokens or for children.
     Asleep,
     /// It waits for a lock.
     Blocked,
 }
 
-/// What a task that is made before the run is to do. One that is made in the run goes.
+/// Order to a waiting task. A task created during the run begins at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Cue {
-    /// Wait.
+    /// Keep waiting.
     Wait,
-    /// Begin.
+    /// Begin the program.
     Begin,
     /// Rehearse, then wait.
     Rehearse,
 }
 
-/// The place of one task.
+/// The place of one task, with what it shows to the controller.
 #[repr(align(128))]
 pub struct Slot {
-    /// Which one it is.
+    /// Index in [`World::slots`].
     pub ix: usize,
     /// [`FREE`], [`LIVE`] or [`ENDED`].
     pub state: AtomicU32,
-    /// The process in it.
+    /// Pid of the task; 0: not started.
     pub pid: AtomicI32,
     /// Kind of task.
     pub kind: AtomicU32,
-    /// Which of its kind.
+    /// Number of the task within its kind.
     pub instance: AtomicU32,
-    /// Which of all.
+    /// Number of the task within the run.
     pub number: AtomicU64,
     /// Group it is in.
     pub group: AtomicU32,
     /// When it is to start, ns since the start of the run.
     pub start_at_ns: AtomicU64,
-    /// What it is to do, a [`Cue`].
-    pub go: AtomicU32,
-    /// CPU time that it had used when it had rehearsed, us.
+    /// A [`Cue`]: what the task is to do.
+    pub cue: AtomicU32,
+    /// CPU time used before the run, in the rehearsal, us.
     pub used_before_us: AtomicU64,
-    /// Nice value and class it has, as [`crate::attributes::attributes`] packs them.
+    /// Nice value, class and affinity, packed by [`crate::attributes::attributes`].
     pub attributes: AtomicU32,
-    /// What it is doing.
+    /// A [`Phase`]: what the task is doing.
     pub phase: AtomicU32,
-    /// Since when, by the counter, and until when it needs at least, ns.
+    /// When the phase began, by the time-stamp counter.
     pub last_stamp: AtomicU64,
-    /// See there.
+    /// CPU time that the phase takes at least, ns.
     pub needs_ns: AtomicU64,
     /// Longest stall, ns.
     pub stall_ns: AtomicU64,
     /// Sum of all waits, ns.
     pub wait_ns: AtomicU64,
-    /// The task, on its stack, once it has begun.
+    /// The interpreter, on the task's stack, once the task has begun.
     pub task: AtomicPtr<Task>,
-    /// Upper end of its stack.
+    /// Upper end of the task's stack.
     pub stack: *mut u8,
-    /// What is the task's alone.
-    pub own: UnsafeCell<Own>,
+    /// Buffers that only the task touches.
+    pub buffers: UnsafeCell<TaskBuffers>,
 }
 
 impl Slot {
-    /// Tells the task what to do, if it waits for that.
-    pub fn set_go(&self, go: Cue) {
-        self.go.store(go as u32, Release);
-        crate::sys::futex_wake(self.go.as_ptr(), 1, u32::MAX);
+    /// Sets the task's cue and wakes the task if it waits.
+    pub fn set_cue(&self, go: Cue) {
+        self.cue.store(go as u32, Release);
+        crate::sys::futex_wake(self.cue.as_ptr(), 1, u32::MAX);
     }
 
-    /// What it has used in the run, of all that it has.
+    /// CPU time used in the run, us, of all that the process has used.
     pub fn used_us(&self, all_us: u64) -> u64 {
         all_us.saturating_sub(self.used_before_us.load(Relaxed))
     }
 
-    /// Adds what this task has waited to the books of its kind.
-    pub fn fold(&self, tally: &Tally) {
-        tally.wait_ns.fetch_add(self.wait_ns.swap(0, Relaxed), Relaxed);
-        tally.stall_ns.fetch_max(self.stall_ns.swap(0, Relaxed), Relaxed);
+    /// Adds the waits and stalls of this task to its kind, and resets them.
+    pub fn add_waits_to(&self, counts: &KindCounts) {
+        counts.wait_ns.fetch_add(self.wait_ns.swap(0, Relaxed), Relaxed);
+        counts.stall_ns.fetch_max(self.stall_ns.swap(0, Relaxed), Relaxed);
     }
 }
 
-/// What the tasks of one kind did.
+/// Counts of all tasks of one kind.
 #[derive(Debug, Default)]
-pub struct Tally {
-    /// How many there were.
+pub struct KindCounts {
+    /// Tasks so far.
     pub count: AtomicU64,
-    /// CPU time of those that are gone, us.
+    /// CPU time of ended tasks, us.
     pub usage_us: AtomicU64,
-    /// Sum of waits of those that are gone, ns.
+    /// Sum of the waits of ended tasks, ns.
     pub wait_ns: AtomicU64,
-    /// Longest stall of those that are gone, ns.
+    /// Longest stall of ended tasks, ns.
     pub stall_ns: AtomicU64,
-    /// How many have exited.
+    /// Exited tasks.
     pub exited: AtomicU64,
-    /// When the last one did, ns since the start of the run.
+    /// When the last one exited, ns since the start of the run.
     pub last_exit_ns: AtomicU64,
-    /// The CPU that each of those began on that were started from outside, and one, if the run is
-    /// not exact; 0: none yet.
+    /// By instance: 1 + the CPU that the task began on; 0: not begun. Empty in an exact run and for
+    /// forked tasks.
     pub first_cpus: Box<[AtomicU32]>,
 }
 
-impl Tally {
-    /// Nothing yet, of so many that will be started from outside.
-    pub fn new(count: u32, is_exact: bool) -> Tally {
+impl KindCounts {
+    /// Zero counts for a kind of which the workload starts `count` tasks.
+    pub fn new(count: u32, is_exact: bool) -> KindCounts {
         let noted = if is_exact { 0 } else { count };
         let first_cpus = (0..noted).map(|_| AtomicU32::new(0)).collect();
-        Tally { first_cpus, ..Tally::default() }
+        KindCounts { first_cpus, ..KindCounts::default() }
     }
 
-    /// One begins.
-    pub fn begins(&self, instance: u32) {
+    /// Notes the CPU on which an instance begins: that of the caller.
+    pub fn note_first_cpu(&self, instance: u32) {
         if let Some(first) = self.first_cpus.get(instance as usize) {
             first.store(crate::sys::cpu() + 1, Relaxed);
         }
     }
 
-    /// One more has exited.
-    pub fn exit_at(&self, ns: u64) {
+    /// Counts one more exit, at `ns` since the start of the run.
+    pub fn note_exit(&self, ns: u64) {
         self.exited.fetch_add(1, Relaxed);
         self.last_exit_ns.fetch_max(ns, Relaxed);
     }
 }
 
-/// Requests that were completed, in order of completion.
+/// A list of fixed size to which tasks append without a lock. For requests an entry is kind, group
+/// and latency (ns), in order of completion; other lists put other numbers in the same fields.
 pub struct Log {
     entries: *mut [u64; 2],
     room: u64,
@@ -352,28 +352,27 @@ pub struct Log {
 }
 
 impl Log {
-    /// Room for all requests there may be in a run.
+    /// Most requests in a run.
     pub const REQUESTS: u64 = 4 << 20;
-    /// Room for all births, or for all calls that take locks.
+    /// Most births, or most calls that take locks.
     pub const OTHERS: u64 = 1 << 18;
-    /// Entries whose memory is there in earnest before a run, which may not wait for it; a page of
-    /// others is asked for once in 256 of them. To clear it all would be most of what a run takes
-    /// in an emulated machine.
+    /// Entries whose memory is filled before the run, so that appending causes no page fault. A
+    /// page holds 256 entries. Filling all of it would take most of a run's time in an emulated
+    /// machine.
     const AT_HAND: u64 = 1 << 15;
 
-    /// An empty one, with room for so many entries, at least as many as are at hand. [`Log::open`]
-    /// opens the rest.
+    /// An empty list of `room` entries, at least [`Log::AT_HAND`]. Call [`Log::open`] before use.
     ///
     /// # Errors
-    /// There is no memory.
+    /// The memory cannot be mapped.
     pub fn new(room: u64) -> std::io::Result<Log> {
-        let entries = crate::work::memory(room as usize * size_of::<[u64; 2]>())?;
+        let entries = crate::work::map_memory(room as usize * size_of::<[u64; 2]>())?;
         let log = Log { entries: entries.cast(), room, next: AtomicU64::new(0) };
         log.protect_rest(libc::PROT_NONE)?;
         Ok(log)
     }
 
-    /// Opens what `mlockall()` was not to fill.
+    /// Opens the entries beyond [`Log::AT_HAND`], which `mlockall()` must not fill.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -392,12 +391,12 @@ impl Log {
 
     fn protect_rest(&self, protection: i32) -> std::io::Result<()> {
         let (rest, bytes) = self.rest();
-        // SAFETY: the memory is ours, and nobody is there yet.
+        // SAFETY: the memory is ours, and no task uses it yet.
         let result = unsafe { libc::mprotect(rest, bytes, protection) };
         if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Adds a request of a task of this kind in this group.
+    /// Appends an entry; drops it where the list is full.
     pub fn push(&self, kind: u32, group: u32, latency_ns: u64) {
         let at = self.next.fetch_add(1, Relaxed);
         if at < self.room {
@@ -409,11 +408,11 @@ impl Log {
         }
     }
 
-    /// All of them: kind, group, latency in ns. `None` when there were too many.
+    /// All entries, or `None` if some were dropped.
     pub fn entries(&self) -> Option<impl Iterator<Item = (u32, u32, u64)>> {
         let n = self.next.load(Acquire);
         let entry = move |at: u64| {
-            // SAFETY: as above; what was not written is zero.
+            // SAFETY: the index is within the memory; an entry not yet written is zero.
             let [who, latency] = unsafe { self.entries.add(at as usize).read() };
             (latency > 0).then(|| ((who >> 32) as u32, who as u32, latency - 1))
         };

@@ -1,8 +1,7 @@
-//! How long a write to a file in memory takes, by its length: it holds the inode's lock for as
-//! long.
+//! Time of a write to a file in memory by its length. A write holds the inode's lock for as long.
 //!
-//! Not each byte costs the same: on 6.12 a page of the first 256 KiB of a file is written in 10 us,
-//! the next in 11 to 12.
+//! Bytes differ in cost: on 6.12 a page of the first 256 KiB of a file takes 10 us, a later one 11
+//! to 12 us.
 
 use crate::work::Rate;
 
@@ -10,7 +9,7 @@ use crate::work::Rate;
 pub(crate) const SIZES: [usize; 9] =
     [16 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 3 << 19, 1 << 21, 1 << 22];
 
-/// What was measured: from each length to the next, a line.
+/// Measured times, with straight lines between them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Writes {
     lines: [Line; SIZES.len()],
@@ -24,8 +23,7 @@ struct Line {
 }
 
 impl Writes {
-    /// From how long a write of each of the [`SIZES`] takes, ns, without what a call costs beside
-    /// its bytes.
+    /// From the times of a write of each of the [`SIZES`], ns, without the fixed cost of a call.
     pub fn new(times_ns: [u64; SIZES.len()]) -> Writes {
         let mut writes = Writes::default();
         let (mut from_bytes, mut from_ns) = (0, 0);
@@ -37,14 +35,14 @@ impl Writes {
         writes
     }
 
-    /// Bytes whose write takes that long.
+    /// Bytes of a write that takes `ns`.
     pub fn bytes(&self, ns: u64) -> usize {
         let after = self.lines.partition_point(|line| line.from_ns <= ns);
         let line = &self.lines[after.saturating_sub(1)];
         line.from_bytes + line.byte.count(ns.saturating_sub(line.from_ns)) as usize
     }
 
-    /// Time of a byte in the middle of what is measured, fs.
+    /// Time of a byte in the middle of the measured range, fs.
     pub fn byte_fs(&self) -> u64 {
         self.lines[SIZES.len() / 2].byte.fs()
     }
@@ -70,7 +68,7 @@ mod tests {
         }
         // 256 KiB take 512 us, 512 KiB 2048.
         near(5 << 18, 384 << 10);
-        // Longer ones as the last that were measured.
+        // Beyond the last size its line goes on.
         near(5 << 22, 5 << 20);
     }
 }

@@ -1,5 +1,5 @@
-//! The guest on this machine: what its tasks do is what the scenario says, and it leaves nothing
-//! behind. It needs control groups that we may make.
+//! The guest on this machine: its tasks do what the scenario says, and it leaves nothing behind.
+//! Needs control groups that the test may make.
 
 use cpumax_protocol::{FromGuest, Job, Report, ToGuest};
 use cpumax_require::{Need, missing};
@@ -18,12 +18,12 @@ struct Guest {
 }
 
 impl Guest {
-    /// A guest that is ready; `None` where it cannot be.
+    /// A guest that is ready; `None` where it may make no groups.
     fn start() -> Option<Guest> {
         Guest::start_by(Command::new(env!("CARGO_BIN_EXE_cpumax-guest")))
     }
 
-    /// The first in a PID namespace of its own; `None` where there are no such either.
+    /// A guest in a PID namespace of its own; `None` where there are none.
     fn start_in_namespace() -> Option<Guest> {
         let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
         let may = Command::new("unshare").args(namespace).arg("true").status();
@@ -32,7 +32,7 @@ impl Guest {
             return None;
         }
         let mut command = Command::new("unshare");
-        // A shell is the first process, whom others have as their init.
+        // The namespace's first process adopts orphans: let it be a shell.
         let script = concat!(env!("CARGO_BIN_EXE_cpumax-guest"), "; exit $?");
         command.args(namespace).args(["sh", "-c", script]);
         Guest::start_by(command)
@@ -81,12 +81,12 @@ impl Guest {
         }
     }
 
-    /// Its own, and notes of what it was lent.
+    /// The guest's own groups, and its markers of a lent controller.
     fn groups(&self) -> Vec<PathBuf> {
         groups(&format!("cpumax-{}-", self.process.id()))
     }
 
-    /// Waits for its end and sees that nothing is left.
+    /// Waits for its end and checks that nothing is left.
     fn ended(mut self) {
         let begin = Instant::now();
         while self.process.try_wait().expect("it can be waited for").is_none() {
@@ -97,7 +97,7 @@ impl Guest {
         assert_eq!(self.buffers(), 0);
     }
 
-    /// Those that the kernel records for it in.
+    /// Number of its trace instances.
     fn buffers(&self) -> usize {
         let prefix = format!("cpumax-{}-", self.process.id());
         let entries = std::fs::read_dir(BUFFERS).into_iter().flatten().flatten();
@@ -112,7 +112,7 @@ impl Drop for Guest {
     }
 }
 
-/// Groups whose names begin like that.
+/// Groups with this prefix.
 fn groups(prefix: &str) -> Vec<PathBuf> {
     let tops = ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpuacct"];
     let entries = tops.iter().flat_map(|top| std::fs::read_dir(top).into_iter().flatten());
@@ -132,7 +132,7 @@ fn top() -> Option<&'static str> {
     tops.into_iter().find(|top| Path::new(&format!("{top}/cgroup.procs")).exists())
 }
 
-/// Tried once: tests that run side by side would find each other's group there.
+/// Tried once, as parallel tests would find each other's probe group.
 fn may_make_groups() -> bool {
     static MAY: OnceLock<bool> = OnceLock::new();
     *MAY.get_or_init(|| {
@@ -161,8 +161,7 @@ fn a_limit_holds_real_tasks_back() {
     let Some(mut guest) = Guest::start() else { return };
     let report = guest.run(LIMITED);
     let limited = &report.outcome.groups["/limited"];
-    // A quota for each period that begins, and what two CPUs overrun; less where the machine is
-    // busy.
+    // One quota for each period that begins, and the overrun of two CPUs; less on a busy machine.
     assert!((20_000..=130_000).contains(&limited.usage_usec), "{limited:?}");
     assert!((4..=5).contains(&limited.nr_periods) && limited.nr_throttled >= 1, "{limited:?}");
     assert_eq!(report.outcome.tasks["hog"].count, 2);
@@ -256,7 +255,7 @@ fn every_part_of_a_program_is_executed() {
     assert_eq!(report.locks["shared"], "pipe");
 }
 
-/// It has slept and moved before the run. Nothing of that is its use, or its group's.
+/// Sleeps and moves before the run count neither for the task nor for its group.
 #[test]
 fn what_is_rehearsed_is_not_part_of_the_run() {
     let Some(mut guest) = Guest::start() else { return };
@@ -278,7 +277,7 @@ fn what_is_rehearsed_is_not_part_of_the_run() {
     );
     let mover = &report.outcome.tasks["mover"];
     assert_eq!((mover.count, mover.completions), (3, 3), "{report:?}");
-    // Work is as long as it says within a percent or so where others are busy.
+    // Work is accurate to about a percent on a busy machine.
     assert!((29_000..33_000).contains(&mover.usage_usec), "{report:?}");
     assert!(report.outcome.groups["/a"].usage_usec < 2_000, "{report:?}");
     assert_eq!(report.outcome.groups["/b"].completions, 3, "{report:?}");
@@ -292,9 +291,9 @@ fn work_is_as_long_as_it_says_wherever_it_stands() {
         "{ syscall = [{ begin = true }, { kernel = \"1ms\" }, { done = true }] }",
         "{ syscall = [{ kernel = \"500us\" }, { done = true }, { kernel = \"500us\" }] }",
     ];
-    // Beside a busy neighbour on the same core work takes up to 1.8 times as long, now or when the
-    // guest measured this world. Where the processor is lent to others meanwhile, the time that
-    // they take is counted as ours: then another guest measures anew and tries.
+    // A busy neighbour on the same core makes work up to 1.8 times as long, in the run or in the
+    // guest's calibration. Time stolen from a virtual CPU counts as used. Then another guest
+    // calibrates anew and tries.
     let fits = |used_us: &u64| (50_000..200_000).contains(used_us);
     let Some(mut guest) = Guest::start() else { return };
     for way in ways {
@@ -343,7 +342,7 @@ fn in_the_middle_of_a_job() -> Option<Guest> {
 }
 
 #[test]
-fn nothing_is_left_when_whoever_gives_the_jobs_is_gone() {
+fn nothing_is_left_when_the_giver_of_jobs_is_gone() {
     let Some(mut guest) = in_the_middle_of_a_job() else { return };
     guest.input = None;
     guest.ended();
@@ -364,7 +363,8 @@ fn nothing_is_left_when_the_guest_is_told_to_end() {
     guest.ended();
 }
 
-/// Both are process 2 of theirs, and neither has what the other does counted as its own.
+/// Both guests are process 2 of their namespaces, and neither counts groups of the other as its
+/// own.
 #[test]
 fn guests_of_two_pid_namespaces_have_groups_of_their_own() {
     let Some(mut first) = Guest::start_in_namespace() else { return };
@@ -376,7 +376,7 @@ fn guests_of_two_pid_namespaces_have_groups_of_their_own() {
     std::thread::sleep(Duration::from_millis(900));
     let of_second = groups("cpumax-2-");
     assert!(of_second.len() >= 2, "{of_second:?}");
-    // One that comes now takes neither for left behind, though its own process 2 is another one.
+    // A later guest leaves both alone, though its own process 2 is another one.
     drop(Guest::start_in_namespace());
     drop(Guest::start());
     assert_eq!(groups("cpumax-2-"), of_second);
@@ -394,7 +394,7 @@ fn guests_of_two_pid_namespaces_have_groups_of_their_own() {
 }
 
 #[test]
-fn a_group_is_not_ours_for_its_name() {
+fn a_name_alone_does_not_make_a_group_ours() {
     let Some(guest) = Guest::start() else { return };
     drop(guest);
     let Some(top) = top() else { return };
@@ -419,7 +419,7 @@ fn a_group_is_not_ours_for_its_name() {
 }
 
 #[test]
-fn the_next_guest_removes_what_one_left_that_was_killed() {
+fn the_next_guest_removes_the_groups_of_a_killed_one() {
     let Some(mut guest) = in_the_middle_of_a_job() else { return };
     let left = guest.groups();
     assert_eq!(guest.buffers(), usize::from(may_trace()));

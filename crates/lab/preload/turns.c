@@ -1,17 +1,19 @@
 /*
- * The time of an emulated machine with several CPUs: the instructions that its CPUs execute, in turns. See turns.rs.
+ * The time of an emulated machine with several CPUs: the number of instructions that its CPUs
+ * execute, in turns. See turns.rs.
  *
- * QEMU loads this before its own libraries (LD_PRELOAD), and as a plugin. All CPUs of the machine are on one thread of QEMU
- * (thread=single), which goes round them; as a plugin we are called before every block of instructions, count them, and
- * send a CPU on to the next that has had its turn. In every round of TURN_NS each CPU that does not halt executes what takes
- * so long. Who asks for the time, or waits in ppoll(), is told of ours.
+ * QEMU loads this library before its own (LD_PRELOAD), and as a plugin. One thread of QEMU executes
+ * all CPUs (thread=single), one after the other. The plugin is called before every block of
+ * instructions. It counts them, and makes a CPU leave when its turn is over. In each round of
+ * TURN_NS, every CPU that does not halt executes instructions for that time. Calls that read the
+ * clock, or wait in ppoll(), see this time.
  *
- * Another thread of QEMU, its first, serves timers and the monitor. It works only while the CPUs stand still, and they only
- * while it waits, so that all happens in one order, and at a time that depends on instructions alone: between the two goes a
- * baton.
+ * QEMU's main thread serves timers and the monitor. It runs only while the CPUs stand still, and
+ * they only while it waits. So all events have one order, at times that depend on instructions
+ * alone. The variable `owner` says which thread runs.
  */
 #define _GNU_SOURCE
-/* A checked ppoll() would be a second one of the same name. */
+/* With checks, ppoll() would be defined twice. */
 #undef _FORTIFY_SOURCE
 #include <dlfcn.h>
 #include <poll.h>
@@ -32,52 +34,51 @@
 #define NS_PER_S 1000000000LL
 #define NEVER_NS INT64_MAX
 
-/* As in exact mode (shift=1). */
+/* As in exact mode (-icount shift=1). */
 #define INSTRUCTION_NS 2
-/* What CPUs do to each other is seen so late: about as late as on iron. */
+/* Delay until a CPU sees what another one does, about as on real hardware. */
 #define TURN_NS 2000
-/* Rounds between two looks at files that others write to: the monitor's. */
+/* Rounds between two looks at files that other processes write to, such as the monitor's. */
 #define LOOK_EVERY 512
-/* Who does not come for so many turns of others has been stopped, and does not halt by an instruction of its own. */
+/* A CPU that lets so many turns of others pass has been stopped from outside. */
 #define TURNS_UNTIL_GONE 4096
-/* Functions of QEMU begin at multiples of that. */
+/* Alignment of QEMU's functions. */
 #define FUNCTION_BYTES 16
-/* QEMU has no more of this kind. */
+/* Most CPUs of such a machine in QEMU. */
 #define MOST_CPUS 256
 
 /* ---- The machine's CPUs and their time ---- */
 
 struct cpu {
-	/* How far it has come, ns. */
+	/* Time up to which it has executed, ns. */
 	int64_t has_ns;
-	/* It does not halt. */
+	/* It is not halted. */
 	bool runs;
 };
 
 static struct cpu cpus[MOST_CPUS];
-/* The first so many may be there. */
+/* CPUs seen so far: those below this number. */
 static unsigned int known;
 static unsigned int running;
-/* Whose turn it is; none yet: MOST_CPUS. */
+/* Number of the CPU whose turn it is; MOST_CPUS: none yet. */
 static unsigned int current = MOST_CPUS;
-/* That one, and the one that QEMU executes, as it knows them. */
+/* QEMU's pointer to that CPU, and QEMU's variable with the CPU that it executes. */
 static void *current_cpu, **executed;
-/* What it may execute until then, ns, and how much that was when it was last counted. */
+/* Time left in the turn, ns, and its value at the last count. */
 static int64_t left_ns, counted_ns;
 
-/* The round. */
+/* Begin and end of the round. */
 static int64_t begin_ns, end_ns;
-/* What all together executed in it, ns. */
+/* Time that all CPUs together have executed in the round, ns. */
 static int64_t done_ns;
 static unsigned int rounds, turns_in_vain;
-/* One that halts may have been woken since QEMU came to it last: another one has done something to it, or had before it
- * halted. */
+/* A halted CPU may have been woken since QEMU last tried it: another CPU has interrupted it. */
 static bool one_may_wake;
-/* What is left of a turn up to the end of the block before which one was not sent on to the others that would have been, had
- * any of them been able to wake; NEVER_NS: it was. */
+/* For a CPU that stays though its turn is over, because no other can run: left_ns at the end of the
+ * block before which that was decided. NEVER_NS: it left. */
 static int64_t stayed_ns = NEVER_NS;
 
-/* ---- The baton ---- */
+/* ---- Which thread runs ---- */
 
 enum who { UNKNOWN, TIMERS, CPUS, OTHER };
 
@@ -87,23 +88,23 @@ static pthread_cond_t changed[OTHER] = {
 	[CPUS] = PTHREAD_COND_INITIALIZER,
 };
 static enum who owner = TIMERS;
-/* The thread of the CPUs is there; it does not wait for anybody. */
+/* The CPU thread exists; it is not waiting for a condition. */
 static bool has_cpus, cpus_run;
-/* What either waits for. */
+/* Conditions that the two threads wait for. */
 static pthread_cond_t *cpus_wait_for, *timers_wait_for;
 static atomic_bool timers_are_called;
-/* When the next timer is due. */
+/* Time of the next timer, ns. */
 static int64_t due_ns = NEVER_NS;
-/* What else the thread of the timers waits for. */
+/* Files that the main thread waits for. */
 static struct pollfd *files;
 static nfds_t file_count;
-/* Wakes it where it waits for files only. */
+/* Wakes the main thread where it waits for files only. */
 static int wake_fd = -1;
 
 static atomic_bool is_used;
 static __thread enum who me;
 
-/* ---- What we put ourselves in the place of, and what we need of QEMU ---- */
+/* ---- Replaced functions of the C library, and functions of QEMU ---- */
 
 static int (*real_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 static int (*real_wait)(pthread_cond_t *, pthread_mutex_t *);
@@ -121,11 +122,11 @@ static void (*call_when_executed)(struct qemu_plugin_tb *, void (*)(unsigned int
 static size_t (*instructions_of)(const struct qemu_plugin_tb *);
 static struct qemu_plugin_insn *(*instruction)(const struct qemu_plugin_tb *, size_t);
 static size_t (*size_of)(const struct qemu_plugin_insn *);
-/* Up to version 2 of the interface, and from 3 on. */
+/* For versions up to 2 of the plugin interface, and from 3 on. */
 static const void *(*bytes_of)(const struct qemu_plugin_insn *);
 static size_t (*copy_bytes_of)(const struct qemu_plugin_insn *, void *, size_t);
 
-/* QEMU reads which version of the interface we are made for: any that we know. */
+/* QEMU reads from this variable the interface version that the plugin is made for. */
 int qemu_plugin_version = 1;
 
 static enum who who_am_i(void)
@@ -135,8 +136,8 @@ static enum who who_am_i(void)
 	return me;
 }
 
-/* Where the round has come to: in a turn only its share of those that run goes by, as all of them execute at once. It
- * never goes back. */
+/* The time in the round. If several CPUs run, an instruction advances it by that CPU's share, as
+ * all execute at once. It never goes back. */
 static int64_t now_ns(void)
 {
 	static int64_t last_ns;
@@ -147,13 +148,13 @@ static int64_t now_ns(void)
 		now = end_ns;
 	if (now < last_ns)
 		return last_ns;
-	/* Others see numbers that are about to change. */
+	/* Only the owner sees stable numbers. */
 	if (who_am_i() == owner)
 		last_ns = now;
 	return now;
 }
 
-/* Begins a round, which is over early where a timer is due. */
+/* Begins a round; it ends early where a timer is due. */
 static void begin_round(int64_t at_ns)
 {
 	begin_ns = at_ns;
@@ -164,7 +165,7 @@ static void begin_round(int64_t at_ns)
 	turns_in_vain = 0;
 }
 
-/* With the lock. */
+/* Lets a thread run. The caller holds the lock. */
 static void give_to(enum who other)
 {
 	owner = other;
@@ -183,7 +184,7 @@ static int poll_at_once(struct pollfd *fds, nfds_t count)
 	return poll_really(fds, count, &none, NULL);
 }
 
-/* Lets timers be served, and the monitor. */
+/* Lets the main thread serve timers and the monitor, and waits for it. */
 static void serve(void)
 {
 	pthread_mutex_lock(&lock);
@@ -195,6 +196,7 @@ static void serve(void)
 
 /* ---- Turns ---- */
 
+/* Adds the time since the last count to the current CPU and to the round. */
 static void count(void)
 {
 	int64_t executed_ns = counted_ns - left_ns;
@@ -228,7 +230,7 @@ static void next_round(void)
 		serve();
 }
 
-/* Whom QEMU executes. What it tells of that may be, from version 10 on, who came to the block first. */
+/* Number of the CPU that QEMU executes. From QEMU 10 on, `told` may be the block's first CPU. */
 static unsigned int who_executes(unsigned int told)
 {
 	static void *all[MOST_CPUS];
@@ -236,7 +238,7 @@ static unsigned int who_executes(unsigned int told)
 	if (told < MOST_CPUS && all[told] == *executed)
 		return told;
 	for (unsigned int number = 0; number < MOST_CPUS; number++) {
-		/* For this QEMU goes through all of them, so it is asked once for each. */
+			/* QEMU searches a list for each call, so ask once for each CPU. */
 		if (!all[number])
 			all[number] = get_cpu(number);
 		if (all[number] == *executed)
@@ -246,7 +248,7 @@ static unsigned int who_executes(unsigned int told)
 	abort();
 }
 
-/* A turn begins, is over, or is looked at for another reason. */
+/* Accounts for the CPU that is about to execute a block. Returns its number. */
 static __attribute__((noinline)) unsigned int look_at_turn(unsigned int told)
 {
 	unsigned int number = who_executes(told);
@@ -270,15 +272,15 @@ static __attribute__((noinline)) unsigned int look_at_turn(unsigned int told)
 	return number;
 }
 
-/* Whether there is nobody to go on to: no other CPU runs, and none can have begun to. (Where a timer wakes one QEMU itself has
- * all of them leave.) To go round 64 halted CPUs takes the host much longer than the instructions of a turn. */
+/* Whether no other CPU can run: none runs, and none can have been woken. (If a timer wakes one,
+ * QEMU makes all leave.) Trying 64 halted CPUs takes much longer than executing a turn. */
 static bool is_alone(void)
 {
 	return running == 1 && !one_may_wake && rounds % LOOK_EVERY;
 }
 
-/* How long it may go on. Who has had its turn leaves at the end of this block, unless it is alone: that an interrupt has woken
- * one that halts shows only when QEMU comes to it. */
+/* Sets how long a CPU may go on. If its turn is over it leaves at the end of this block, unless no
+ * other CPU can run: whether an interrupt has woken a halted CPU shows only when QEMU tries it. */
 static void allow(unsigned int number)
 {
 	struct cpu *cpu = &cpus[number];
@@ -302,7 +304,7 @@ static void allow(unsigned int number)
 	}
 }
 
-/* Before a block of that many instructions. */
+/* Called before a block of so many instructions. */
 static void on_block(unsigned int told, void *instructions)
 {
 	int64_t ns = (int64_t)(uintptr_t)instructions * INSTRUCTION_NS;
@@ -315,8 +317,8 @@ static void on_block(unsigned int told, void *instructions)
 	left_ns -= ns;
 }
 
-/* Before a block that ends by waiting for another CPU, as spinlocks do: QEMU goes on to the next one by itself. What this one
- * would do in the rest of its turn it did. */
+/* Called before a block that ends in PAUSE, as in spinlocks: QEMU goes on to the next CPU. The rest
+ * of this CPU's turn counts as executed. */
 static void on_pause(unsigned int told, void *instructions)
 {
 	unsigned int number = look_at_turn(told);
@@ -329,7 +331,7 @@ static void on_pause(unsigned int told, void *instructions)
 	allow(number);
 }
 
-/* Before a block that ends by a halt. */
+/* Called before a block that ends in HLT. */
 static void on_halt(unsigned int told, void *instructions)
 {
 	int64_t ns = (int64_t)(uintptr_t)instructions * INSTRUCTION_NS;
@@ -365,7 +367,7 @@ static void on_translation(uint64_t id, struct qemu_plugin_tb *block)
 	call_when_executed(block, called, 0, (void *)(uintptr_t)instructions);
 }
 
-/* ---- In the place of the C library ---- */
+/* ---- Replaced functions of the C library ---- */
 
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
@@ -379,8 +381,8 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 	return 0;
 }
 
-/* Where the first thread waits for its next timer, and for files. (It must not hold QEMU's lock, as it does where it waits
- * for a disk: such a machine has none.) */
+/* The main thread waits here for its next timer, and for files. (It does not hold QEMU's lock, as
+ * it would for a disk, which such a machine lacks.) */
 int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
 {
 	struct pollfd all[count + 1];
@@ -411,7 +413,7 @@ int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, cons
 			pthread_mutex_unlock(&lock);
 			continue;
 		}
-		/* Nobody executes anything until then. */
+		/* No CPU executes anything until then. */
 		if (until_ns != NEVER_NS)
 			begin_round(until_ns);
 		pthread_mutex_unlock(&lock);
@@ -425,7 +427,7 @@ int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, cons
 	}
 }
 
-/* What a QEMU calls in its place that is built with checks. */
+/* The same for a QEMU that is built with checks (_FORTIFY_SOURCE). */
 int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask, size_t bytes)
 {
 	if (bytes / sizeof(*fds) < count)
@@ -433,7 +435,8 @@ int __ppoll_chk(struct pollfd *fds, nfds_t count, const struct timespec *timeout
 	return ppoll(fds, count, timeout, mask);
 }
 
-/* By such a number one thread of QEMU calls another, as where a CPU sets a timer: at once. */
+/* QEMU's threads notify each other by writes of eight bytes, e.g. when a CPU sets a timer. Such a
+ * write ends the turn. */
 ssize_t write(int fd, const void *bytes, size_t size)
 {
 	ssize_t written = real_write ? real_write(fd, bytes, size) : syscall(SYS_write, fd, bytes, size);
@@ -446,7 +449,8 @@ ssize_t write(int fd, const void *bytes, size_t size)
 	return written;
 }
 
-/* In the place of QEMU's qemu_cpu_is_self(), which is asked by whoever interrupts a CPU: all are on one thread. */
+/* Replaces QEMU's qemu_cpu_is_self(), which is called before a CPU is interrupted: all CPUs are on
+ * one thread. */
 static bool is_self(void *cpu)
 {
 	if (who_am_i() != CPUS)
@@ -461,18 +465,18 @@ static bool is_self(void *cpu)
 	return true;
 }
 
-/* What the thread of the CPUs does. */
+/* Entry of the CPU thread. */
 static void *(*execute)(void *);
 
 static void *begin_cpus(void *argument)
 {
 	me = CPUS;
-	/* It is a variable of each thread. */
+	/* A thread-local variable. */
 	executed = dlsym(RTLD_DEFAULT, "current_cpu");
 	return execute(argument);
 }
 
-/* The first that is made when there is a CPU is the one that executes them all. */
+/* The first thread created after the first CPU is the CPU thread. */
 int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*entry)(void *), void *argument)
 {
 	if (is_used && who_am_i() == TIMERS && !execute && get_cpu(0)) {
@@ -482,7 +486,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 	return real_create(thread, attributes, entry, argument);
 }
 
-/* Whoever waits for that may go on, when it has the baton. */
+/* Lets threads that wait for a condition go on, once they are the owner. */
 static void tell(pthread_cond_t *condition)
 {
 	uint64_t once = 1;
@@ -493,7 +497,7 @@ static void tell(pthread_cond_t *condition)
 	if (condition == cpus_wait_for && !cpus_run) {
 		cpus_run = true;
 		real_signal(&changed[TIMERS]);
-		/* That it cannot be told twice does not matter. */
+		/* A second write may fail, which does not matter. */
 		if (who_am_i() != TIMERS)
 			(void)syscall(SYS_write, wake_fd, &once, sizeof(once));
 	}
@@ -521,7 +525,7 @@ int pthread_cond_broadcast(pthread_cond_t *condition)
 	return failed;
 }
 
-/* Where the CPUs' thread waits when all of them halt or are stopped, and the first one for them to stop. */
+/* The CPU thread waits here when all CPUs halt or are stopped, the main thread for them to stop. */
 int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 {
 	enum who caller = is_used ? who_am_i() : OTHER;
@@ -554,7 +558,7 @@ int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
 	return 0;
 }
 
-/* ---- To begin ---- */
+/* ---- Start ---- */
 
 static void *find(const char *name, bool *missing)
 {
@@ -567,8 +571,7 @@ static void *find(const char *name, bool *missing)
 	return found;
 }
 
-/* Has a function of QEMU go on to another one, by two instructions that take twelve of the at least sixteen bytes from the
- * beginning of one to that of the next. */
+/* Redirects a function of QEMU by two instructions, 12 of the at least 16 bytes to the next one. */
 static bool lead(uint8_t *from, const void *to)
 {
 	/* movabs $to, %rax; jmp *%rax */
@@ -605,11 +608,11 @@ static bool find_all(void)
 	*(void **)&size_of = find("qemu_plugin_insn_size", &missing);
 	*(qemu_plugin_version < 3 ? (void **)&bytes_of : (void **)&copy_bytes_of) = bytes;
 	find("current_cpu", &missing);
-	/* The time-stamp counter is a clock like all the others; QEMU would read the host's. */
+	/* The time-stamp counter must show the same time; QEMU would read the host's. */
 	return !missing && lead(counter, clock) && lead(asked, (const void *)is_self);
 }
 
-/* QEMU calls this before it makes the machine. */
+/* QEMU calls this before it creates the machine. */
 int qemu_plugin_install(uint64_t id, const void *about, int count, char **arguments)
 {
 	const char *preloaded = getenv("LD_PRELOAD"), *others = preloaded ? strchr(preloaded, ':') : NULL;
@@ -626,7 +629,7 @@ int qemu_plugin_install(uint64_t id, const void *about, int count, char **argume
 	}
 	if (!find_all())
 		return -1;
-	/* Nothing of it is left to what QEMU may start. */
+	/* Programs that QEMU starts do not load the library. */
 	if (!others || setenv("LD_PRELOAD", others + 1, 1) < 0)
 		unsetenv("LD_PRELOAD");
 	syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);

@@ -1,6 +1,6 @@
-//! The machine's own apt, asked about other suites: with a configuration and folders of the lab's,
-//! so that the system's lists and packages stay as they are. Signatures are verified as always. The
-//! mirrors are those that the machine uses; proxies and passwords it has for them stay in force.
+//! The machine's own apt, with a configuration and folders of the lab, so that the system's lists
+//! and packages stay as they are. Signatures are verified. Mirrors, proxies and passwords are the
+//! machine's.
 
 use crate::Error;
 use crate::runner::Watch;
@@ -17,31 +17,31 @@ use std::time::Duration;
 
 const DEFAULT_KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Where packages come from, if not from where the machine gets its own.
+/// Source of packages; `None` fields: as the machine's own apt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Source {
     /// URI of a Debian mirror.
     pub mirror: Option<String>,
-    /// File with the keys that may sign.
+    /// File with the keys that may sign the suites.
     pub keyring: Option<PathBuf>,
 }
 
-/// A package as the signed index has it.
+/// A package in the signed index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Package {
-    /// Its name.
+    /// Name of the package.
     pub name: String,
-    /// Its version.
+    /// Version of the package.
     pub version: String,
-    /// Names of the packages that it cannot do without.
+    /// Names of the packages it depends on.
     pub depends: Vec<String>,
-    /// Size of the file to be fetched, bytes.
+    /// Size of its file, bytes.
     pub size_bytes: u64,
-    /// SHA-256 of that file.
+    /// SHA-256 of its file.
     pub sha256: String,
 }
 
-/// apt with folders of its own.
+/// apt with folders of the lab.
 pub struct Apt<'a> {
     watch: &'a dyn Watch,
     config: PathBuf,
@@ -50,17 +50,18 @@ pub struct Apt<'a> {
 }
 
 impl<'a> Apt<'a> {
-    /// Prepares apt's folders below `folder` for the given suites.
+    /// Writes apt's configuration for the given suites, and its folders, below `folder`.
     ///
     /// # Errors
-    /// When apt is missing, knows no Debian mirror, or the folders cannot be made.
+    /// apt is missing or has no Debian mirror, or a file cannot be written.
     pub fn open(
         folder: &Path,
         source: &Source,
         suites: &[String],
         watch: &'a dyn Watch,
     ) -> Result<Apt<'a>, Error> {
-        let machine = if source.mirror.is_some() { Machine::default() } else { machine()? };
+        let machine =
+            if source.mirror.is_some() { MachineSources::default() } else { machine_sources()? };
         let main = source.mirror.clone().or(machine.main).ok_or(Error::NoMirror)?;
         let default_keyring = || Some(PathBuf::from(DEFAULT_KEYRING)).filter(|path| path.exists());
         let keyring = source.keyring.clone().or(machine.keyring).or_else(default_keyring);
@@ -86,11 +87,11 @@ impl<'a> Apt<'a> {
         Ok(Apt { watch, config, keyring, suites: suites.join(", ") })
     }
 
-    /// Fetches the indices and verifies their signatures.
+    /// Fetches the indices of the suites and verifies their signatures.
     ///
     /// # Errors
-    /// What apt complains about; [`Error::UnknownKey`] when a key is missing; [`Error::Full`]; an
-    /// interruption.
+    /// apt's own errors; [`Error::UnknownKey`] if a key is missing; [`Error::Full`];
+    /// [`Error::Interrupted`].
     pub fn update(&self) -> Result<(), Error> {
         let result = self.run("apt-get", &["update", "-q"], None, "read the lists of packages");
         match result {
@@ -102,21 +103,21 @@ impl<'a> Apt<'a> {
         }
     }
 
-    /// The packages whose name matches a regular expression, each in its newest version.
+    /// Packages whose name matches a regular expression, each in its newest version.
     ///
     /// # Errors
-    /// What apt complains about.
+    /// apt's own errors.
     pub fn packages(&self, names: &str) -> Result<Vec<Package>, Error> {
         let arguments = ["search", "--full", "--names-only", names];
         let text = self.run("apt-cache", &arguments, None, "search its lists of packages")?;
         Ok(text.split("\n\n").filter_map(package).collect())
     }
 
-    /// Fetches packages into a folder.
+    /// Fetches packages into `folder`.
     ///
     /// # Errors
-    /// What apt complains about: no network, a file that is not what was signed; [`Error::Full`];
-    /// an interruption.
+    /// apt's own errors, such as a missing network or a wrong checksum; [`Error::Full`];
+    /// [`Error::Interrupted`].
     pub fn download(&self, packages: &[&Package], folder: &Path) -> Result<(), Error> {
         let wanted: Vec<String> = packages
             .iter()
@@ -140,22 +141,23 @@ impl<'a> Apt<'a> {
         if let Some(folder) = folder {
             command.current_dir(folder);
         }
-        let (is_done, [told, complained]) = self.finish(command, program)?;
+        let (is_done, [told, complained]) = self.run_to_end(command, program)?;
         if is_done {
             return Ok(told);
         }
         Err(Error::Apt { what: what.to_owned(), said: complaints(&complained) })
     }
 
-    /// Whether it succeeded, and what it wrote. It ends with us, and early when we are to stop or
-    /// the disk is full: apt itself then waits for ever for one of its own processes.
-    fn finish(
+    /// Runs a command to its end; returns whether it succeeded, its output and its errors. Kills it
+    /// at an interruption, and when the disk is full, as apt then waits for a process for ever.
+    fn run_to_end(
         &self,
         mut command: Command,
         program: &'static str,
     ) -> Result<(bool, [String; 2]), Error> {
         const LOOK_EACH: Duration = Duration::from_millis(20);
-        /// Full for so long: what is being unpacked may be removed again.
+        /// So many checks in a row must find the disk full, as an unpacked file may be removed
+        /// again.
         const FULL_LOOKS: u32 = 100;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // Ctrl-C is for us.
@@ -169,11 +171,11 @@ impl<'a> Apt<'a> {
                 Err(io::Error::other("cpumax has ended"))
             }
         };
-        // SAFETY: between fork and exec the closure makes only system calls; it touches no heap and
-        // no lock.
+        // SAFETY: between fork and exec the closure makes only system calls; it uses neither the
+        // heap nor a lock.
         let command = unsafe { command.pre_exec(prepare) };
         let mut child = command.spawn().map_err(Error::start(program, "apt"))?;
-        let pipes = [child.stdout.take().map(reader), child.stderr.take().map(reader)];
+        let pipes = [child.stdout.take().map(spawn_reader), child.stderr.take().map(spawn_reader)];
         let mut full_looks = 0;
         let ended = loop {
             if let Some(status) = child.try_wait().map_err(Error::start(program, "apt"))? {
@@ -190,7 +192,7 @@ impl<'a> Apt<'a> {
             thread::sleep(LOOK_EACH);
         };
         if ended.is_err() {
-            // It and its own processes, which may be gone by now.
+            // Kills apt and its own processes, which may have ended.
             let _ = rustix::process::kill_process_group(Pid::from_child(&child), Signal::KILL);
             let _ = child.wait();
         }
@@ -199,31 +201,31 @@ impl<'a> Apt<'a> {
     }
 }
 
-/// Everything that comes out of a pipe.
-fn reader(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+/// Reads a pipe to its end, on a thread of its own.
+fn spawn_reader(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What cannot be read was not said.
+        // An unreadable rest is left out.
         let _ = pipe.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-/// Whether there is no room left where this file is.
+/// Whether the disk of this file is full.
 fn is_full(path: &Path) -> bool {
     const LEAST_BYTES: u64 = 64 << 10;
     rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail * disk.f_frsize < LEAST_BYTES)
 }
 
-/// What this machine's apt is told about Debian.
+/// Debian mirrors and keyring of this machine's apt.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Machine {
+struct MachineSources {
     main: Option<String>,
     security: Option<String>,
     keyring: Option<PathBuf>,
 }
 
-fn machine() -> Result<Machine, Error> {
+fn machine_sources() -> Result<MachineSources, Error> {
     let output = Command::new("apt-get")
         .args(["indextargets", "Identifier: Packages"])
         .env("LC_ALL", "C")
@@ -237,15 +239,15 @@ fn machine() -> Result<Machine, Error> {
     Ok(machine.0)
 }
 
-/// The Debian mirrors among the targets that apt lists, and the file that names the first of them.
-fn targets(text: &str) -> (Machine, PathBuf) {
-    let mut machine = Machine::default();
+/// The first Debian mirrors among apt's index targets, and the file that names the main one.
+fn targets(text: &str) -> (MachineSources, PathBuf) {
+    let mut machine = MachineSources::default();
     let mut named_in = PathBuf::new();
     for target in text.split("\n\n") {
         let fields = fields(target);
         let field = |name: &str| fields.get(name).map_or("", String::as_str);
         let uri = field("Repo-URI");
-        // Before the first `apt-get update` the origin is not known, only the address.
+        // Before the first `apt-get update` only the address is known, not the origin.
         let debian = match field("Origin") {
             "" => uri.trim_end_matches('/').ends_with("/debian") || uri.contains("debian-security"),
             origin => origin == "Debian",
@@ -290,7 +292,7 @@ fn stanza(mirror: &str, suites: &[String], keyring: Option<&Path>) -> String {
     text
 }
 
-/// Read after the machine's own settings, and stronger than they are.
+/// apt's configuration, read after the machine's own, which it overrides.
 fn settings(folder: &Path) -> String {
     let set = |name: &str, value: &str| format!("{name} \"{value}\";\n");
     let path = |name: &str, file: &str| set(name, &folder.join(file).display().to_string());
@@ -312,7 +314,7 @@ fn settings(folder: &Path) -> String {
         "#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n".to_owned(),
         set("Acquire::Languages", "none"),
         set("APT::Update::Error-Mode", "any"),
-        // The user that apt fetches as cannot see into a home.
+        // The user `_apt` cannot read a home folder.
         set("APT::Sandbox::User", ""),
     ]
     .concat()
@@ -331,7 +333,7 @@ fn package(record: &str) -> Option<Package> {
     })
 }
 
-/// `Name: value` lines; lines that go on are left out.
+/// Fields `Name: value`; continuation lines are left out.
 fn fields(text: &str) -> BTreeMap<&str, String> {
     let field = |line: &'_ str| -> Option<(usize, String)> {
         let (name, value) = line.split_once(':')?;
@@ -342,7 +344,7 @@ fn fields(text: &str) -> BTreeMap<&str, String> {
         .collect()
 }
 
-/// The last lines that apt marks as errors or warnings, as one line.
+/// The last errors and warnings of apt, as one line.
 fn complaints(text: &str) -> String {
     let marked = |line: &&str| line.starts_with("E:") || line.starts_with("W:");
     let mut lines: Vec<&str> = text.lines().filter(marked).map(|line| line[2..].trim()).collect();
@@ -368,14 +370,14 @@ mod tests {
         }
     }
 
-    /// What comes of a program that would take a minute, and after how long.
+    /// Result of a program that would take a minute, and the time until then.
     fn ended(folder: &Path, watch: &dyn Watch) -> (Result<bool, Error>, Duration) {
         let config = folder.join("lists/apt.conf");
         let apt = Apt { watch, config, keyring: None, suites: String::new() };
         let mut command = Command::new("sleep");
         command.arg("60");
         let begin = std::time::Instant::now();
-        let result = apt.finish(command, "sleep").map(|(is_done, _)| is_done);
+        let result = apt.run_to_end(command, "sleep").map(|(is_done, _)| is_done);
         (result, begin.elapsed())
     }
 
@@ -400,7 +402,7 @@ mod tests {
         }
         fs::create_dir(folder.path().join("lists")).unwrap();
         fs::write(folder.path().join("lists/apt.conf"), "").unwrap();
-        // Until there is no room.
+        // Fails when the disk is full.
         let _ = fs::write(folder.path().join("lists/more"), vec![1; 1 << 20]);
         let (result, after) = ended(folder.path(), &Quiet);
         assert!(mounted("umount", &[]));
@@ -441,7 +443,7 @@ Sourcesentry: /etc/b.sources:1
         let (machine, _) = targets(&TARGETS.replace("Origin: Debian\n", ""));
         assert_eq!(machine.main.as_deref(), Some("http://mirror.example/debian/"));
         let (machine, _) = targets(&TARGETS.replace("Debian", "Other"));
-        assert_eq!(machine, Machine::default());
+        assert_eq!(machine, MachineSources::default());
     }
 
     #[test]

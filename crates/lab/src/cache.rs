@@ -1,5 +1,5 @@
-//! Where fetched kernels are kept: `cpumax/kernels/NAME/` in the user's cache, with the image
-//! (`vmlinuz`), its configuration (`config`) and where both come from (`kernel.json`).
+//! The user's cache: fetched kernels are in `cpumax/kernels/NAME/`, with the image (`vmlinuz`), its
+//! configuration (`config`) and the origin of both (`kernel.json`).
 
 use crate::config::{self, Config};
 use crate::whole::write;
@@ -10,46 +10,46 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The folder of everything the lab keeps.
+/// The folder in which the lab keeps all its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cache {
     folder: PathBuf,
 }
 
-/// Where a kernel comes from.
+/// Origin of a fetched kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
-    /// What `uname -r` says.
+    /// Kernel release, as `uname -r` prints it.
     pub release: String,
     /// Version of the package, e.g. `6.12.117-1`.
     pub package_version: String,
-    /// The packages and the SHA-256 that the signed index has for each.
+    /// Names of the packages, and their SHA-256 in the signed index.
     pub packages: Vec<(String, String)>,
-    /// The SHA-256 of the image as it was unpacked; older entries do not have it.
+    /// SHA-256 of the unpacked image; older entries lack it.
     #[serde(default)]
     pub image_sha256: Option<String>,
 }
 
-/// A kernel that is here.
+/// A fetched kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     /// Name in `kernels.toml`.
     pub name: String,
     /// Major and minor version, e.g. `6.12`.
     pub version: String,
-    /// Where it comes from.
+    /// Packages it came from.
     pub origin: Origin,
-    /// What its configuration says; mirrors drop the package that has it before the image.
+    /// Its configuration, if that was fetched: mirrors drop its package before the image.
     pub config: Option<Config>,
     /// The image to boot.
     pub image: PathBuf,
 }
 
 impl Cache {
-    /// The user's: `$CPUMAX_CACHE`, or `cpumax` in `$XDG_CACHE_HOME`, or in `~/.cache`.
+    /// The user's cache: `$CPUMAX_CACHE`, or `cpumax` in `$XDG_CACHE_HOME`, or `~/.cache/cpumax`.
     ///
     /// # Errors
-    /// [`Error::NoCache`] when none of these is set.
+    /// [`Error::NoCache`] if no variable is set.
     pub fn of_user() -> Result<Cache, Error> {
         let set =
             |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -59,12 +59,12 @@ impl Cache {
         folder.map(Cache::at).ok_or(Error::NoCache)
     }
 
-    /// One in a folder of its own, which need not exist.
+    /// A cache in this folder, which need not exist.
     pub fn at(folder: PathBuf) -> Cache {
         Cache { folder }
     }
 
-    /// Keeps the console of a machine that failed, under that name.
+    /// Writes the console of a failed machine to a file, and adds its path to the error.
     pub(crate) fn with_console<T>(
         &self,
         result: Result<T, Error>,
@@ -85,21 +85,20 @@ impl Cache {
         if written.is_ok() { Err(Error::Kept { error: Box::new(error), path }) } else { Err(error) }
     }
 
-    /// The folder.
+    /// Its folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where the files of that kernel are, or would be.
+    /// Folder of a kernel's files, which may not exist.
     pub fn kernel_folder(&self, name: &str) -> PathBuf {
         self.folder.join("kernels").join(name)
     }
 
-    /// The kernel of that name in `kernels.toml`.
+    /// The fetched kernel with a name of `kernels.toml`; checks its image.
     ///
     /// # Errors
-    /// [`Error::UnknownKernel`], [`Error::NotFetched`], [`Error::Damaged`], or what else is wrong
-    /// with its files.
+    /// [`Error::UnknownKernel`], [`Error::NotFetched`], [`Error::Damaged`], or a file error.
     pub fn kernel(&self, name: &str) -> Result<Kernel, Error> {
         let entry = catalog::find(name)?;
         let folder = self.kernel_folder(name);
@@ -130,20 +129,20 @@ impl Cache {
     }
 }
 
-/// In hexadecimal digits.
+/// SHA-256 in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
 }
 
-/// Whether an image is as long as its head says: setup sectors, then the kernel in paragraphs of 16
-/// bytes (the kernel's Documentation/arch/x86/boot.rst, `setup_sects` and `syssize`).
+/// Whether an image is as long as its header says: setup sectors, then the kernel in units of 16
+/// bytes (kernel: Documentation/arch/x86/boot.rst, `setup_sects` and `syssize`).
 fn is_whole(image: &[u8]) -> bool {
     const MAGIC: (usize, &[u8]) = (0x202, b"HdrS");
     if image.get(MAGIC.0..MAGIC.0 + 4) != Some(MAGIC.1) {
         return false;
     }
     let setup = match image[0x1f1] {
-        // As of the oldest loaders.
+        // 0 means 4, as in the oldest boot protocol.
         0 => 4,
         sectors => usize::from(sectors),
     };
@@ -155,7 +154,7 @@ fn is_whole(image: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// A kernel in a cache of its own, and its image.
+    /// A cache with one kernel, and the path of its image.
     fn kept(folder: &Path, image_sha256: Option<String>) -> (Cache, PathBuf) {
         let cache = Cache::at(folder.to_owned());
         let kernel = cache.kernel_folder("6.12");
@@ -172,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_is_not_what_was_fetched_is_told() {
+    fn an_image_that_differs_from_the_fetched_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let (cache, image) = kept(folder.path(), None);
         assert!(cache.kernel("6.12").is_ok());
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_here_is_told_with_the_command_that_gets_it() {
+    fn a_missing_kernel_is_told_with_the_command_that_fetches_it() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().to_owned());
         let told = cache.kernel("6.12").unwrap_err().to_string();

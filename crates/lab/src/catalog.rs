@@ -1,4 +1,4 @@
-//! `kernels.toml`: which real kernels the lab knows, built into the program.
+//! The file `kernels.toml`, built into the program: the kernels that the lab can fetch.
 
 use crate::Error;
 use serde::Deserialize;
@@ -7,22 +7,22 @@ use std::sync::OnceLock;
 
 const TEXT: &str = include_str!("../../../kernels.toml");
 
-/// A kernel that can be fetched.
+/// A kernel that can be fetched (an entry of `kernels.toml`).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What `--kernel` takes, e.g. `6.12` or `6.12-rt`.
+    /// Value of `--kernel`, e.g. `6.12` or `6.12-rt`.
     pub name: String,
-    /// End of the package's name, e.g. `cloud-amd64`.
+    /// Last part of the package's name, e.g. `cloud-amd64`.
     pub flavour: String,
-    /// What `uname -r` says of the one to prefer, e.g. `6.12.117+deb13-cloud-amd64`.
+    /// Preferred kernel release, e.g. `6.12.117+deb13-cloud-amd64`.
     pub release: String,
-    /// Debian suites that have it, the best one first.
+    /// Debian suites that have it, the preferred one first.
     pub suites: Vec<String>,
 }
 
 impl Entry {
-    /// Major and minor version, e.g. `6.12` for `6.12-rt`: what the model is told.
+    /// Version for the model, major and minor: `6.12` for `6.12-rt`.
     pub fn version(&self) -> &str {
         self.name.split('-').next().unwrap_or(&self.name)
     }
@@ -34,16 +34,16 @@ struct Catalog {
     kernel: Vec<Entry>,
 }
 
-/// All kernels, oldest first.
+/// All kernels of the catalog, oldest first.
 pub fn all() -> &'static [Entry] {
     static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
     ENTRIES.get_or_init(|| parse(TEXT).expect("a test reads the built-in kernels.toml"))
 }
 
-/// The kernel of that name.
+/// The entry with this name.
 ///
 /// # Errors
-/// [`Error::UnknownKernel`], with the names there are.
+/// [`Error::UnknownKernel`], with all names.
 pub fn find(name: &str) -> Result<&'static Entry, Error> {
     all().iter().find(|entry| entry.name == name).ok_or_else(|| Error::UnknownKernel {
         name: name.to_owned(),
@@ -75,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_those_there_are() {
+    fn an_unknown_name_is_refused_with_all_known_ones() {
         assert_eq!(find("6.12-rt").unwrap().version(), "6.12");
         let told = find("5.4").unwrap_err().to_string();
         assert!(told.contains("5.4") && told.contains("6.12, 6.12-rt"), "{told}");
     }
 
     #[test]
-    fn what_is_no_catalog_is_refused() {
+    fn other_text_is_refused() {
         assert!(parse("[[kernel]]\nname = 1").is_err());
         assert!(parse("[[kernel]]\nnames = \"6.1\"").is_err());
     }

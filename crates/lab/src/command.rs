@@ -1,5 +1,5 @@
-//! A program of the user's own on a real kernel: booted with it in the first file system, run, and
-//! gone.
+//! Runs a program of the user on a real kernel: boots a virtual machine with the program in its
+//! initramfs, and ends it with the program.
 
 use crate::Error;
 use crate::guest::is_static;
@@ -13,37 +13,37 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Without one of the user's own; nobody waits longer.
+/// Patience for a program without a time limit.
 const PATIENCE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// What loads programs that are not static; it must be in the machine then.
+/// Prefix of a dynamic loader's name; a program that is not static needs one in the machine.
 const LOADERS: &str = "ld-";
 
-/// What to run, and where.
+/// A program to run on a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     /// Name of the kernel in `kernels.toml`.
     pub kernel: String,
     /// How time passes.
     pub mode: Mode,
-    /// The program and its arguments. A program that `files` does not bring is one of this machine.
+    /// The program and its arguments. The program is taken from `files`, or else from this machine.
     pub words: Vec<String>,
-    /// Files of this machine, and their absolute paths in the virtual one.
+    /// Files of this machine, and their absolute paths in the virtual machine.
     pub files: Vec<(PathBuf, String)>,
-    /// More for the kernel's command line.
+    /// More arguments for the kernel command line.
     pub kernel_arguments: String,
-    /// Memory, MiB, if not what is usual.
+    /// Memory, MiB; `None`: as much as the files need.
     pub memory_mib: Option<u32>,
-    /// How long the program may take.
+    /// Time limit of the program.
     pub patience: Option<Duration>,
 }
 
 impl Lab {
-    /// Runs it, hands on what it writes (to its standard error: `true`), and gives its exit status
-    /// as shells tell it.
+    /// Runs a program and passes each piece of its output to `written` (`true`: standard error).
+    /// Returns its exit status; 128 plus the signal if one ended it.
     ///
     /// # Errors
-    /// A file that cannot be read, a program that needs what is not there, a kernel that is not
-    /// here; a panic, a machine that takes too long, an interruption.
+    /// An unreadable file, a program without its libraries, a kernel not fetched, a kernel panic, a
+    /// timeout, an interruption.
     pub fn run_command(
         &self,
         command: &Command,
@@ -51,7 +51,7 @@ impl Lab {
         mut written: impl FnMut(bool, &[u8]),
     ) -> Result<u8, Error> {
         let kernel = self.kernel(&command.kernel)?;
-        let (files, words) = contents(command)?;
+        let (files, words) = files_and_words(command)?;
         let size_bytes: usize = files.iter().map(|(_, content)| content.len()).sum();
         let guest = ("init", self.guest.bytes.as_slice());
         let others = files.iter().map(|(path, content)| (path.as_str(), content.as_slice()));
@@ -73,12 +73,12 @@ impl Lab {
         let mut vm = Vm::start(&machine, Begin::Boot)?;
         let boot_time = boot_time(command.mode);
         let patience = Patience { deadline: Instant::now() + boot_time, stop: &stop };
-        let ended = self.follow(&mut vm, patience, command.patience, &mut written);
+        let ended = self.wait_for_exit(&mut vm, patience, command.patience, &mut written);
         let name = format!("{}-command", kernel.name);
         self.cache.with_console(ended, &vm.console(), &name)
     }
 
-    fn follow(
+    fn wait_for_exit(
         &self,
         vm: &mut Vm,
         mut patience: Patience<'_>,
@@ -87,7 +87,7 @@ impl Lab {
     ) -> Result<u8, Error> {
         let mut begun = false;
         loop {
-            let said = vm.next(patience).map_err(|error| match (error, time) {
+            let said = vm.next_message(patience).map_err(|error| match (error, time) {
                 (Error::Hung { console, .. }, Some(time)) if begun => {
                     Error::TimedOut { seconds: time.as_secs_f64(), console }
                 }
@@ -117,11 +117,11 @@ impl Lab {
     }
 }
 
-/// A file of the machine: its path and what is in it.
+/// A file of the virtual machine: its path and content.
 type Content = (String, Vec<u8>);
 
-/// The files of the machine, with the program among them, and the command as it is called there.
-fn contents(command: &Command) -> Result<(Vec<Content>, Vec<String>), Error> {
+/// The files of the virtual machine, the program included, and the command to run there.
+fn files_and_words(command: &Command) -> Result<(Vec<Content>, Vec<String>), Error> {
     let mut files = Vec::new();
     for (host, guest) in &command.files {
         files.push((guest.clone(), read(host)?));
@@ -157,7 +157,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(Error::file("read", path))
 }
 
-/// Files are there twice while the kernel unpacks them, and the program wants to work.
+/// Memory for large files: each is in memory twice while the kernel unpacks it.
 fn memory_mib(mode: Mode, size_bytes: usize) -> Option<u32> {
     let files_mib = u32::try_from(size_bytes >> 20).unwrap_or(u32::MAX);
     (files_mib > 16)
@@ -186,23 +186,24 @@ mod tests {
         let script = folder.path().join("x.sh");
         fs::write(&script, "#!/bin/sh\n").unwrap();
         let name = script.to_str().unwrap();
-        let (files, words) = contents(&command(&[name, "a"], &[])).unwrap();
+        let (files, words) = files_and_words(&command(&[name, "a"], &[])).unwrap();
         assert_eq!(words, ["/bin/x.sh", "a"]);
         assert_eq!(files, [("/bin/x.sh".to_owned(), b"#!/bin/sh\n".to_vec())]);
         for word in ["/usr/bin/y", "y"] {
-            let (files, words) = contents(&command(&[word], &[(&script, "/usr/bin/y")])).unwrap();
+            let (files, words) =
+                files_and_words(&command(&[word], &[(&script, "/usr/bin/y")])).unwrap();
             assert_eq!((files.len(), words), (1, vec![word.to_owned()]));
         }
-        let told = contents(&command(&["./nothing"], &[])).unwrap_err().to_string();
+        let told = files_and_words(&command(&["./nothing"], &[])).unwrap_err().to_string();
         assert!(told.contains("nothing"), "{told}");
     }
 
     #[test]
-    fn a_program_that_needs_libraries_is_told_before_anything_boots() {
+    fn a_program_without_its_libraries_is_refused_before_the_boot() {
         let us = std::env::current_exe().unwrap();
-        let told = contents(&command(&[us.to_str().unwrap()], &[])).unwrap_err().to_string();
+        let told = files_and_words(&command(&[us.to_str().unwrap()], &[])).unwrap_err().to_string();
         assert!(told.contains("link it statically"), "{told}");
         let loaded = command(&[us.to_str().unwrap()], &[(&us, "/lib64/ld-linux.so")]);
-        assert_eq!(contents(&loaded).unwrap().0.len(), 2);
+        assert_eq!(files_and_words(&loaded).unwrap().0.len(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! What a kernel's configuration says that matters to a scheduler.
+//! The settings of a kernel's `.config` that matter to scheduling.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct Config {
     pub damon_stat: bool,
 }
 
-/// Reads the text of a `.config`. What is not in it is off.
+/// Parses the text of a `.config`. A setting that it lacks is off.
 pub fn parse(text: &str) -> Config {
     let values: BTreeMap<&str, &str> =
         text.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('=')).collect();

@@ -1,4 +1,4 @@
-//! What goes wrong in the lab, told so that the reader knows what to do about it.
+//! Errors of the lab. Each text tells the reader what to do about it.
 
 use cpumax_limit::shown;
 use std::io;
@@ -8,55 +8,54 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file or folder that cannot be read, made or written.
+    /// A file or folder cannot be read, made or written.
     #[error("{}: cannot {what}: {source}", shown(path))]
     File {
-        /// What was tried, e.g. `write`.
+        /// The failed action, e.g. `write`.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// A program that is needed and is not there.
+    /// A needed program is not installed.
     #[error("{program} is not installed; on Debian or Ubuntu: apt-get install {package}")]
     Missing {
         /// Name of the program.
         program: &'static str,
-        /// The package that has it.
+        /// Debian package of the program.
         package: &'static str,
     },
-    /// A program that could not be started, though it is there.
+    /// An installed program could not be started.
     #[error("cannot run {program}: {source}")]
     Start {
         /// Name of the program.
         program: &'static str,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// Nothing more can be written there.
+    /// The disk of this folder is full.
     #[error(
-        "{}: the disk is full; the lists of packages and a kernel take up to 300 MiB while they \
-         are fetched, and 20 MiB afterwards, and a machine that has booted some 100 MiB. Make \
-         room, or set XDG_CACHE_HOME to where there is some",
+        "{}: the disk is full. A fetch needs up to 300 MiB, a fetched kernel 20 MiB and a booted \
+         machine 100 MiB: make room, or set XDG_CACHE_HOME to a folder on another disk",
         shown(path)
     )]
     Full {
         /// The folder.
         path: PathBuf,
     },
-    /// apt did not do what it was asked for.
+    /// apt failed.
     #[error("apt cannot {what}: {said}")]
     Apt {
-        /// What it was to do.
+        /// The failed action, e.g. `read the lists of packages`.
         what: String,
-        /// Its complaints.
+        /// apt's own errors and warnings.
         said: String,
     },
-    /// The keyring does not know who signs a suite.
+    /// The keyring lacks a key that signs a suite.
     #[error(
-        "{} does not have the keys that sign {suites}; install a newer debian-archive-keyring, or \
-         name one with --keyring",
+        "{} lacks the keys that sign {suites}; install a newer debian-archive-keyring, or name \
+         another keyring with --keyring",
         shown(keyring)
     )]
     UnknownKey {
@@ -72,29 +71,29 @@ pub enum Error {
     )]
     NoMirror,
     /// No package of that version is left on the mirror.
-    #[error("no kernel {name} for {flavour} in {suites}")]
+    #[error("kernel {name} ({flavour}) is no longer in {suites}")]
     Gone {
         /// Name in `kernels.toml`.
         name: String,
         /// Its flavour.
         flavour: String,
-        /// Where was looked.
+        /// Suites that were searched.
         suites: String,
     },
-    /// A package without what a kernel package has.
+    /// A kernel package lacks a file.
     #[error("{package} has no {file}")]
     Unpack {
         /// The package's name.
         package: String,
-        /// What it lacks.
+        /// The missing file.
         file: &'static str,
     },
     /// A name that is not in `kernels.toml`.
     #[error("the lab has no kernel {name:?}; it has {known}")]
     UnknownKernel {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What would be accepted.
+        /// All names of the catalog.
         known: String,
     },
     /// A kernel that has not been fetched yet.
@@ -103,15 +102,15 @@ pub enum Error {
         /// Name in `kernels.toml`.
         name: String,
     },
-    /// A file of the lab's own that does not say what it should.
+    /// A file has the wrong content.
     #[error("{}: {reason}", shown(path))]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason, and what would be accepted.
         reason: String,
     },
-    /// A kernel's image that is cut short, or is not what was fetched.
+    /// A kernel's image is incomplete, or differs from the fetched one.
     #[error("{} is not what was fetched: `cpumax lab fetch {name}` gets it again", shown(path))]
     Damaged {
         /// The image.
@@ -125,104 +124,104 @@ pub enum Error {
         /// The last lines of its console.
         console: String,
     },
-    /// The guest said nothing for too long.
+    /// The guest sent no message for too long.
     #[error(
         "no answer from the virtual machine for {seconds} s; the end of its console:\n{console}"
     )]
     Hung {
-        /// How long the machine has been running, s.
+        /// Time since the start of the machine, s.
         seconds: u64,
         /// The last lines of its console.
         console: String,
     },
-    /// A command was not done in the time that it was given.
+    /// A command did not end within its time limit.
     #[error(
-        "the command has not ended within {seconds} s, the time that it was given; the end of the \
-         console:\n{console}"
+        "the command did not end within {seconds} s, its time limit; the end of the console:\n\
+         {console}"
     )]
     TimedOut {
-        /// That time, s.
+        /// The time limit, s.
         seconds: f64,
         /// The last lines of the console.
         console: String,
     },
-    /// The machine ended, or QEMU did not do what it was told.
+    /// QEMU ended, or refused a command.
     #[error("the virtual machine failed: {said}; the end of its console:\n{console}")]
     Vm {
-        /// What QEMU says.
+        /// QEMU's own error.
         said: String,
         /// The last lines of its console.
         console: String,
     },
-    /// As the error inside, whose whole console is in a file.
-    #[error("{error}\n(more of it is in {})", shown(path))]
+    /// Another error, with its whole console in a file.
+    #[error("{error}\n(the whole console is in {})", shown(path))]
     Kept {
-        /// What went wrong.
+        /// The error.
         error: Box<Error>,
-        /// Where the console is.
+        /// File with the console.
         path: PathBuf,
     },
-    /// The world cannot do what the scenario asks for.
+    /// The machine cannot run the scenario.
     #[error("{reason}")]
     Refused {
-        /// What, and why not.
+        /// The part of the scenario that it cannot do, and why.
         reason: String,
     },
-    /// The guest failed, through no fault of the scenario.
+    /// The guest failed; the scenario is not to blame.
     #[error("the guest failed: {reason}")]
     Guest {
-        /// What it says.
+        /// The guest's own error.
         reason: String,
     },
-    /// The guest is of another version than this program.
+    /// The guest speaks another version of the protocol than this program.
     #[error(
-        "{} speaks version {theirs} of the protocol, not {ours}: build it again with make guest",
+        "{} speaks version {theirs} of the protocol, and this program version {ours}: build the \
+         guest again with `make guest`",
         shown(path)
     )]
     OtherProtocol {
         /// The guest.
         path: PathBuf,
-        /// Its version.
+        /// The guest's version.
         theirs: u32,
-        /// This program's.
+        /// This program's version.
         ours: u32,
     },
-    /// The guest is not where it is looked for.
+    /// There is no guest program.
     #[error(
-        "the guest program is not at {}{named}; `make guest` builds it, and $CPUMAX_GUEST names \
-         another place",
+        "there is no guest program at {}{named}; `make guest` builds it, and $CPUMAX_GUEST can \
+         name another path",
         shown(path)
     )]
     NoGuest {
-        /// Where it was looked for last.
+        /// The last path that was tried.
         path: PathBuf,
-        /// Who says so, or nothing.
+        /// Text that tells where the path comes from, or empty.
         named: &'static str,
     },
-    /// What is where the guest is looked for cannot be one.
+    /// A file with the guest's path cannot be the guest.
     #[error(
-        "{}{named} {what}: `make guest`, where the sources are, builds one that brings all it \
-         needs, and it is found then",
+        "{}{named} {what}; build the guest with `make guest` in the folder of the sources",
         shown(path)
     )]
     OtherGuest {
         /// The file.
         path: PathBuf,
-        /// Who names it, or nothing.
+        /// Text that tells where the path comes from, or empty.
         named: &'static str,
-        /// What it is.
+        /// Text that tells why not.
         what: &'static str,
     },
-    /// Somebody wants it to stop.
+    /// The user interrupted the program.
     #[error("interrupted")]
     Interrupted,
-    /// No place to keep kernels.
+    /// No environment variable names a folder for the cache.
     #[error("neither XDG_CACHE_HOME nor HOME is set, so there is no place to keep kernels")]
     NoCache,
 }
 
 impl Error {
-    /// Whether a command was not done in the time that it was given.
+    /// Whether a command did not end within its time limit.
     pub fn is_timeout(&self) -> bool {
         match self {
             Error::TimedOut { .. } => true,
@@ -231,13 +230,13 @@ impl Error {
         }
     }
 
-    /// For `map_err` on what is done with a file.
+    /// For `map_err`: makes the error of a file operation.
     pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_owned();
         move |source| Error::File { what, path, source }
     }
 
-    /// For `map_err` on starting a program.
+    /// For `map_err`: makes the error of a program start.
     pub(crate) fn start(
         program: &'static str,
         package: &'static str,

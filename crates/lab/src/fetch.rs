@@ -1,5 +1,5 @@
-//! Getting kernels: find the package, fetch it with apt, keep the image and its configuration.
-//! What is here already is not asked for again, so that the lab works without a network afterwards.
+//! Fetches kernels: finds the package, gets it with apt, keeps the image and its configuration. A
+//! kernel that is here is not fetched again, so the lab works without a network afterwards.
 
 use crate::Error;
 use crate::apt::{Apt, Package, Source};
@@ -13,28 +13,28 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// No image or configuration is larger.
+/// Most bytes of an image or configuration.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// What is told on the way.
+/// Progress of a fetch.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// The lists of packages of these suites are fetched.
+    /// The package lists of these suites are being fetched.
     Lists(&'a [String]),
-    /// A kernel is fetched: its packages, and that many bytes.
+    /// A kernel is being fetched: its package, and the bytes of all its packages.
     Fetch(&'a Entry, &'a Package, u64),
-    /// A kernel is here; `true` when it was here before.
+    /// A kernel is in the cache; `true`: it was there before.
     Here(&'a Kernel, bool),
 }
 
-/// Gets kernels into the cache, and tells each step.
+/// Fetches kernels into the cache, and calls `told` at each step.
 ///
-/// With `newest`, the newest package of each version is taken, even if `kernels.toml` names another
-/// or one is here already.
+/// With `newest` it takes the newest package of each version, even if `kernels.toml` names another
+/// or one is in the cache.
 ///
 /// # Errors
-/// What apt complains about, a version that is gone altogether, a disk that is full, an
-/// interruption. What was fetched before the error stays.
+/// apt's own errors, a version that is on no mirror, a full disk, an interruption. Kernels fetched
+/// before the error stay.
 pub fn fetch(
     cache: &Cache,
     source: &Source,
@@ -61,39 +61,39 @@ pub fn fetch(
     remove_stale(cache.folder());
     remove_stale(&cache.folder().join("kernels"));
     told(Step::Lists(&suites));
-    // The lists are larger than the kernels, and out of date when they are next asked for.
+    // The lists are larger than the kernels and soon out of date, so they are not kept.
     let lists = tempfile::Builder::new().prefix(".apt-").tempdir_in(cache.folder());
     let lists = lists.map_err(Error::file("make a folder in", cache.folder()))?;
     let apt = Apt::open(lists.path(), source, &suites, watch)?;
     apt.update()?;
     let packages = apt.packages("^linux-(image|binary|base)-[0-9].*-amd64$")?;
     for entry in wanted {
-        let image = choose(entry, &packages, newest).ok_or_else(|| Error::Gone {
+        let image = choose_image(entry, &packages, newest).ok_or_else(|| Error::Gone {
             name: entry.name.clone(),
             flavour: entry.flavour.clone(),
             suites: entry.suites.join(", "),
         })?;
-        let parts = parts(image, &packages);
+        let parts = parts_of(image, &packages);
         told(Step::Fetch(entry, image, parts.iter().map(|part| part.size_bytes).sum()));
-        keep(cache, &apt, entry, &parts)?;
+        store(cache, &apt, entry, &parts)?;
         told(Step::Here(&cache.kernel(&entry.name)?, false));
     }
     Ok(())
 }
 
-/// Removes what a fetch that was killed has left; nobody else fetches now.
+/// Removes the folders of a killed fetch; the caller holds the lock.
 fn remove_stale(folder: &Path) {
     let paths = files_of(folder).unwrap_or_default();
     for path in paths {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         if name.is_some_and(|name| name.starts_with(".partial-") || name.starts_with(".apt-")) {
-            // If it stays it only takes room.
+            // A folder that stays only takes room.
             let _ = fs::remove_dir_all(&path);
         }
     }
 }
 
-/// Held until it is dropped; two fetches at a time would overwrite each other's lists.
+/// Waits for the lock of fetches: two at a time would overwrite each other's lists.
 fn lock(path: &Path, watch: &dyn Watch) -> Result<File, Error> {
     const LOOK_EACH: Duration = Duration::from_millis(100);
     let file = File::create(path).map_err(Error::file("write", path))?;
@@ -109,8 +109,8 @@ fn lock(path: &Path, watch: &dyn Watch) -> Result<File, Error> {
     }
 }
 
-/// The image to take: the one that is named, or the newest of its version.
-fn choose<'a>(entry: &Entry, packages: &'a [Package], newest: bool) -> Option<&'a Package> {
+/// The image to fetch: the preferred release, or the newest of its version.
+fn choose_image<'a>(entry: &Entry, packages: &'a [Package], newest: bool) -> Option<&'a Package> {
     let named = format!("linux-image-{}", entry.release);
     let of_version = |package: &&Package| {
         let release = package.name.strip_prefix("linux-image-").unwrap_or("");
@@ -119,19 +119,19 @@ fn choose<'a>(entry: &Entry, packages: &'a [Package], newest: bool) -> Option<&'
     };
     let found = packages.iter().find(|package| package.name == named && !newest);
     found.or_else(|| {
-        packages.iter().filter(of_version).max_by_key(|package| order(&package.version))
+        packages.iter().filter(of_version).max_by_key(|package| version_key(&package.version))
     })
 }
 
-/// The numbers of a version, which is all that orders the versions of kernel packages.
-fn order(version: &str) -> Vec<u64> {
+/// Sort key of a version: its numbers, which order the versions of kernel packages.
+fn version_key(version: &str) -> Vec<u64> {
     let numbers = version.split(|c: char| !c.is_ascii_digit());
     numbers.filter(|part| !part.is_empty()).map(|part| part.parse().unwrap_or(u64::MAX)).collect()
 }
 
-/// The image's package and those that newer kernels keep the image itself and its configuration in.
-/// The latter is not signed and may be gone already.
-fn parts<'a>(image: &'a Package, packages: &'a [Package]) -> Vec<&'a Package> {
+/// The image's package, and those that hold the image itself and its configuration in newer
+/// kernels. The latter may be missing: it is not signed.
+fn parts_of<'a>(image: &'a Package, packages: &'a [Package]) -> Vec<&'a Package> {
     let release = image.name.trim_start_matches("linux-image-");
     let others = ["linux-binary-", "linux-base-"].map(|part| format!("{part}{release}"));
     let wanted = others.iter().filter(|name| image.depends.contains(name));
@@ -139,8 +139,8 @@ fn parts<'a>(image: &'a Package, packages: &'a [Package]) -> Vec<&'a Package> {
     std::iter::once(image).chain(found).collect()
 }
 
-/// Fetches and unpacks beside the cache entry, which appears only when all of it is there.
-fn keep(cache: &Cache, apt: &Apt<'_>, entry: &Entry, parts: &[&Package]) -> Result<(), Error> {
+/// Fetches and unpacks a kernel beside its cache entry, which appears only when complete.
+fn store(cache: &Cache, apt: &Apt<'_>, entry: &Entry, parts: &[&Package]) -> Result<(), Error> {
     let target = cache.kernel_folder(&entry.name);
     let kernels = target.parent().unwrap_or(&target);
     fs::create_dir_all(kernels).map_err(Error::file("make", kernels))?;
@@ -176,7 +176,7 @@ fn files_of(folder: &Path) -> Result<Vec<std::path::PathBuf>, Error> {
     entries.map_err(Error::file("read", folder))
 }
 
-/// Takes the image and its configuration out of a package, wherever it keeps them.
+/// Extracts image and configuration from a package, wherever they are in it.
 fn unpack(package: &Path, release: &str, folder: &Path) -> Result<(), Error> {
     let mut child = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
@@ -186,10 +186,10 @@ fn unpack(package: &Path, release: &str, folder: &Path) -> Result<(), Error> {
         .spawn()
         .map_err(Error::start("dpkg-deb", "dpkg"))?;
     let taken = match child.stdout.take() {
-        Some(stdout) => take(stdout, release, folder),
+        Some(stdout) => extract(stdout, release, folder),
         None => Ok(()),
     };
-    // Without a reader it ends, whatever it was doing.
+    // It ends for want of a reader, whatever it was doing.
     let status = child.wait().map_err(Error::file("unpack", package))?;
     taken?;
     if status.success() {
@@ -198,7 +198,7 @@ fn unpack(package: &Path, release: &str, folder: &Path) -> Result<(), Error> {
     Err(Error::file("unpack", package)(io::Error::other("dpkg-deb finds it broken")))
 }
 
-fn take(tar: impl Read, release: &str, folder: &Path) -> Result<(), Error> {
+fn extract(tar: impl Read, release: &str, folder: &Path) -> Result<(), Error> {
     let wanted = [
         (format!("boot/vmlinuz-{release}"), "vmlinuz"),
         (format!("usr/lib/modules/{release}/vmlinuz"), "vmlinuz"),
@@ -217,7 +217,7 @@ fn take(tar: impl Read, release: &str, folder: &Path) -> Result<(), Error> {
                 io::copy(&mut entry.take(MAX_FILE_BYTES), &mut file)?;
             }
         }
-        // To the end, so that the program that writes it is not cut off.
+        // Read the rest, so that dpkg-deb can complete its output.
         Ok(())
     };
     each(&mut archive)
@@ -256,7 +256,7 @@ mod tests {
         let with = |packages: &[&Package], newest| {
             let all: Vec<Package> =
                 packages.iter().copied().cloned().chain(others.clone()).collect();
-            choose(entry, &all, newest).map(|package| package.version.clone())
+            choose_image(entry, &all, newest).map(|package| package.version.clone())
         };
         assert_eq!(with(&[&old, &named, &new], false).as_deref(), Some("6.12.117-1"));
         assert_eq!(with(&[&old, &named, &new], true).as_deref(), Some("6.12.200-1~bpo1"));
@@ -276,7 +276,8 @@ mod tests {
                 &["linux-base-7.3.4-a", "linux-modules-7.3.4-a", "linux-binary-7.3.4-a"],
             ),
         ];
-        let names: Vec<&str> = parts(&all[3], &all).iter().map(|part| part.name.as_str()).collect();
+        let names: Vec<&str> =
+            parts_of(&all[3], &all).iter().map(|part| part.name.as_str()).collect();
         assert_eq!(names, ["linux-image-7.3.4-a", "linux-binary-7.3.4-a", "linux-base-7.3.4-a"]);
     }
 
@@ -291,7 +292,7 @@ mod tests {
                 header.set_cksum();
                 archive.append_data(&mut header, path, &path.as_bytes()[..4]).unwrap();
             }
-            take(archive.into_inner().unwrap().as_slice(), "7.3", folder.path()).unwrap();
+            extract(archive.into_inner().unwrap().as_slice(), "7.3", folder.path()).unwrap();
             assert_eq!(fs::read(folder.path().join("vmlinuz")).unwrap(), &place.as_bytes()[..4]);
             assert_eq!(files_of(folder.path()).unwrap().len(), 1);
         }

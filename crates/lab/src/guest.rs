@@ -1,4 +1,4 @@
-//! Finding the program that runs scenarios, which is built beside this one.
+//! Finds the guest program, which is built beside this one.
 
 use crate::Error;
 use std::fs;
@@ -7,32 +7,33 @@ use std::path::{Path, PathBuf};
 
 const NAME: &str = "cpumax-guest";
 
-/// The guest program.
+/// The guest program, read into memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Guest {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// It itself.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 
 impl Guest {
-    /// `$CPUMAX_GUEST`, or `cpumax-guest` beside this program or where `make guest` puts it.
+    /// Reads `$CPUMAX_GUEST`, or `cpumax-guest` beside this program or where `make guest` builds
+    /// it.
     ///
     /// # Errors
-    /// [`Error::NoGuest`] when none of these is there, [`Error::OtherGuest`] when what is there
-    /// cannot run without libraries.
+    /// [`Error::NoGuest`] if there is none, [`Error::OtherGuest`] if the file needs libraries or is
+    /// no program for x86-64.
     pub fn find() -> Result<Guest, Error> {
         if let Some(path) = std::env::var_os("CPUMAX_GUEST").map(PathBuf::from) {
             let named = ", which $CPUMAX_GUEST names,";
             return Guest::read(path, named)?.map_err(|path| Error::NoGuest { path, named });
         }
         let program = std::env::current_exe().unwrap_or_default();
-        Guest::among(candidates(program.parent().unwrap_or(Path::new("."))))
+        Guest::first_of(candidates(program.parent().unwrap_or(Path::new("."))))
     }
 
-    /// The first that is a guest; else what is wrong with the first that is there.
-    fn among(places: Vec<PathBuf>) -> Result<Guest, Error> {
+    /// The first guest among these paths; else the error of the first file that exists.
+    fn first_of(places: Vec<PathBuf>) -> Result<Guest, Error> {
         let mut wrong = None;
         let mut last = PathBuf::new();
         for path in places {
@@ -45,28 +46,28 @@ impl Guest {
         Err(wrong.unwrap_or(Error::NoGuest { path: last, named: "" }))
     }
 
-    /// The one at this place; the place again, where nothing is.
+    /// Reads the guest at a path. Inner error: the path, where no file is.
     fn read(path: PathBuf, named: &'static str) -> Result<Result<Guest, PathBuf>, Error> {
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Err(path)),
             bytes => bytes.map_err(Error::file("read", &path))?,
         };
         if !is_static(&bytes) {
-            return Err(Error::OtherGuest { path, named, what: what_else(&bytes) });
+            return Err(Error::OtherGuest { path, named, what: why_not_guest(&bytes) });
         }
         Ok(Ok(Guest { path, bytes }))
     }
 }
 
-/// Beside this program, where it is installed, and in the folder of a build by `make guest`; a test
-/// is one folder further down. What `cargo build` makes is elsewhere or of the other kind.
+/// Paths of the guest: beside this program where it is installed, and where `make guest` builds it,
+/// from a program and from a test. `cargo build` makes a dynamic one elsewhere.
 fn candidates(folder: &Path) -> Vec<PathBuf> {
     let places = ["", "../guest/release", "../../guest/release"];
     places.iter().map(|place| folder.join(place).join(NAME)).collect()
 }
 
-/// What a program is that is no guest.
-fn what_else(bytes: &[u8]) -> &'static str {
+/// Describes a file that is no guest, for [`Error::OtherGuest`].
+fn why_not_guest(bytes: &[u8]) -> &'static str {
     if bytes.starts_with(ELF_64) {
         "needs libraries, as what `cargo build` makes does, and a virtual machine has none"
     } else {
@@ -74,10 +75,10 @@ fn what_else(bytes: &[u8]) -> &'static str {
     }
 }
 
-/// How an ELF program of 64 bits begins.
+/// First bytes of a 64-bit ELF program.
 const ELF_64: &[u8] = b"\x7fELF\x02\x01";
 
-/// Whether an ELF program names no interpreter, which is what loads libraries.
+/// Whether a file is an ELF program without an interpreter, the loader of shared libraries.
 pub fn is_static(bytes: &[u8]) -> bool {
     const INTERPRETER: u32 = 3;
     let number = |at: usize, size: usize| -> Option<u64> {
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_and_no_guest_is_told_and_one_further_on_is_taken() {
+    fn a_file_that_is_no_guest_is_passed_over_and_told_if_there_is_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let place = |name: &str| folder.path().join(name);
         let mut program = vec![0; 64 + 56];
@@ -125,7 +126,7 @@ mod tests {
         fs::write(place("script"), "#!/bin/sh\n").unwrap();
         let told = |names: &[&str]| {
             let places = names.iter().map(|name| place(name)).collect();
-            Guest::among(places).map(|guest| guest.path).map_err(|error| error.to_string())
+            Guest::first_of(places).map(|guest| guest.path).map_err(|error| error.to_string())
         };
         assert_eq!(told(&["none", "dynamic", "static"]), Ok(place("static")));
         let dynamic = told(&["none", "dynamic"]).unwrap_err();
@@ -139,7 +140,7 @@ mod tests {
     fn a_build_puts_nothing_where_the_guest_is_looked_for() {
         let made = ["/target/release", "/target/debug"].map(|folder| Path::new(folder).join(NAME));
         for folder in ["/target/release", "/target/debug", "/target/debug/deps"] {
-            // What lies beside the program is of the other kind then, and passed over.
+            // The first candidate lies beside the program, and is skipped if dynamic.
             for place in candidates(Path::new(folder)).iter().skip(1) {
                 let parts = place.components();
                 let mut plain = PathBuf::new();

@@ -1,14 +1,13 @@
-//! The machine itself as a world: the guest is a subprocess, and talks over its standard input and
-//! output.
+//! The host as a world: the guest runs as a subprocess that talks over standard input and output.
 //!
-//! The end of its input tells it to kill its tasks and to remove its groups, so that nothing is
-//! left when we end, by whatever cause. Therefore it is not killed before it has had time for that.
-//! What one leaves that is killed all the same, the next one removes when it begins.
+//! At the end of its input the guest kills its tasks and removes its groups. So nothing is left
+//! however this process ends, and the guest is killed only after it has had time for that. The next
+//! guest removes what a killed one has left.
 
 use crate::Error;
 use crate::guest::Guest;
 use crate::others::MachineUse;
-use crate::runner::{Job, Watch, answer};
+use crate::runner::{Job, Watch, report_of};
 use cpumax_protocol::{self as protocol, FromGuest, MAX_LINE_BYTES, Report};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -19,17 +18,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// More than killing tasks and removing groups takes.
+/// More than the guest needs to kill tasks and remove groups.
 const CLEANING_TIME: Duration = Duration::from_secs(20);
 
-/// This machine.
+/// The host, with the guest program.
 #[derive(Debug)]
 pub struct Host {
     guest: Guest,
 }
 
 impl Host {
-    /// With the guest beside this program.
+    /// Finds the guest program.
     ///
     /// # Errors
     /// [`Error::NoGuest`].
@@ -37,11 +36,11 @@ impl Host {
         Ok(Host { guest: Guest::find()? })
     }
 
-    /// Runs a job here, which needs root and disturbs whatever else runs. `index` is for `watch`.
+    /// Runs a job on the host, as root; it disturbs everything else there. `index` is for `watch`.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the scenario asks for what this machine does not have,
-    /// [`Error::Guest`] for want of rights, [`Error::Hung`], an interruption.
+    /// [`Error::Refused`] where this machine cannot run the scenario, [`Error::Guest`] for missing
+    /// rights or a guest that hangs, [`Error::Interrupted`].
     pub fn run(&self, job: &Job, index: usize, watch: &dyn Watch) -> Result<Report, Error> {
         let before = MachineUse::now();
         let mut report = self.run_guest(job, index, watch)?;
@@ -50,7 +49,8 @@ impl Host {
         Ok(report)
     }
 
-    /// The guest has ended behind it, so its time is among that of this process's children.
+    /// Runs a job and waits for the guest's end, so its CPU time counts as this process's
+    /// children's.
     fn run_guest(&self, job: &Job, index: usize, watch: &dyn Watch) -> Result<Report, Error> {
         let mut process = Process::start(&self.guest)?;
         process.send(job)?;
@@ -67,7 +67,7 @@ impl Host {
                     return Err(Error::OtherProtocol { path, theirs, ours });
                 }
                 Ok(message) => {
-                    if let Some(report) = answer(message, index, watch)? {
+                    if let Some(report) = report_of(message, index, watch)? {
                         return Ok(report);
                     }
                 }
@@ -85,7 +85,7 @@ impl Host {
     }
 }
 
-/// A guest that runs; dropping it lets it clean up.
+/// A running guest; dropping it closes its input and waits for it to clean up.
 struct Process {
     program: PathBuf,
     child: Child,
@@ -98,7 +98,7 @@ impl Process {
         let start = || Error::file("run", &guest.path);
         let mut command = Command::new(&guest.path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C is for us; it would end the guest before it has cleaned up.
+        // Ctrl-C is for us: it would end the guest before it has cleaned up.
         let mut child = command.process_group(0).spawn().map_err(start())?;
         let input = child.stdin.take();
         let (sender, said) = sync_channel(64);
@@ -122,7 +122,7 @@ impl Process {
             (Some(input), Ok(text)) => writeln!(input, "{text}"),
             (_, text) => text.map(drop),
         };
-        // A guest that has ended says why on its output.
+        // A guest that has ended gives the reason on its output.
         sent.or_else(|error| match error.kind() {
             io::ErrorKind::BrokenPipe => Ok(()),
             _ => Err(Error::Guest { reason: error.to_string() }),
@@ -135,8 +135,7 @@ impl Drop for Process {
         drop(self.input.take());
         let ended = end(&mut self.child, || while self.said.try_recv().is_ok() {});
         if ended.is_none_or(|status| status.code().is_none()) {
-            // It had no time to clean up. Another one, which has nothing else to do, does so in its
-            // place.
+            // It was killed before it had cleaned up; a new guest cleans up after it.
             let mut command = Command::new(&self.program);
             command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
             if let Ok(mut next) = command.spawn() {
@@ -146,15 +145,15 @@ impl Drop for Process {
     }
 }
 
-/// Waits until a guest whose input has ended does so, too, and kills it if it takes too long. It
-/// must not wait for a reader either.
+/// Waits for a guest whose input is closed, and kills it after [`CLEANING_TIME`]. `read` takes its
+/// output meanwhile, so that the guest never waits for a reader.
 fn end(child: &mut Child, mut read: impl FnMut()) -> Option<ExitStatus> {
     let deadline = Instant::now() + CLEANING_TIME;
     while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
         read();
         thread::sleep(Duration::from_millis(10));
     }
-    // Fails only when it has ended.
+    // Fails only if it has ended.
     let _ = child.kill();
     child.wait().ok()
 }

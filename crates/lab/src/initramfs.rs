@@ -1,14 +1,13 @@
-//! An initial file system for a kernel, as the kernel's own documentation calls it a "newc" cpio
-//! archive (Documentation/driver-api/early-userspace/buffer-format.rst): `/init` and whatever else
-//! is wanted.
+//! Builds an initramfs: a "newc" cpio archive (kernel:
+//! Documentation/driver-api/early-userspace/buffer-format.rst) with `/init` and other files.
 
 use std::collections::BTreeSet;
 
 const FOLDER: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
 
-/// Builds the archive from files by their path, e.g. `init` or `usr/bin/tool`; folders on the way
-/// are made. All files can be executed.
+/// Builds the archive from paths, e.g. `init` or `usr/bin/tool`, and contents. Makes the folders;
+/// all files are executable.
 pub fn build<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
     let mut archive = Archive::default();
     let mut folders = BTreeSet::new();
@@ -37,7 +36,7 @@ impl Archive {
         let links = if mode == FOLDER { 2 } else { 1 };
         let size = u32::try_from(content.len()).unwrap_or(u32::MAX);
         let name_size = name.len() as u32 + 1;
-        // inode, mode, user, group, links, time, size, two devices of two numbers, name, checksum
+        // inode, mode, user, group, links, time, size, two devices (major, minor), name, checksum
         let numbers = [self.entries, mode, 0, 0, links, 0, size, 0, 0, 0, 0, name_size, 0];
         self.bytes.extend_from_slice(b"070701");
         for number in numbers {

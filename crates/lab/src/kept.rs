@@ -1,6 +1,6 @@
-//! Answers of runs, kept as files. The same job on the same emulated machine gives the same answer,
-//! to the byte, so what is kept need not be run again; a file's name has a digest of the machine
-//! and the job. A run by the host's CPUs is like no other, and what is kept is that of its day.
+//! Results of runs, kept as files. The same job on the same emulated machine gives the same result
+//! to the byte, so it need not run again. A file's name has a digest of machine and job. Runs with
+//! KVM differ each time; the kept one is the first.
 
 use crate::Error;
 use crate::snapshot::Boot;
@@ -11,13 +11,13 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A folder of answers.
+/// A folder of results.
 #[derive(Debug)]
 pub struct Kept {
     folder: PathBuf,
 }
 
-/// What a file has in it.
+/// Content of a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Entry {
     job: ToGuest,
@@ -25,15 +25,15 @@ struct Entry {
 }
 
 impl Kept {
-    /// The folder, made if it is not there.
-    pub fn at(folder: &Path) -> Result<Kept, Error> {
+    /// Opens the folder, and makes it if needed.
+    pub fn open(folder: &Path) -> Result<Kept, Error> {
         fs::create_dir_all(folder).map_err(Error::file("make", folder))?;
         Ok(Kept { folder: folder.to_owned() })
     }
 
-    /// The answer to that job, which the guest reads as `line`: the one that is kept, or that of
-    /// `run`, which is then kept.
-    pub fn answer(
+    /// Returns the kept answer to a job, which the guest reads as `line`; or else calls `run` and
+    /// keeps its answer.
+    pub fn answer_or_run(
         &self,
         boot: &Boot<'_>,
         job: ToGuest,
@@ -50,7 +50,7 @@ impl Kept {
         Ok(entry.answer)
     }
 
-    /// The file has no name until it is whole.
+    /// Writes a file, which gets its name only when it is complete.
     fn write(&self, path: &Path, entry: &Entry) -> io::Result<()> {
         let mut file = tempfile::tempfile_in(&self.folder)?;
         file.write_all(&serde_json::to_vec(entry)?)?;

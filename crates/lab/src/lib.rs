@@ -1,9 +1,7 @@
-//! The lab: real kernels, fetched once and kept, booted in virtual machines, and scenarios run on
-//! them.
+//! The lab: fetches real kernels, boots them in virtual machines, and runs scenarios on them.
 //!
-//! `kernels.toml` at the top of the tree says which kernels there are ([`catalog`]); [`fetch`] gets
-//! them through the machine's own apt into the user's cache ([`cache`]). [`Lab`] runs [`Job`]s on
-//! them.
+//! `kernels.toml` at the top of the tree lists the kernels ([`catalog`]). [`fetch`] gets them
+//! through the machine's own apt into the user's cache ([`cache`]). [`Lab`] runs [`Job`]s on them.
 
 pub mod apt;
 pub mod cache;
@@ -33,5 +31,5 @@ pub use error::Error;
 pub use guest::Guest;
 pub use host::Host;
 pub use qemu::Mode;
-pub use runner::{Job, Lab, OF_MACHINE, Quiet, Step, Watch};
+pub use runner::{Job, Lab, MACHINE_NOTE, Quiet, Step, Watch};
 pub use turns::Turns;

@@ -1,4 +1,4 @@
-//! A file that keeps other processes out, and is gone when its work is done.
+//! A lock file that excludes other processes, and is removed at the end.
 
 use crate::Error;
 use rustix::fs::FlockOperation;
@@ -10,8 +10,7 @@ use std::time::Duration;
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Nobody else has it while it lives. A process that is killed leaves the file, which then is
-/// nobody's.
+/// A held lock file. Dropping it removes the file; a killed process leaves an unlocked file.
 #[derive(Debug)]
 pub struct Lock {
     path: PathBuf,
@@ -19,10 +18,10 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Waits for it.
+    /// Waits for the lock and takes it.
     ///
     /// # Errors
-    /// When the file cannot be made or locked, or `stop` says so.
+    /// The file cannot be made or locked, or `stop` returns true.
     pub fn take(path: &Path, stop: &dyn Fn() -> bool) -> Result<Lock, Error> {
         loop {
             if stop() {
@@ -35,14 +34,14 @@ impl Lock {
         }
     }
 
-    /// Takes it if nobody has it.
+    /// Takes the lock if it is free.
     ///
     /// # Errors
-    /// When the file cannot be made or locked.
+    /// The file cannot be made or locked.
     pub fn try_take(path: &Path) -> Result<Option<Lock>, Error> {
         let file = File::create(path).map_err(Error::file("write", path))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Whoever had it may have removed the file after we opened it.
+            // The last holder may have removed the file after we opened it.
             Ok(()) if is_at(&file, path) => Ok(Some(Lock { path: path.to_owned(), _file: file })),
             Ok(()) | Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(None),
             Err(error) => Err(Error::file("lock", path)(error.into())),
@@ -52,7 +51,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // What stays is taken over by the next one.
+        // If the file stays, the next holder locks it.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -77,7 +76,7 @@ mod tests {
         assert!(matches!(Lock::take(&path, &|| true), Err(Error::Interrupted)));
         drop(lock);
         assert!(!path.exists());
-        // What a killed process left.
+        // A file of a killed process.
         File::create(&path).unwrap();
         drop(Lock::take(&path, &|| false).unwrap());
         assert!(!path.exists());

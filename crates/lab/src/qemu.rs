@@ -1,8 +1,7 @@
-//! The program that makes virtual machines: which arguments make the machine we want, and how to
-//! start it so that it never outlives us.
+//! QEMU: its arguments, and a start that ties it to this process.
 //!
-//! Everything it reads it gets as open files (the initial file system and the jobs are in memory
-//! only), so that a killed cpumax leaves no file behind either.
+//! QEMU gets everything as open files (initramfs and jobs exist in memory only), so a killed cpumax
+//! leaves no files behind.
 
 use crate::Error;
 use crate::seat::Seat;
@@ -16,32 +15,31 @@ use std::process::{Child, Command, Stdio};
 
 const PROGRAM: &str = "qemu-system-x86_64";
 const PACKAGE: &str = "qemu-system-x86";
-/// CPUs that a machine has at most.
+/// Most CPUs of a machine.
 pub const MOST_CPUS: u16 = 255;
-/// So many emulated CPUs boot as they always did.
+/// Up to so many emulated CPUs boot without special arguments.
 const FEW_CPUS: u16 = 16;
 
 /// How time passes in a machine, and with how many CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// One CPU, and time is the number of instructions it has executed: what is measured does not
-    /// depend on the host, and is the same to the byte in every run. Idle time costs nothing.
+    /// One CPU whose time is the number of instructions that it has executed. Results do not depend
+    /// on the host and are equal to the byte in every run. Idle time takes no time of the host.
     Exact,
-    /// This many CPUs. Where the host's CPUs can execute them (KVM), each is on a thread of the
-    /// host and time is the host's; else they are emulated in turns, and the same holds as for
-    /// [`Mode::Exact`].
+    /// Several CPUs. With KVM each is a thread of the host, and time is the host's. Without KVM
+    /// they are emulated in turns, and results are as repeatable as in [`Mode::Exact`].
     Parallel {
-        /// 1 to 255.
+        /// Number of CPUs, 1 to 255.
         cpus: u16,
     },
 }
 
-/// Who executes a machine's instructions.
+/// Executes a machine's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
-    /// QEMU, which works everywhere.
+    /// QEMU's emulator, which works on every host.
     Emulated,
-    /// The host's CPUs. Only for [`Mode::Parallel`]: they do not count instructions.
+    /// The host's CPUs. Only for [`Mode::Parallel`], as they do not count instructions.
     Kvm,
 }
 
@@ -54,7 +52,7 @@ impl Mode {
         }
     }
 
-    /// E.g. `exact` or `parallel4`, for names of files.
+    /// `exact` or, with 4 CPUs, `parallel4`: for file names.
     pub(crate) fn name(self) -> String {
         match self {
             Mode::Exact => "exact".to_owned(),
@@ -63,23 +61,23 @@ impl Mode {
     }
 }
 
-/// First line of what the program says of its version.
+/// First line of the output of `qemu --version`.
 ///
 /// # Errors
-/// [`Error::Missing`] when it is not installed.
+/// [`Error::Missing`] if QEMU is not installed.
 pub fn version() -> Result<String, Error> {
     let output = Command::new(PROGRAM).arg("--version").output();
     let output = output.map_err(Error::start(PROGRAM, PACKAGE))?;
     Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("").to_owned())
 }
 
-/// The machine itself, without what it boots.
-pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
+/// QEMU's arguments for the machine itself, without kernel and files.
+pub fn machine_arguments(mode: Mode, accelerator: Accelerator) -> Vec<String> {
     let memory = format!("{}", 256 + 8 * u32::from(mode.cpus()));
     let cpus = mode.cpus().to_string();
     let mut arguments = vec!["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"];
     arguments.extend(["-machine", "pc,usb=off", "-smp", &cpus, "-m", &memory]);
-    // A write to it stops the machine, see `hypervisor.rs` of the guest.
+    // A write to this device pauses the machine, see `hypervisor.rs` of the guest.
     arguments.extend(["-device", "ib700", "-action", "watchdog=pause"]);
     match (mode, accelerator) {
         (Mode::Exact, _) => arguments.extend([
@@ -102,9 +100,9 @@ pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
             "-seed",
             "42",
             "-cpu",
-            // An interrupt right after `cmpxchg16b` brings QEMU 7.2 nonsense for flags (see
-            // `TRAPPED` of `runner.rs`), and many CPUs have many interrupts: 6.12 with 64 died of
-            // it as it booted. Without it kernels take a lock of their own.
+            // An interrupt right after `cmpxchg16b` corrupts the flags in QEMU 7.2 (see `TRAPPED`
+            // in `runner.rs`). Many CPUs have many interrupts: 6.12 with 64 CPUs crashed in its
+            // boot. Without the instruction kernels use a lock.
             if mode.cpus() > FEW_CPUS {
                 "max,-rdrand,-rdseed,-cx16"
             } else {
@@ -118,31 +116,30 @@ pub fn machine(mode: Mode, accelerator: Accelerator) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).collect()
 }
 
-/// What every kernel is told.
+/// Arguments on every kernel command line.
 pub fn kernel_arguments(mode: Mode, accelerator: Accelerator) -> String {
     let mut text = "console=ttyS0 loglevel=4 panic=-1 oops=panic nokaslr norandmaps".to_owned();
-    // It uses up to a tenth of the one CPU on 6.17 to 7.1.
+    // DAMON uses up to a tenth of a single CPU on 6.17 to 7.1.
     text.push_str(" damon_stat.enabled=N");
-    // Their workers come every two seconds and take turns from whoever is measured.
+    // Their workers run every two seconds and take CPU time from the tasks.
     text.push_str(" psi=0 cgroup_disable=memory");
     if accelerator == Accelerator::Emulated {
-        // All clocks of the machine are one; the watchdog would measure them against each other.
+        // All clocks of the machine are one; the clocksource watchdog would only cost time.
         text.push_str(" tsc=reliable");
         if mode.cpus() > FEW_CPUS {
-            // Else each CPU but the first spins for 80 ms until it knows how long a loop of
-            // `udelay()` takes, one CPU after the other. The time-stamp counter, by which all of
-            // them do that, goes by 1 GHz, and all kernels have 250 ticks a second; with more than
-            // that, delays are longer than they need be.
+            // Otherwise each further CPU spins for 80 ms, one after the other, to calibrate
+            // `udelay()`. The time-stamp counter, which it uses, has 1 GHz, and these kernels have
+            // 250 ticks a second. With more ticks delays are longer than necessary.
             text.push_str(" lpj=4000000");
         }
     }
     text
 }
 
-/// A file in memory, to be passed to a machine.
+/// Puts a file into memory, to be passed to QEMU.
 ///
 /// # Errors
-/// When there is no memory for it.
+/// The memory cannot be had.
 pub fn memory_file(name: &str, content: &[u8]) -> Result<OwnedFd, Error> {
     let describe = Error::file("keep in memory", name.as_ref());
     let made = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC).map_err(std::io::Error::from);
@@ -154,16 +151,16 @@ pub fn memory_file(name: &str, content: &[u8]) -> Result<OwnedFd, Error> {
     written.map_err(describe)
 }
 
-/// The path by which a started machine opens a file that it was passed.
+/// The path by which QEMU opens a file that it was passed.
 pub fn path_of(file: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Starts a machine that dies with this thread, and passes it the files, under their own numbers;
-/// on that CPU alone if there is one.
+/// Starts QEMU, which dies with this thread, and passes it open files under their own numbers. With
+/// a seat it runs on that CPU only.
 ///
 /// # Errors
-/// [`Error::Missing`] when the program is not installed.
+/// [`Error::Missing`] if QEMU is not installed.
 pub fn start(
     arguments: &[String],
     environment: Option<&(&str, String)>,
@@ -175,33 +172,31 @@ pub fn start(
     let mut command = Command::new(PROGRAM);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command.envs(environment.map(|(name, value)| (name, value)));
-    // Ctrl-C is for us; we end the machine in our own way.
+    // Ctrl-C is for us, and we end QEMU.
     command.process_group(0);
     let prepare = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         if getppid() != Some(parent) {
             return Err(std::io::Error::other("cpumax has ended"));
         }
-        // Where it is forbidden the machine works as well, only its results may differ by some
-        // nanoseconds.
-        let _ = cpu.map(Seat::sit);
+        // Without this right the machine works too, but results may differ by some nanoseconds.
+        let _ = cpu.map(Seat::pin_caller);
         for file in &passed {
             rustix::io::fcntl_setfd(file, FdFlags::empty())?;
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes only system calls; it touches no heap and no
-    // lock.
+    // SAFETY: between fork and exec the closure makes only system calls; it uses neither the heap
+    // nor a lock.
     let command = unsafe { command.pre_exec(prepare) };
     command.spawn().map_err(Error::start(PROGRAM, PACKAGE))
 }
 
-/// Has the thread that serves a machine's timers, the first of the process, come to a CPU as soon
-/// as it wants to, although those that are the machine's CPUs are busy there: by the wish for a
-/// short slice (Linux 6.12 and later). Without it a timer is up to a slice of the host late, 3 ms,
-/// where the last idle CPU begins to work.
-pub(crate) fn serve_timers_promptly(pid: u32) {
-    /// The shortest there is.
+/// Asks for a short slice (Linux 6.12 and later) for QEMU's main thread, the first of process
+/// `pid`, which serves timers. Otherwise a timer can be late by a slice of the host, 3 ms, when the
+/// last idle CPU gets work while the others execute the machine.
+pub(crate) fn shorten_timer_thread_slice(pid: u32) {
+    /// The kernel's shortest slice.
     const SLICE_NS: u64 = 100_000;
     let attr = libc::sched_attr {
         size: size_of::<libc::sched_attr>() as u32,
@@ -214,8 +209,8 @@ pub(crate) fn serve_timers_promptly(pid: u32) {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: the pointer is to a value that lives on this stack. Where it is refused, or means
-    // nothing, timers are late.
+    // SAFETY: the pointer is to a value on this stack. Where the call is refused or means nothing,
+    // timers are late.
     let _ = unsafe { libc::syscall(libc::SYS_sched_setattr, pid, &raw const attr, 0) };
 }
 
@@ -227,7 +222,8 @@ mod tests {
     fn many_emulated_cpus_boot_otherwise_and_nothing_else_does() {
         let boots_otherwise = |mode, accelerator| {
             let told = kernel_arguments(mode, accelerator).contains(" lpj=");
-            let lacks = machine(mode, accelerator).iter().any(|word| word.ends_with(",-cx16"));
+            let lacks =
+                machine_arguments(mode, accelerator).iter().any(|word| word.ends_with(",-cx16"));
             assert_eq!(told, lacks);
             told
         };
@@ -240,7 +236,7 @@ mod tests {
         assert!(!told.contains("lpj"), "{told}");
     }
 
-    /// What the kernel says of a process: its nice value, and the slice it has, ns.
+    /// Nice value of a process, and its slice, ns.
     fn nice_and_slice(pid: u32) -> (i32, u64) {
         // SAFETY: all zeroes is a value of it, and there is room for the answer.
         unsafe {
@@ -253,18 +249,18 @@ mod tests {
     }
 
     #[test]
-    fn who_serves_timers_gets_a_short_slice_and_stays_as_nice_as_it_was() {
+    fn the_timer_thread_gets_a_short_slice_and_keeps_its_nice_value() {
         let mut child = Command::new("nice").args(["-n", "7", "sleep", "60"]).spawn().unwrap();
         let nice = || nice_and_slice(child.id()).0;
         while nice() == nice_and_slice(0).0 {
             std::thread::yield_now();
         }
         let (nice, own_ns) = nice_and_slice(child.id());
-        serve_timers_promptly(child.id());
+        shorten_timer_thread_slice(child.id());
         let (still, slice_ns) = nice_and_slice(child.id());
         child.kill().and_then(|()| child.wait()).unwrap();
         assert_eq!(still, nice);
-        // Before 6.12 there is nothing to wish for, and no slice is told.
+        // Kernels before 6.12 take no slice and show none.
         assert!(slice_ns == 100_000 || own_ns == 0, "{own_ns} {slice_ns}");
     }
 }

@@ -1,4 +1,4 @@
-//! The monitor of a QEMU: commands to it, and what it answers (its "machine protocol", QMP).
+//! QEMU's monitor: commands and answers in its machine protocol (QMP).
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
@@ -7,28 +7,28 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-/// The writing end; what comes back is read by whoever reads everything else of the machine.
+/// Sends commands. `vm` reads the answers, with the machine's other output.
 #[derive(Debug)]
 pub struct Monitor {
     /// The connection.
     pub socket: UnixStream,
 }
 
-/// What a line from the monitor is.
+/// A line from the monitor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
     /// The answer to a command.
     Done(Value),
     /// A command was refused.
     Refused(String),
-    /// Something happened, e.g. `STOP`.
+    /// An event, e.g. `STOP`.
     Event(String),
-    /// A greeting, or what we do not know.
+    /// The greeting, or an unknown line.
     Other,
 }
 
 impl Monitor {
-    /// Sends a command; each is answered, in order.
+    /// Sends a command; QEMU answers all in order.
     pub fn send(&mut self, command: &str, arguments: &Value) -> io::Result<()> {
         let mut message = json!({ "execute": command });
         if !arguments.is_null() {
@@ -37,8 +37,7 @@ impl Monitor {
         writeln!(self.socket, "{message}")
     }
 
-    /// Hands an open file over, under a name by which later commands know it; answered as a
-    /// command.
+    /// Passes an open file to QEMU, under a name for later commands. QEMU answers as to a command.
     pub fn pass(&mut self, file: &impl AsFd, name: &str) -> io::Result<()> {
         let message = json!({ "execute": "getfd", "arguments": { "fdname": name } });
         let text = format!("{message}\n");
@@ -52,7 +51,7 @@ impl Monitor {
     }
 }
 
-/// Reads a line from the monitor.
+/// Parses a line from the monitor.
 pub fn read(line: &str) -> Said {
     let Ok(message) = serde_json::from_str::<Value>(line) else { return Said::Other };
     if let Some(value) = message.get("return") {

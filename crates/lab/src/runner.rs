@@ -1,4 +1,4 @@
-//! Running scenarios on real kernels: one job in one machine, or many jobs in several machines at a
+//! Runs scenarios on real kernels: one job in one machine, or many jobs in several machines at a
 //! time.
 //!
 //! ```no_run
@@ -30,17 +30,16 @@ use std::time::{Duration, Instant};
 /// One scenario on one kernel with one seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Name of the kernel in `kernels.toml`, e.g. `6.12-rt`. Not looked at on the host.
+    /// Name of the kernel in `kernels.toml`, e.g. `6.12-rt`. Ignored on the host.
     pub kernel: String,
-    /// How time passes. Not looked at on the host.
+    /// How time passes. Ignored on the host.
     pub mode: Mode,
     /// Text of the scenario; [`cpumax_workload::print`] writes one.
     pub scenario: String,
-    /// Seed of every random choice.
+    /// Seed of every random stream.
     pub seed: u64,
-    /// Of several runs of the same, which one: 0 and following. Each begins some microseconds after
-    /// the one before it, as the guest has more to read; otherwise emulated machines would do the
-    /// same in all of them.
+    /// Number of the repetition, from 0. Each begins some microseconds after the one before it, as
+    /// the guest has more bytes to read; otherwise emulated machines would repeat the same run.
     pub run: u16,
     /// As in [`protocol::Job`].
     pub sample_periods: bool,
@@ -48,14 +47,14 @@ pub struct Job {
     pub trace: bool,
     /// As in [`protocol::Job`].
     pub releases: bool,
-    /// More for the kernel's command line, e.g. `preempt=full`. Each needs a boot of its own.
+    /// More arguments for the kernel command line, e.g. `preempt=full`. Each text needs a boot.
     pub kernel_arguments: String,
-    /// How long to wait for the result, once the machine runs.
+    /// Time limit for the result, from the start of the machine.
     pub patience: Duration,
 }
 
 impl Job {
-    /// A job whose scenario takes `duration_ns`, with patience for that.
+    /// A job for a scenario of `duration_ns`, with the patience that it needs.
     pub fn new(kernel: &str, mode: Mode, scenario: String, seed: u64, duration_ns: u64) -> Job {
         Job {
             kernel: kernel.to_owned(),
@@ -71,7 +70,7 @@ impl Job {
         }
     }
 
-    /// As the guest is told it.
+    /// The message for the guest.
     pub(crate) fn message(&self, exact: bool) -> ToGuest {
         ToGuest::Job(protocol::Job {
             scenario: self.scenario.clone(),
@@ -84,71 +83,69 @@ impl Job {
     }
 }
 
-/// How long to wait for a result. Emulated, each CPU that works takes several times as long as it
-/// would alone.
+/// Time limit for a result. An emulated machine is slower the more CPUs it has.
 fn patience(mode: Mode, duration_ns: u64) -> Duration {
     Duration::from_secs(60) + Duration::from_nanos(duration_ns) * 30 * u32::from(mode.cpus())
 }
 
-/// How those notes of a report begin that tell of its machine.
-pub const OF_MACHINE: &str = "the machine";
+/// Prefix of notes about the machine in a report.
+pub const MACHINE_NOTE: &str = "the machine";
 
-/// What a job is at.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Its machine boots for the first time.
+    /// The machine boots, as no state of it is kept.
     Boots,
-    /// It runs.
+    /// The scenario runs.
     Runs {
         /// Time since the start of the run, ns.
         now_ns: u64,
         /// Length of the run, ns.
         duration_ns: u64,
     },
-    /// It is over, well or not.
+    /// The job has ended, with a result or an error.
     Done,
 }
 
-/// Somebody who follows the jobs, and can stop them.
+/// Follows jobs, and can stop them.
 pub trait Watch: Sync {
-    /// Whether to stop everything; asked ten times a second.
+    /// Whether to stop all jobs; asked ten times a second.
     fn stopped(&self) -> bool {
         false
     }
-    /// A job, by its index, takes a step.
+    /// Called at each step of a job, with the job's index.
     fn step(&self, _job: usize, _step: Step) {}
 }
 
-/// Nobody.
+/// A [`Watch`] that ignores everything.
 #[derive(Debug, Clone, Copy)]
 pub struct Quiet;
 
 impl Watch for Quiet {}
 
-/// How much more the guest has to read in the next run of the same.
+/// Blanks by which the job grows with each repetition.
 const RUNS_APART_BYTES: usize = 256;
-/// Where a kernel dies whose emulated CPU was interrupted right after a `cmpxchg16b` and got
-/// nonsense for its flags back, the trap flag among it, which was seen once in 500 runs. It is
-/// nothing that the scenario has brought about.
+/// Kernel function of a crash that QEMU causes: an interrupt right after `cmpxchg16b` corrupts the
+/// flags of an emulated CPU, the trap flag among them. Seen once in 500 runs.
 const TRAPPED: &str = "exc_debug_kernel";
-/// Or it dies of what others among them bring about, and tells them: there are none but these.
+/// Other flags crash elsewhere; the console then shows flags beyond those that exist.
 const FLAGS: &str = "EFLAGS: ";
 const ALL_FLAGS: u32 = (1 << 22) - 1;
 
-/// Whether a kernel died like that, by the end of its console.
-fn lost_its_flags(console: &str) -> bool {
+/// Whether a console shows a crash by corrupted flags.
+fn has_corrupt_flags(console: &str) -> bool {
     let are_nonsense = |told: &str| {
         let digits = told.split(|c: char| !c.is_ascii_hexdigit()).next().unwrap_or("");
         u32::from_str_radix(digits, 16).is_ok_and(|flags| flags > ALL_FLAGS)
     };
     console.contains(TRAPPED) || console.split(FLAGS).skip(1).any(are_nonsense)
 }
-/// How often a job is run that ends like that, and how much more the guest has to read each time:
-/// the next few bytes may end in the same place.
+/// Attempts at a job that crashes by corrupted flags, and blanks by which the job grows each time.
+/// A few bytes may lead to the same crash.
 const TRIES: usize = 4;
 const RETRIES_APART_BYTES: usize = 61;
 
-/// Everything needed to run jobs: kernels, guest, QEMU.
+/// Runs jobs: has the kernels, the guest program and QEMU.
 #[derive(Debug)]
 pub struct Lab {
     pub(crate) cache: Cache,
@@ -158,31 +155,31 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// With the user's kernels and the guest beside this program.
+    /// A lab with the user's cache and the guest beside this program.
     ///
     /// # Errors
-    /// When QEMU or the guest is missing.
+    /// QEMU or the guest is missing.
     pub fn open() -> Result<Lab, Error> {
-        Lab::with(Cache::of_user()?)
+        Lab::with_cache(Cache::of_user()?)
     }
 
-    /// With kernels that are kept elsewhere.
+    /// A lab with another cache.
     ///
     /// # Errors
     /// As [`Lab::open`].
-    pub fn with(cache: Cache) -> Result<Lab, Error> {
+    pub fn with_cache(cache: Cache) -> Result<Lab, Error> {
         Ok(Lab { cache, guest: Guest::find()?, qemu_version: qemu::version()?, kept: None })
     }
 
-    /// Keeps the answer of each run in this folder, and takes from there what was run before.
+    /// Keeps the result of each run in a folder, and returns results that are in it.
     ///
     /// # Errors
-    /// When there can be no such folder.
+    /// The folder cannot be made.
     pub fn keeping(self, folder: &Path) -> Result<Lab, Error> {
-        Ok(Lab { kept: Some(Kept::at(folder)?), ..self })
+        Ok(Lab { kept: Some(Kept::open(folder)?), ..self })
     }
 
-    /// A kernel that is here.
+    /// A fetched kernel.
     ///
     /// # Errors
     /// As [`Cache::kernel`].
@@ -190,44 +187,43 @@ impl Lab {
         self.cache.kernel(name)
     }
 
-    /// What the guest says of itself and its world; boots if that has not been done yet.
+    /// Properties of a machine, from its guest. Boots it if no state of it is kept.
     ///
     /// # Errors
-    /// What keeps it from booting.
+    /// The machine does not boot.
     pub fn ready(&self, kernel: &str, mode: Mode, watch: &dyn Watch) -> Result<Ready, Error> {
         let kernel = self.kernel(kernel)?;
         let mut boot = self.boot(&kernel, mode, "");
         Ok(self.snapshot(&mut boot, 0, watch)?.ready)
     }
 
-    /// Runs one job. Where the machine is emulated the same job gives the same report, to the byte.
+    /// Runs one job. On an emulated machine the same job gives the same report, to the byte.
     ///
     /// The outcome's `kernel` is the job's; its `generation` is empty.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the scenario asks for what this world does not have; a kernel that
-    /// is not here; a panic, a guest that hangs (which some scenarios bring about), an
-    /// interruption.
+    /// [`Error::Refused`] where the machine cannot run the scenario; a kernel not fetched; a panic
+    /// or a guest that hangs, as in some scenarios; an interruption.
     pub fn run(&self, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
-        self.run_as(0, job, watch)
+        self.run_indexed(0, job, watch)
     }
 
-    /// Runs jobs, `side_by_side` at a time (at least one). The results are in the order of the
-    /// jobs; that of one does not depend on the others.
+    /// Runs jobs, `side_by_side` at a time (at least one). Results are in the order of the jobs and
+    /// do not depend on other jobs.
     pub fn run_all(
         &self,
         jobs: &[Job],
         side_by_side: usize,
         watch: &dyn Watch,
     ) -> Vec<Result<Report, Error>> {
-        all(jobs, side_by_side, watch, |index, job| self.run_as(index, job, watch))
+        run_each(jobs, side_by_side, watch, |index, job| self.run_indexed(index, job, watch))
     }
 
-    /// Boots kernels, `side_by_side` at a time, so that their first jobs need not; those that have
-    /// been booted take no time, nor do those that cannot be, as no machine has so many CPUs.
+    /// Boots kernels, `side_by_side` at a time, and keeps their states. Skips those with a kept
+    /// state, and modes with more CPUs than a machine can have.
     ///
     /// # Errors
-    /// What keeps the first of them from booting.
+    /// The first boot that fails.
     pub fn boot_all(
         &self,
         kernels: &[(String, Mode)],
@@ -238,10 +234,10 @@ impl Lab {
             Ok(()) => self.ready(name, *mode, watch).map(drop),
             Err(_) => Ok(()),
         };
-        all(kernels, side_by_side, watch, ready).into_iter().collect()
+        run_each(kernels, side_by_side, watch, ready).into_iter().collect()
     }
 
-    fn run_as(&self, index: usize, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
+    fn run_indexed(&self, index: usize, job: &Job, watch: &dyn Watch) -> Result<Report, Error> {
         let kernel = self.kernel(&job.kernel)?;
         refuse_too_many(job.mode)?;
         let mut boot = self.boot(&kernel, job.mode, &job.kernel_arguments);
@@ -253,21 +249,21 @@ impl Lab {
         let answer = match &self.kept {
             Some(kept) => {
                 if boot.accelerator == Accelerator::Kvm {
-                    // What KVM cannot run is kept as what it is.
+                    // The fallback from KVM decides the digest of the kept result.
                     self.snapshot(&mut boot, index, watch)?;
                 }
-                let run = || self.answer(&mut { boot }, &line, index, job, watch);
-                kept.answer(&boot, message, &line, run)?
+                let run = || self.run_to_answer(&mut { boot }, &line, index, job, watch);
+                kept.answer_or_run(&boot, message, &line, run)?
             }
-            None => self.answer(&mut boot, &line, index, job, watch)?,
+            None => self.run_to_answer(&mut boot, &line, index, job, watch)?,
         };
         match answer {
             FromGuest::Result(mut report) => {
                 report.outcome.kernel.clone_from(&job.kernel);
                 report.notes.extend(match boot.accelerator {
-                    Accelerator::Kvm => {
-                        Some(format!("{OF_MACHINE} was run by the host's CPUs (KVM), not emulated"))
-                    }
+                    Accelerator::Kvm => Some(format!(
+                        "{MACHINE_NOTE} was run by the host's CPUs (KVM), not emulated"
+                    )),
                     Accelerator::Emulated => None,
                 });
                 Ok(*report)
@@ -277,8 +273,8 @@ impl Lab {
         }
     }
 
-    /// Runs a job in a machine of its own; the answer is a result or a refusal.
-    fn answer(
+    /// Runs a job in a machine; returns a result or a refusal.
+    fn run_to_answer(
         &self,
         boot: &mut Boot<'_>,
         line: &str,
@@ -293,7 +289,7 @@ impl Lab {
             let later = " ".repeat(tries * RETRIES_APART_BYTES);
             let snapshot = self.snapshot(boot, index, watch)?;
             let mut vm = match snapshot.start(boot, &format!("{later}{line}"), &stop) {
-                // A state that was good when it was made; what is made in its place is.
+                // The kept state cannot be restored: make a new one, once.
                 Err(Error::Vm { .. }) if !is_new => {
                     is_new = true;
                     Snapshot::discard(boot, &self.cache);
@@ -303,10 +299,10 @@ impl Lab {
             };
             tries += 1;
             let patience = Patience { deadline: Instant::now() + job.patience, stop: &stop };
-            let answer = match result(&mut vm, patience, index, watch) {
+            let answer = match wait_for_report(&mut vm, patience, index, watch) {
                 Ok(report) => Ok(FromGuest::Result(Box::new(report))),
                 Err(Error::Refused { reason }) => Ok(FromGuest::Refused { reason }),
-                Err(Error::Panic { .. }) if tries < TRIES && lost_its_flags(&vm.console()) => {
+                Err(Error::Panic { .. }) if tries < TRIES && has_corrupt_flags(&vm.console()) => {
                     continue;
                 }
                 Err(error) => Err(error),
@@ -316,7 +312,7 @@ impl Lab {
         }
     }
 
-    /// How many of the host's CPUs a machine keeps busy.
+    /// Number of host CPUs that a machine keeps busy.
     pub fn host_cpus(&self, mode: Mode) -> u16 {
         match self.accelerator(mode) {
             Accelerator::Emulated => 1,
@@ -342,8 +338,7 @@ impl Lab {
         }
     }
 
-    /// The state to begin in. Where it cannot be reached by KVM the machine is an emulated one from
-    /// there on.
+    /// The state to begin in. If a boot with KVM fails, `boot` becomes an emulated machine.
     fn snapshot(
         &self,
         boot: &mut Boot<'_>,
@@ -351,12 +346,13 @@ impl Lab {
         watch: &dyn Watch,
     ) -> Result<Snapshot, Error> {
         let told = || watch.step(index, Step::Boots);
-        let of = |boot: &Boot<'_>| Snapshot::of(boot, &self.cache, &|| watch.stopped(), &told);
+        let of =
+            |boot: &Boot<'_>| Snapshot::load_or_boot(boot, &self.cache, &|| watch.stopped(), &told);
         let snapshot = match of(boot) {
             Err(why @ (Error::Vm { .. } | Error::Hung { .. } | Error::Panic { .. }))
                 if boot.accelerator == Accelerator::Kvm =>
             {
-                kvm::refuse(&self.cache, &why)?;
+                kvm::note_failed_boot(&self.cache, &why)?;
                 boot.accelerator = Accelerator::Emulated;
                 of(boot)?
             }
@@ -381,8 +377,8 @@ fn refuse_too_many(mode: Mode) -> Result<(), Error> {
     })
 }
 
-/// Does all of something, some at a time, unless it is to stop.
-fn all<T: Sync, R: Send>(
+/// Calls `one` for each item, `side_by_side` at a time, unless `watch` stops it.
+fn run_each<T: Sync, R: Send>(
     list: &[T],
     side_by_side: usize,
     watch: &dyn Watch,
@@ -400,7 +396,7 @@ fn all<T: Sync, R: Send>(
             *results[index].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         }
     };
-    // Each machine dies with its thread, and these end only when all is done.
+    // A machine dies with its thread, and these threads end when all jobs are done.
     thread::scope(|scope| {
         for _ in 1..side_by_side.min(list.len()) {
             scope.spawn(work);
@@ -411,28 +407,28 @@ fn all<T: Sync, R: Send>(
     results.into_iter().map(|slot| result(slot).unwrap_or(Err(Error::Interrupted))).collect()
 }
 
-/// Waits for the result of the only job.
-fn result(
+/// Waits for the result of the job.
+fn wait_for_report(
     vm: &mut Vm,
     patience: Patience<'_>,
     index: usize,
     watch: &dyn Watch,
 ) -> Result<Report, Error> {
     loop {
-        if let Some(report) = answer(vm.next(patience)?, index, watch)? {
+        if let Some(report) = report_of(vm.next_message(patience)?, index, watch)? {
             return Ok(report);
         }
     }
 }
 
-/// What a message of the guest means for the job it is at.
-pub(crate) fn answer(
+/// Interprets a message of the guest; returns the report if it is one.
+pub(crate) fn report_of(
     message: FromGuest,
     index: usize,
     watch: &dyn Watch,
 ) -> Result<Option<Report>, Error> {
     match message {
-        // The latter belong to commands.
+        // The last two belong to commands.
         FromGuest::Ready(_) | FromGuest::Output { .. } | FromGuest::Exited { .. } => {}
         FromGuest::Progress(protocol::Progress { now_ns, duration_ns }) => {
             watch.step(index, Step::Runs { now_ns, duration_ns });
@@ -446,7 +442,7 @@ pub(crate) fn answer(
 
 #[cfg(test)]
 mod tests {
-    use super::{lost_its_flags, refuse_too_many};
+    use super::{has_corrupt_flags, refuse_too_many};
     use crate::qemu::Mode;
 
     #[test]
@@ -457,14 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_flags_that_there_are_not_has_lost_its_own() {
+    fn impossible_flags_mean_that_qemu_corrupted_them() {
         let died = |flags: &str| {
-            lost_its_flags(&format!(
+            has_corrupt_flags(&format!(
                 "PANIC: double fault\nRSP: 0018:ffa0 EFLAGS: {flags}\nRAX: 1\n"
             ))
         };
         assert!(died("056f93c2") && died("05eaf2c2"));
         assert!(!died("00000246 ORIG_RAX: 00000000000000d1") && !died("00210286") && !died(""));
-        assert!(lost_its_flags("exc_debug_kernel+0x1/0x2"));
+        assert!(has_corrupt_flags("exc_debug_kernel+0x1/0x2"));
     }
 }

@@ -1,42 +1,41 @@
-//! Which CPU of the host a machine runs on that must be repeatable to the byte.
+//! The host CPU of an emulated machine, whose runs must be repeatable to the byte.
 //!
-//! QEMU moves the clock of an idle machine in another thread than the one that counts instructions.
-//! When both run at once, the first now and then sees the processor halted before the second has
-//! counted its last instructions, and the clock ends up some nanoseconds off (seen in one boot of
-//! twenty). On one CPU, and with no thread preempting another when it wakes, one of them rests
-//! whenever the other works; it is faster, too.
+//! QEMU advances the clock of an idle machine in another thread than the one that counts
+//! instructions. If both run at once, the first sometimes sees the CPU halted before the second has
+//! counted its last instructions, and the clock is off by some nanoseconds (in one boot of twenty).
+//! On one host CPU, without wakeup preemption, only one of them runs at a time. That is also
+//! faster.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// How many machines of this program are on each CPU.
+/// Number of this program's machines on each CPU.
 static TAKEN: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
-/// A machine's place on a CPU, until it is dropped.
+/// A machine's place on a host CPU, until dropped.
 #[derive(Debug)]
 pub struct Seat {
     cpu: usize,
 }
 
 impl Seat {
-    /// A CPU that the fewest of our machines are on; `None` where the kernel does not tell which
-    /// there are.
+    /// Takes the CPU with the fewest machines; `None` where the kernel does not tell the CPUs.
     pub fn take() -> Option<Seat> {
         let allowed = sched_getaffinity(None).ok()?;
         let here = sched_getcpu();
         let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
         let count = |cpu: &usize| taken.get(cpu).copied().unwrap_or(0);
-        // Whoever starts a machine has been put on a CPU with time to spare.
+        // The caller's CPU first: the kernel has put it where there was time.
         let order = (here..CpuSet::MAX_CPU).chain(0..here);
         let cpu = order.filter(|&cpu| allowed.is_set(cpu)).min_by_key(count)?;
         *taken.entry(cpu).or_default() += 1;
         Some(Seat { cpu })
     }
 
-    /// Puts the caller, and all its threads to come, on this CPU. Makes only system calls.
-    pub fn sit(cpu: usize) -> io::Result<()> {
+    /// Pins the caller and its future threads to a CPU, in batch class. Makes only system calls.
+    pub fn pin_caller(cpu: usize) -> io::Result<()> {
         let mut only = CpuSet::new();
         only.set(cpu);
         sched_setaffinity(None, &only)?;

@@ -1,9 +1,9 @@
-//! Machines that have booted, kept as files: every run begins in the same state, and a boot is paid
+//! States of booted machines, kept as files: every run begins in the same state, and a kernel boots
 //! once.
 //!
-//! A file is good for one kernel, one guest and one QEMU; its name has a digest of all that. The
-//! guest stops itself where it waits for jobs (`hypervisor.rs` of the guest), so the state is that
-//! between two instructions, and not one of some moment of the host.
+//! A file fits one kernel, one guest and one QEMU; its name has a digest of these. The guest pauses
+//! the machine where it waits for jobs (`hypervisor.rs` of the guest), so the state lies between
+//! two instructions and does not depend on timing of the host.
 
 use crate::Error;
 use crate::cache::{Cache, Kernel};
@@ -24,34 +24,34 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Start-up work of the kernel goes on for about 12 s on 7.1 and later.
+/// Seconds to wait after a boot: kernels from 7.1 on work for about 12 s after their start.
 const SETTLE_S: u64 = 16;
-/// A crash before `/init` was seen once in many boots.
+/// Attempts at a boot; one in many crashed before `/init`.
 const BOOT_ATTEMPTS: usize = 3;
-/// How much longer the kernel's command line is each time, by blanks: an emulated machine that
-/// boots the same does the same.
+/// Blanks by which the kernel command line grows with each attempt: an emulated machine that boots
+/// from the same bytes does the same again.
 const ATTEMPTS_APART_BYTES: usize = 61;
-/// Files kept for one kernel and mode: several guests may be in use at a time.
+/// States kept for one kernel and mode, as several guests may be in use.
 const KEPT: usize = 3;
 
-/// A machine that has booted and waits for jobs.
+/// State of a machine that has booted and waits for jobs.
 #[derive(Debug)]
 pub struct Snapshot {
     state: File,
-    /// What its guest said of itself.
+    /// Properties of the machine, from its guest.
     pub ready: Ready,
 }
 
-/// What is kept beside a state.
+/// Content of the file beside a state.
 #[derive(Debug, Serialize, Deserialize)]
 struct About {
-    /// How long the state is.
+    /// Length of the state, bytes.
     state_bytes: u64,
-    /// What its guest said of itself.
+    /// Properties of the machine, from its guest.
     ready: Ready,
 }
 
-/// A file, if there is one; anything else of that name is none.
+/// Opens a file; `None` if there is no regular file with this name.
 fn open(path: &Path) -> Result<Option<File>, Error> {
     match fs::metadata(path) {
         Ok(data) if data.is_file() => File::open(path).map(Some).map_err(Error::file("read", path)),
@@ -61,29 +61,29 @@ fn open(path: &Path) -> Result<Option<File>, Error> {
     }
 }
 
-/// What a machine boots.
+/// Everything that a boot depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct Boot<'a> {
     /// The kernel.
     pub kernel: &'a Kernel,
     /// How time passes.
     pub mode: Mode,
-    /// Who executes it.
+    /// Emulation or KVM.
     pub accelerator: Accelerator,
-    /// The program that becomes `/init`.
+    /// The guest program, which becomes `/init`.
     pub guest: &'a [u8],
-    /// More for the kernel's command line.
+    /// More arguments for the kernel command line.
     pub kernel_arguments: &'a str,
-    /// What QEMU says of its version.
+    /// Version of QEMU, from its own output.
     pub qemu_version: &'a str,
 }
 
 impl Snapshot {
-    /// The one that is kept, or a new one. `told` is called before something boots.
+    /// Returns the kept state, or boots a machine and keeps its state. Calls `told` before a boot.
     ///
     /// # Errors
-    /// What keeps the machine from booting, or its state from being kept.
-    pub fn of(
+    /// The machine does not boot, or its state cannot be saved.
+    pub fn load_or_boot(
         boot: &Boot<'_>,
         cache: &Cache,
         stop: &dyn Fn() -> bool,
@@ -91,33 +91,33 @@ impl Snapshot {
     ) -> Result<Snapshot, Error> {
         let (kernel, mode) = (&boot.kernel.name, boot.mode.name());
         let stem = format!("{kernel}-{mode}-");
-        let state = boot.state(cache);
+        let state = boot.state_path(cache);
         let folder = state.parent().map(Path::to_owned).unwrap_or_default();
-        if let Some(kept) = Snapshot::kept(&state)? {
+        if let Some(kept) = Snapshot::load(&state)? {
             return Ok(kept);
         }
         fs::create_dir_all(&folder).map_err(Error::file("make", &folder))?;
         let _alone = Lock::take(&state.with_extension("lock"), stop)?;
-        if let Some(kept) = Snapshot::kept(&state)? {
+        if let Some(kept) = Snapshot::load(&state)? {
             return Ok(kept);
         }
         told();
-        sweep(&folder);
+        remove_stale(&folder);
         let mut console = String::new();
-        let made = boot.make(&folder, &state, stop, &mut console);
+        let made = boot.boot_and_save(&folder, &state, stop, &mut console);
         if boot.accelerator == Accelerator::Kvm {
-            // An emulated machine comes after one that fails.
+            // The caller falls back to an emulated machine.
             made?;
         } else {
             cache.with_console(made, &console, &format!("{kernel}-{mode}-boot"))?;
         }
-        prune(&folder, &stem);
-        let made = Snapshot::kept(&state)?;
+        remove_old(&folder, &stem);
+        let made = Snapshot::load(&state)?;
         made.ok_or_else(|| Error::file("read", &state)(io::ErrorKind::NotFound.into()))
     }
 
-    /// One of which not all is there and whole is none.
-    fn kept(state: &Path) -> Result<Option<Snapshot>, Error> {
+    /// The kept state; `None` if a file is missing or incomplete.
+    fn load(state: &Path) -> Result<Option<Snapshot>, Error> {
         let Some(about) = open(&state.with_extension("json"))? else { return Ok(None) };
         let Ok(about) = serde_json::from_reader::<_, About>(BufReader::new(about)) else {
             return Ok(None);
@@ -128,23 +128,23 @@ impl Snapshot {
         Ok(is_whole.then_some(Snapshot { state: file, ready: about.ready }))
     }
 
-    /// Removes the one that is kept: it cannot be restored.
+    /// Removes a state that cannot be restored.
     pub fn discard(boot: &Boot<'_>, cache: &Cache) {
-        remove(&boot.state(cache), &["vm", "json"]);
+        remove(&boot.state_path(cache), &["vm", "json"]);
     }
 
-    /// A machine in this state that has these jobs to do.
+    /// Starts a machine in this state with these jobs.
     ///
     /// # Errors
-    /// When QEMU cannot restore it.
+    /// QEMU cannot restore the state.
     pub fn start(self, boot: &Boot<'_>, jobs: &str, stop: &dyn Fn() -> bool) -> Result<Vm, Error> {
         boot.restore(self.state, jobs, stop)
     }
 }
 
 impl Boot<'_> {
-    /// The file that the state is kept in.
-    fn state(&self, cache: &Cache) -> PathBuf {
+    /// Path of the state's file.
+    fn state_path(&self, cache: &Cache) -> PathBuf {
         let name = format!("{}-{}-{}.vm", self.kernel.name, self.mode.name(), self.digest(&[]));
         cache.folder().join("snapshots").join(name)
     }
@@ -171,7 +171,7 @@ impl Boot<'_> {
         }
     }
 
-    /// Of everything that the state depends on, and of what else is given.
+    /// Digest of everything that the state depends on, and of `more`; 16 hexadecimal digits.
     pub fn digest(&self, more: &[&[u8]]) -> String {
         let mut digest = Sha256::new();
         let origin = &self.kernel.origin;
@@ -187,7 +187,7 @@ impl Boot<'_> {
         }
         part(self.guest);
         part(self.qemu_version.as_bytes());
-        part(qemu::machine(self.mode, self.accelerator).join(" ").as_bytes());
+        part(qemu::machine_arguments(self.mode, self.accelerator).join(" ").as_bytes());
         part(qemu::kernel_arguments(self.mode, self.accelerator).as_bytes());
         part(self.arguments().as_bytes());
         match (self.accelerator, self.mode) {
@@ -208,16 +208,15 @@ impl Boot<'_> {
         let arguments = self.arguments();
         let machine = self.machine(&[], &arguments, jobs);
         let mut vm = Vm::start(&machine, Begin::Restore(reader))?;
-        // It ends when the state is read or the machine is gone; a machine that got half of it says
-        // so.
+        // The thread ends when the state is read or QEMU is gone. QEMU reports an incomplete state.
         thread::spawn(move || io::copy(&mut state, &mut writer));
         vm.resume(Patience { deadline: Instant::now() + boot_time(self.mode), stop })?;
         Ok(vm)
     }
 
-    /// Boots and saves; a boot that fails before the guest speaks is tried again. Of one that fails
-    /// `console` has what it said.
-    fn make(
+    /// Boots a machine and saves its state. Repeats a boot that fails before the guest speaks.
+    /// `console` gets the console of a failed boot.
+    fn boot_and_save(
         &self,
         folder: &Path,
         state: &Path,
@@ -228,7 +227,7 @@ impl Boot<'_> {
         let mut attempt = 1;
         loop {
             let later = " ".repeat((attempt - 1) * ATTEMPTS_APART_BYTES);
-            match self.attempt(&initramfs, &later, folder, state, stop, console) {
+            match self.try_boot(&initramfs, &later, folder, state, stop, console) {
                 Err(Error::Panic { .. } | Error::Vm { .. })
                     if attempt < BOOT_ATTEMPTS && self.accelerator != Accelerator::Kvm =>
                 {
@@ -239,7 +238,7 @@ impl Boot<'_> {
         }
     }
 
-    fn attempt(
+    fn try_boot(
         &self,
         initramfs: &[u8],
         later: &str,
@@ -249,7 +248,7 @@ impl Boot<'_> {
         console: &mut String,
     ) -> Result<(), Error> {
         let (mut reader, writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
-        // Without a name until it is whole: if we are killed, nothing is left of it.
+        // The file has no name until it is complete, so nothing is left if we are killed.
         let mut partial = tempfile::tempfile_in(folder).map_err(Error::file("write in", folder))?;
         let arguments = self.arguments() + later;
         let machine = self.machine(initramfs, &arguments, PAUSE);
@@ -262,25 +261,25 @@ impl Boot<'_> {
         vm.wait_until_stopped(patience()).inspect_err(|_| *console = vm.console())?;
         let written = thread::scope(|scope| {
             let file = &mut partial;
-            // It takes the reader with it, also when the disk is full: else the machine would wait
-            // for it for ever.
+            // The thread takes the reader with it, even if the disk is full; otherwise QEMU would
+            // wait for the reader for ever.
             let copy = scope.spawn(move || io::copy(&mut reader, file));
             let saved = vm.save(writer, stop);
             // Closes the pipe, which ends the copy.
             drop(vm);
             let copied = copy.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
-            // When the disk is full the copy knows it, the machine only that nobody listens.
+            // The copy knows of a full disk, QEMU only of a closed pipe.
             copied.map_err(full_or_file(folder)).and(saved)
         });
         written?;
-        // What cannot be restored is not kept.
+        // Try to restore the state: one that cannot be restored is not kept.
         let state_again = partial.seek(SeekFrom::Start(0)).and_then(|_| partial.try_clone());
         let state_again = state_again.map_err(Error::file("read in", folder))?;
         let mut again = self.restore(state_again, PAUSE, stop)?;
-        // Where the host is busy the boot may have taken longer than it was given, for which this
-        // machine did not wait.
-        let ready = greeting(&mut again, patience()).inspect_err(|_| *console = again.console())?;
-        // What is there is not whole.
+        // The patience begins anew: on a busy host the boot may have used up the first.
+        let ready =
+            first_message(&mut again, patience()).inspect_err(|_| *console = again.console())?;
+        // An old file is incomplete.
         remove(state, &["vm", "json"]);
         let path = state.with_extension("json");
         let state_bytes = partial.metadata().map_err(Error::file("read in", folder))?.len();
@@ -290,7 +289,7 @@ impl Boot<'_> {
     }
 }
 
-/// Why a state cannot be written.
+/// The error for a state that cannot be written.
 fn full_or_file(folder: &Path) -> impl FnOnce(io::Error) -> Error {
     let folder = folder.to_owned();
     move |error| match error.kind() {
@@ -299,10 +298,10 @@ fn full_or_file(folder: &Path) -> impl FnOnce(io::Error) -> Error {
     }
 }
 
-/// What the guest says of itself.
-fn greeting(vm: &mut Vm, patience: Patience<'_>) -> Result<Ready, Error> {
+/// Waits for the guest's first message.
+fn first_message(vm: &mut Vm, patience: Patience<'_>) -> Result<Ready, Error> {
     loop {
-        match vm.next(patience)? {
+        match vm.next_message(patience)? {
             FromGuest::Ready(ready) => return Ok(ready),
             FromGuest::Failed { reason } => return Err(Error::Guest { reason }),
             _ => {}
@@ -310,19 +309,19 @@ fn greeting(vm: &mut Vm, patience: Patience<'_>) -> Result<Ready, Error> {
     }
 }
 
-/// Several times what a boot takes, 10 s with one CPU and 40 s with 64. What a machine waits for a
-/// CPU of the host does not count.
+/// Time limit of a boot, several times its usual length: 10 s with one CPU, 40 s with 64. Time in
+/// which the machine waits for a host CPU does not count.
 pub fn boot_time(mode: Mode) -> Duration {
     Duration::from_secs(90 + 4 * u64::from(mode.cpus()))
 }
 
-/// Removes all but the newest states of a kernel and mode. One that is in use stays open for its
-/// user.
-fn prune(folder: &Path, stem: &str) {
+/// Removes all but the newest [`KEPT`] states of a kernel and mode. A state in use stays open for
+/// its user.
+fn remove_old(folder: &Path, stem: &str) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     let is_state = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or("");
-        // After it comes the digest, and nothing else.
+        // Only the digest follows.
         let rest = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(".vm"));
         rest.is_some_and(|rest| !rest.contains('-'))
     };
@@ -335,8 +334,8 @@ fn prune(folder: &Path, stem: &str) {
     }
 }
 
-/// Removes what processes left that were killed while they made a state.
-fn sweep(folder: &Path) {
+/// Removes files of processes that were killed while they made a state.
+fn remove_stale(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
         let extension = path.extension().and_then(|extension| extension.to_str());
@@ -345,7 +344,7 @@ fn sweep(folder: &Path) {
             Some("json") => !path.with_extension("vm").exists(),
             _ => false,
         };
-        // Where somebody is at work it is not left.
+        // A held lock means that a process is still at work.
         if is_left && let Ok(Some(_lock)) = Lock::try_take(&path.with_extension("lock")) {
             remove(&path, &["copy"]);
             if !path.with_extension("vm").exists() {
@@ -358,7 +357,7 @@ fn sweep(folder: &Path) {
 fn remove(path: &Path, extensions: &[&str]) {
     for extension in extensions {
         let path = path.with_extension(extension);
-        // It can be removed the next time as well.
+        // A file that cannot be removed now can be removed the next time.
         let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     }
 }
@@ -368,11 +367,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_of_which_not_all_is_whole_is_none() {
+    fn an_incomplete_state_counts_as_none() {
         let folder = tempfile::tempdir().unwrap();
         let state = folder.path().join("a.vm");
         let about = state.with_extension("json");
-        let is_kept = || Snapshot::kept(&state).unwrap().is_some();
+        let is_kept = || Snapshot::load(&state).unwrap().is_some();
         assert!(!is_kept());
         fs::write(&state, "state").unwrap();
         assert!(!is_kept());
@@ -396,13 +395,13 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_processes_left_is_swept() {
+    fn files_of_killed_processes_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         for name in ["a.lock", "a.json", "a.copy", "b.vm", "b.json", "b.lock", "c.json"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
         let at_work = Lock::take(&folder.path().join("c.lock"), &|| false).unwrap();
-        sweep(folder.path());
+        remove_stale(folder.path());
         drop(at_work);
         let mut left: Vec<String> = fs::read_dir(folder.path())
             .unwrap()

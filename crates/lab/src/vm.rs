@@ -1,8 +1,7 @@
-//! A running virtual machine: its console, the lines its guest says, and its end, by whatever
-//! cause.
+//! A running virtual machine: its console, the messages of its guest, its monitor, and its end.
 //!
-//! It dies with the thread that started it, so it stays on that thread. What it says is read by
-//! threads of its own, which end when it does.
+//! QEMU dies with the thread that started it, so a `Vm` stays on its thread. Other threads read its
+//! output; they end when QEMU does.
 
 use crate::Error;
 use crate::qemu::{self, Accelerator, Mode};
@@ -24,80 +23,79 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is kept of a console: its end.
+/// The end of a console that is kept, bytes.
 const CONSOLE_BYTES: usize = 64 << 10;
-/// The most that a user without rights may ask for.
+/// The largest pipe that an unprivileged user may ask for.
 const PIPE_BYTES: usize = 1 << 20;
-/// Lines of the console that an error tells.
+/// Lines of the console in an error.
 const TOLD_LINES: usize = 15;
-/// What every kernel says then.
+/// Text of a kernel panic on the console.
 const PANIC: &str = "Kernel panic - not syncing";
-/// How often somebody who waits looks whether to stop.
+/// Time between two checks of `Patience::stop`.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A monitor answers at once unless the program hangs.
+/// Time limit for an answer of the monitor, which answers at once unless QEMU hangs.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 
-/// What a machine is made of.
+/// Configuration of a machine.
 #[derive(Debug, Clone)]
 pub struct Machine<'a> {
-    /// How time passes in it.
+    /// How time passes.
     pub mode: Mode,
-    /// Who executes it.
+    /// Emulation or KVM.
     pub accelerator: Accelerator,
-    /// The kernel.
+    /// The kernel's image.
     pub image: &'a Path,
-    /// Its first file system, as [`crate::initramfs::build`] makes it.
+    /// The initramfs, as [`crate::initramfs::build`] makes it.
     pub initramfs: &'a [u8],
-    /// More for the kernel's command line; what the kernel does not know becomes environment of
-    /// `/init`.
+    /// More arguments for the kernel command line. Those that the kernel does not know become
+    /// environment variables of `/init`.
     pub kernel_arguments: &'a str,
-    /// Memory, MiB, where the usual is not enough.
+    /// Memory, MiB; `None`: the default of [`qemu::machine_arguments`].
     pub memory_mib: Option<u32>,
-    /// What the guest finds instead of messages on its serial line.
+    /// Messages for the guest, in the firmware configuration device.
     pub jobs: &'a str,
 }
 
-/// Where a machine begins.
+/// State in which a machine begins.
 #[derive(Debug)]
 pub enum Begin {
-    /// By booting.
+    /// It boots.
     Boot,
-    /// In the state that comes from this reader of a pipe.
+    /// It continues a saved state, read from this pipe.
     Restore(io::PipeReader),
 }
 
-/// How long to wait, and whether to go on at all.
+/// Limits of a wait.
 #[derive(Clone, Copy)]
 pub struct Patience<'a> {
     /// When to give up.
     pub deadline: Instant,
-    /// Whether somebody wants everything to stop.
+    /// Returns true when everything is to stop.
     pub stop: &'a dyn Fn() -> bool,
 }
 
-/// What came from a machine.
+/// A line from QEMU: from the guest's serial port or from the monitor.
 #[derive(Debug)]
-enum Heard {
+enum FromQemu {
     Guest(String),
     Monitor(String),
 }
 
-/// A machine that runs, or is stopped.
+/// A running or stopped machine; dropping it kills QEMU.
 #[derive(Debug)]
 pub struct Vm {
     child: Child,
-    heard: Receiver<Heard>,
-    /// What was heard while something else was waited for.
-    kept: VecDeque<FromGuest>,
+    heard: Receiver<FromQemu>,
+    /// Guest messages received while waiting for something else.
+    pending: VecDeque<FromGuest>,
     monitor: Monitor,
     console: Arc<Mutex<Tail>>,
     complaints: Arc<Mutex<Tail>>,
     events: Vec<String>,
     started: Instant,
-    /// For which deadline something is waited for, and how long it had waited for a CPU before
-    /// that.
+    /// The deadline of the current wait, and how long the machine had waited for a CPU before.
     waited: (Option<Instant>, Duration),
-    /// A machine dies with the thread that started it.
+    /// Not `Send`: QEMU dies with the thread that started it.
     on_this_thread: PhantomData<*const ()>,
     _seat: Option<Seat>,
 }
@@ -106,12 +104,12 @@ impl Vm {
     /// Starts a machine.
     ///
     /// # Errors
-    /// When QEMU is missing or cannot be started.
+    /// QEMU is missing or cannot be started.
     pub fn start(machine: &Machine<'_>, begin: Begin) -> Result<Vm, Error> {
         let [(console, its_console), (guest, its_guest)] = [pipe()?, pipe()?];
         let (monitor, its_monitor) =
             UnixStream::pair().map_err(Error::file("make", "a socket".as_ref()))?;
-        let mut arguments = qemu::machine(machine.mode, machine.accelerator);
+        let mut arguments = qemu::machine_arguments(machine.mode, machine.accelerator);
         let mut add = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         if let Some(mib) = machine.memory_mib {
             add("-m", mib.to_string());
@@ -152,13 +150,13 @@ impl Vm {
         let console = Tail::follow(console);
         let complaints = child.stderr.take().map(Tail::follow).unwrap_or_default();
         let (sender, heard) = sync_channel(64);
-        read_lines(guest, sender.clone(), Heard::Guest);
+        read_lines(guest, sender.clone(), FromQemu::Guest);
         let reader = monitor.try_clone().map_err(Error::file("open", "monitor".as_ref()))?;
-        read_lines(reader, sender, Heard::Monitor);
+        read_lines(reader, sender, FromQemu::Monitor);
         let mut vm = Vm {
             child,
             heard,
-            kept: VecDeque::new(),
+            pending: VecDeque::new(),
             monitor: Monitor { socket: monitor },
             console,
             complaints,
@@ -169,50 +167,50 @@ impl Vm {
             _seat: seat,
         };
         vm.ask("qmp_capabilities", &Value::Null, &|| false)?;
-        // Its CPUs are there by now, and do not wish for the same.
+        // Its CPU threads exist by now, and do not inherit the short slice.
         if !is_emulated {
-            qemu::serve_timers_promptly(vm.child.id());
+            qemu::shorten_timer_thread_slice(vm.child.id());
         }
         Ok(vm)
     }
 
-    /// The next thing the guest says.
+    /// Waits for the next message of the guest.
     ///
     /// # Errors
-    /// A panic, an end, a machine that says nothing for too long, or a wish to stop.
-    pub fn next(&mut self, patience: Patience<'_>) -> Result<FromGuest, Error> {
+    /// A panic, the end of QEMU, no message before the deadline, or a wish to stop.
+    pub fn next_message(&mut self, patience: Patience<'_>) -> Result<FromGuest, Error> {
         loop {
-            if let Some(message) = self.kept.pop_front() {
+            if let Some(message) = self.pending.pop_front() {
                 return Ok(message);
             }
-            self.hear(patience)?;
+            self.receive(patience)?;
         }
     }
 
-    /// Waits until the guest has stopped the machine.
+    /// Waits until the guest has paused the machine.
     ///
     /// # Errors
-    /// As [`Vm::next`].
+    /// As [`Vm::next_message`].
     pub fn wait_until_stopped(&mut self, patience: Patience<'_>) -> Result<(), Error> {
         while !self.events.iter().any(|event| event == "STOP") {
-            self.hear(patience)?;
-            if let Some(FromGuest::Failed { reason }) = self.kept.front() {
+            self.receive(patience)?;
+            if let Some(FromGuest::Failed { reason }) = self.pending.front() {
                 return Err(Error::Guest { reason: reason.clone() });
             }
         }
         Ok(())
     }
 
-    /// Writes the state of the stopped machine into a pipe.
+    /// Writes the state of the paused machine into a pipe.
     ///
     /// # Errors
-    /// When the state cannot be written.
+    /// QEMU cannot write the state.
     pub fn save(&mut self, pipe: io::PipeWriter, stop: &dyn Fn() -> bool) -> Result<(), Error> {
         let passed = self.monitor.pass(&pipe, "state");
-        passed.map_err(|error| self.fault(&format!("its monitor takes no file: {error}")))?;
+        passed.map_err(|error| self.qemu_error(&format!("its monitor takes no file: {error}")))?;
         drop(pipe);
         self.answer_to("getfd", stop)?;
-        // Memory is all there is to it; the default would take minutes on purpose.
+        // There is no disk, only memory; the default bandwidth would take minutes.
         self.ask("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }), stop)?;
         self.ask("migrate", &json!({ "uri": "fd:state" }), stop)?;
         loop {
@@ -221,17 +219,17 @@ impl Vm {
                 Some("completed") => return Ok(()),
                 Some("failed" | "cancelled") => {
                     let why = state.pointer("/error-desc").and_then(Value::as_str).unwrap_or("");
-                    return Err(self.fault(&format!("its state cannot be saved: {why}")));
+                    return Err(self.qemu_error(&format!("its state cannot be saved: {why}")));
                 }
                 _ => thread::sleep(Duration::from_millis(20)),
             }
         }
     }
 
-    /// Waits until the state it was given is there, and lets it go on.
+    /// Waits until the machine has read its saved state, and lets it continue.
     ///
     /// # Errors
-    /// When the state is not one of such a machine, or is not read in time.
+    /// The state does not fit this machine, or is not complete before the deadline.
     pub fn resume(&mut self, patience: Patience<'_>) -> Result<(), Error> {
         let stop = patience.stop;
         loop {
@@ -240,30 +238,30 @@ impl Vm {
                 break;
             }
             if Instant::now() >= patience.deadline {
-                return Err(self.fault("it waits for more of its state"));
+                return Err(self.qemu_error("it waits for more of its state"));
             }
             thread::sleep(Duration::from_millis(5));
         }
         self.ask("cont", &Value::Null, stop).map(drop)
     }
 
-    /// The last that the console showed.
+    /// The end of the console so far.
     pub fn console(&self) -> String {
         self.console.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 
     fn send(&mut self, command: &str, arguments: &Value) -> Result<(), Error> {
         self.monitor.send(command, arguments).map_err(|error| {
-            // One that has ended says why.
+            // If QEMU has ended, its own reason is better.
             if self.has_ended(LOOK_EVERY) {
-                self.ended()
+                self.ended_error()
             } else {
-                self.fault(&format!("its monitor does not listen: {error}"))
+                self.qemu_error(&format!("its monitor does not listen: {error}"))
             }
         })
     }
 
-    /// Whether it ends within that time.
+    /// Whether QEMU ends within that time.
     fn has_ended(&mut self, within: Duration) -> bool {
         let deadline = Instant::now() + within;
         while matches!(self.child.try_wait(), Ok(None)) {
@@ -275,7 +273,7 @@ impl Vm {
         true
     }
 
-    /// Sends a command and waits for the answer.
+    /// Sends a command to the monitor and waits for the answer.
     fn ask(
         &mut self,
         command: &str,
@@ -289,18 +287,19 @@ impl Vm {
     fn answer_to(&mut self, command: &str, stop: &dyn Fn() -> bool) -> Result<Value, Error> {
         let patience = Patience { deadline: Instant::now() + ANSWER_WITHIN, stop };
         loop {
-            match self.hear(patience)? {
+            match self.receive(patience)? {
                 Some(Said::Done(value)) => return Ok(value),
                 Some(Said::Refused(why)) => {
-                    return Err(self.fault(&format!("it refuses to {command}: {why}")));
+                    return Err(self.qemu_error(&format!("it refuses to {command}: {why}")));
                 }
                 _ => {}
             }
         }
     }
 
-    /// Takes in the next thing it says, and gives back what the monitor answered.
-    fn hear(&mut self, patience: Patience<'_>) -> Result<Option<Said>, Error> {
+    /// Receives the next line. Guest messages and events are stored; an answer of the monitor is
+    /// returned.
+    fn receive(&mut self, patience: Patience<'_>) -> Result<Option<Said>, Error> {
         loop {
             if (patience.stop)() {
                 return Err(Error::Interrupted);
@@ -308,20 +307,20 @@ impl Vm {
             let left = self.left_until(patience.deadline);
             let heard = self.heard.recv_timeout(left.min(LOOK_EVERY));
             match heard {
-                Err(RecvTimeoutError::Timeout) if !left.is_zero() => self.look_for_panic()?,
-                Err(RecvTimeoutError::Timeout) => return Err(self.hung()),
-                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
-                Ok(Heard::Guest(line)) => {
-                    // Whatever else a serial line brings is not meant for us.
+                Err(RecvTimeoutError::Timeout) if !left.is_zero() => self.check_panic()?,
+                Err(RecvTimeoutError::Timeout) => return Err(self.hung_error()),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended_error()),
+                Ok(FromQemu::Guest(line)) => {
+                    // Other text on the serial port is no message.
                     if let Ok(message) = serde_json::from_str(&line) {
-                        self.kept.push_back(message);
+                        self.pending.push_back(message);
                     }
                     return Ok(None);
                 }
-                Ok(Heard::Monitor(line)) => match qmp::read(&line) {
+                Ok(FromQemu::Monitor(line)) => match qmp::read(&line) {
                     Said::Event(event) => {
                         self.events.push(event);
-                        self.look_for_panic()?;
+                        self.check_panic()?;
                         return Ok(None);
                     }
                     said => return Ok(Some(said)),
@@ -330,42 +329,42 @@ impl Vm {
         }
     }
 
-    /// How long is left until then. On a host that is busy with other things a machine gets the
-    /// time back for which it waited for a CPU.
+    /// Time left until the deadline. The time for which the machine waited for a CPU of a busy host
+    /// is added to it.
     fn left_until(&mut self, deadline: Instant) -> Duration {
         if self.waited.0 != Some(deadline) {
-            self.waited = (Some(deadline), waited_for_cpu(self.child.id()));
+            self.waited = (Some(deadline), cpu_wait(self.child.id()));
         }
         let now = Instant::now();
         if now < deadline {
             return deadline.saturating_duration_since(now);
         }
-        let waited = waited_for_cpu(self.child.id()).saturating_sub(self.waited.1);
+        let waited = cpu_wait(self.child.id()).saturating_sub(self.waited.1);
         (deadline + waited).saturating_duration_since(now)
     }
 
-    fn look_for_panic(&self) -> Result<(), Error> {
+    fn check_panic(&self) -> Result<(), Error> {
         let console = self.console();
         if console.contains(PANIC) {
-            // The rest of what it has to say is on its way.
+            // The rest of the panic is still on its way.
             thread::sleep(LOOK_EVERY);
             return Err(Error::Panic { console: panic_lines(&self.console()) });
         }
         Ok(())
     }
 
-    fn hung(&self) -> Error {
+    fn hung_error(&self) -> Error {
         Error::Hung {
             seconds: self.started.elapsed().as_secs(),
             console: last_lines(&self.console()),
         }
     }
 
-    fn ended(&mut self) -> Error {
+    fn ended_error(&mut self) -> Error {
         let status = self.child.wait();
         Tail::wait_for_all(&self.console);
         Tail::wait_for_all(&self.complaints);
-        if let Err(panic) = self.look_for_panic() {
+        if let Err(panic) = self.check_panic() {
             return panic;
         }
         let said = self.complaints.lock().unwrap_or_else(PoisonError::into_inner).text();
@@ -379,14 +378,14 @@ impl Vm {
         Error::Vm { said, console: last_lines(&self.console()) }
     }
 
-    pub(crate) fn fault(&self, said: &str) -> Error {
+    pub(crate) fn qemu_error(&self, said: &str) -> Error {
         Error::Vm { said: said.to_owned(), console: last_lines(&self.console()) }
     }
 }
 
-/// How long those threads of a process that still live waited for a CPU; of all, the one that
-/// waited longest. None, if this kernel does not say.
-fn waited_for_cpu(process: u32) -> Duration {
+/// How long the living threads of a process have waited for a CPU: the longest of them. Zero where
+/// the kernel does not tell (`/proc/PID/task/TID/schedstat`).
+fn cpu_wait(process: u32) -> Duration {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let waited = threads.filter_map(|thread| {
         let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
@@ -397,27 +396,27 @@ fn waited_for_cpu(process: u32) -> Duration {
 
 impl Drop for Vm {
     fn drop(&mut self) {
-        // Fails only when it has ended already.
+        // Fails only if it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A pipe that takes all a guest says even when nobody reads for a while: a serial line that has to
-/// wait for its reader would wait as long as the host does, and no run would be like another. (A
-/// socket takes no more than a few hundred bytes that come one by one.)
+/// A pipe large enough for all output of a guest. A serial port that waited for its reader would
+/// wait for host time, and no two runs would be equal. (A socket takes only a few hundred single
+/// bytes.)
 fn pipe() -> Result<(io::PipeReader, io::PipeWriter), Error> {
     let (reader, writer) = io::pipe().map_err(Error::file("make", "a pipe".as_ref()))?;
-    // Without it, it takes 64 KiB.
+    // Without that it takes 64 KiB.
     let _ = rustix::pipe::fcntl_setpipe_size(&writer, PIPE_BYTES);
     Ok((reader, writer))
 }
 
-/// Sends each line, without its end, until there is nothing more or nobody listens.
+/// Sends each line, without its end, until the input ends or the receiver is gone.
 fn read_lines(
     from: impl Read + Send + 'static,
-    sender: SyncSender<Heard>,
-    wrap: fn(String) -> Heard,
+    sender: SyncSender<FromQemu>,
+    wrap: fn(String) -> FromQemu,
 ) {
     thread::spawn(move || {
         let mut reader = BufReader::new(from);
@@ -435,16 +434,16 @@ fn read_lines(
     });
 }
 
-/// The end of a text that may be long.
+/// The last bytes of a text.
 #[derive(Debug, Default)]
 struct Tail {
     bytes: VecDeque<u8>,
-    /// Nothing more comes.
+    /// The text has ended.
     is_whole: bool,
 }
 
 impl Tail {
-    /// Reads all there is, on a thread of its own.
+    /// Reads a text to its end, on a thread of its own.
     fn follow(mut from: impl Read + Send + 'static) -> Arc<Mutex<Tail>> {
         let tail = Arc::new(Mutex::new(Tail::default()));
         let shared = Arc::clone(&tail);
@@ -458,8 +457,8 @@ impl Tail {
         tail
     }
 
-    /// Waits until all of what a machine said that has ended is read, which takes no time unless
-    /// this one is busy.
+    /// Waits until the text of a machine that has ended is read; for at most five seconds on a busy
+    /// host.
     fn wait_for_all(tail: &Mutex<Tail>) {
         const AT_MOST: Duration = Duration::from_secs(5);
         let since = Instant::now();
@@ -483,7 +482,7 @@ impl Tail {
     }
 }
 
-/// The last lines, and before them the one that says why if it is not among them.
+/// The last lines, with the line of the panic first if it is not among them.
 fn panic_lines(text: &str) -> String {
     let told = last_lines(text);
     match text.lines().find(|line| line.contains(PANIC)) {
@@ -506,7 +505,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn a_console_that_shows_nothing_is_said_to() {
+    fn a_console_that_shows_nothing_is_said_so() {
         assert_eq!(last_lines("\r\n \n"), "(it shows nothing)");
         assert_eq!(last_lines("a\n\nb\n"), "a\nb");
     }
@@ -533,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_has_ended_says_why_where_it_is_told_something() {
+    fn a_command_to_an_ended_machine_fails_with_its_last_words() {
         let mut child = Command::new("sh")
             .args(["-c", "echo no memory >&2"])
             .stderr(Stdio::piped())
@@ -544,7 +543,7 @@ mod tests {
         let mut vm = Vm {
             child,
             heard: sync_channel(1).1,
-            kept: VecDeque::new(),
+            pending: VecDeque::new(),
             monitor: Monitor { socket },
             console: Tail::follow(io::empty()),
             complaints,
@@ -568,12 +567,12 @@ mod tests {
         let busy = (0..2 * cpus).map(|_| start("while :; do :; done"));
         let mut all: Vec<Child> = std::iter::once(start("exec sleep 60")).chain(busy).collect();
         thread::sleep(Duration::from_secs(1));
-        let waited: Vec<Duration> = all.iter().map(|child| waited_for_cpu(child.id())).collect();
+        let waited: Vec<Duration> = all.iter().map(|child| cpu_wait(child.id())).collect();
         for child in &mut all {
             child.kill().and_then(|()| child.wait()).expect("it to end");
         }
         let longest = waited[1..].iter().max();
         assert!(longest > Some(&(2 * waited[0] + Duration::from_millis(200))), "{waited:?}");
-        assert_eq!(waited_for_cpu(u32::MAX), Duration::ZERO);
+        assert_eq!(cpu_wait(u32::MAX), Duration::ZERO);
     }
 }

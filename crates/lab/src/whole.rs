@@ -1,4 +1,4 @@
-//! Files of the cache are there whole or not at all, whoever is killed while writing them.
+//! Writes files of the cache atomically: a killed process leaves a complete file or none.
 
 use rustix::fs::{AtFlags, CWD, linkat};
 use std::fs::File;
@@ -6,8 +6,8 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// Gives a file without a name one. Where there is another of that name, or the file system cannot,
-/// a copy of it is moved there.
+/// Gives a nameless file the name `path`. If that name is taken, or the file system cannot do it, a
+/// copy of the file replaces the one with the name.
 pub fn link(file: &mut File, path: &Path) -> io::Result<()> {
     let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
     if linkat(CWD, nameless, CWD, path, AtFlags::SYMLINK_FOLLOW).is_ok() {
@@ -20,7 +20,7 @@ pub fn link(file: &mut File, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a file, in place of the one that is there.
+/// Writes a file atomically, replacing the one with its name.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = tempfile::tempfile_in(folder(path))?;
     file.write_all(text.as_bytes())?;
@@ -38,14 +38,14 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn what_is_there_is_replaced_and_never_written_into() {
+    fn a_file_is_replaced_and_never_written_into() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("about.json");
         write(&path, "first").unwrap();
         let before = fs::File::open(&path).unwrap();
         write(&path, "the second").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "the second");
-        assert_eq!(before.metadata().unwrap().len(), 5, "who reads the first has all of it");
+        assert_eq!(before.metadata().unwrap().len(), 5, "the open first file stays complete");
         assert_ne!(before.metadata().unwrap().ino(), fs::metadata(&path).unwrap().ino());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

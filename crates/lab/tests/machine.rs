@@ -1,5 +1,5 @@
-//! What goes wrong in real machines is told with the last lines of their console, and a program of
-//! one's own says what it says there. Virtual machines are needed, and `cpumax lab fetch 6.12`.
+//! Real machines: errors have the last lines of the console, and a user's program runs and writes
+//! there. Needs virtual machines, and `cpumax lab fetch 6.12`.
 
 use cpumax_lab::{Command, Error, Job, Lab, Mode, Quiet};
 use cpumax_require::{Need, found, missing};
@@ -8,7 +8,7 @@ use std::process;
 use std::time::Duration;
 
 const KERNEL: &str = "6.12";
-/// Does what its first argument says.
+/// A program that obeys its first argument.
 const PROGRAM: &str = r#"
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -21,19 +21,19 @@ fn main() {
         "crash" => std::fs::write("/proc/sysrq-trigger", "c").unwrap(),
         _ => {
             std::fs::write("/dev/kmsg", "<0>about to hang\n").unwrap();
-            // Sleeping would take no time where time is counted.
+            // A sleep would take no host time in a machine whose time is counted.
             loop { std::hint::spin_loop() }
         }
     }
 }
 "#;
 
-/// The lab, where its kernel is.
+/// The lab, if its kernel is fetched.
 fn lab() -> Option<Lab> {
     found(Need::Vm, Lab::open().and_then(|lab| lab.kernel(KERNEL).map(|_| lab)))
 }
 
-/// The lab, unless the host's own CPUs execute its machines, each run unlike the other.
+/// The lab, if its machines are emulated: with KVM no two runs are equal.
 fn emulating_lab() -> Option<Lab> {
     let lab = lab()?;
     let is_emulated = lab.host_cpus(Mode::Parallel { cpus: 2 }) == 1;
@@ -43,7 +43,7 @@ fn emulating_lab() -> Option<Lab> {
     is_emulated.then_some(lab)
 }
 
-/// A static program; `None` where none can be built.
+/// Builds a static program; `None` where that fails.
 fn program(folder: &Path) -> Option<PathBuf> {
     let (source, program) = (folder.join("program.rs"), folder.join("program"));
     std::fs::write(&source, PROGRAM).unwrap();
@@ -72,14 +72,14 @@ fn command(program: &Path, words: &[&str], data: &Path) -> Command {
     }
 }
 
-/// The error, and what its console is kept in.
+/// The error inside [`Error::Kept`], and the console in its file.
 fn kept(error: Error) -> (Error, String) {
     let Error::Kept { error, path } = error else { panic!("{error}") };
     (*error, std::fs::read_to_string(path).unwrap())
 }
 
 #[test]
-fn a_program_says_what_it_says_and_its_status_is_told() {
+fn the_output_and_the_status_of_a_program_are_passed_on() {
     let Some(lab) = lab() else { return };
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = program(folder.path()) else { return };
@@ -96,7 +96,7 @@ fn a_program_says_what_it_says_and_its_status_is_told() {
 }
 
 #[test]
-fn a_run_that_is_kept_is_not_run_again() {
+fn a_kept_run_is_not_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let Some(lab) = lab().map(|lab| lab.keeping(folder.path()).unwrap()) else { return };
     let scenario = "duration = \"1ms\"\n[[task]]\nname = \"t\"\nprogram = [{ user = \"1us\" }]\n";
@@ -131,12 +131,12 @@ fn emulated_cpus_side_by_side_do_the_same_in_every_run() {
     let first = run();
     assert!(first.outcome.tasks["t"].completions > 0, "{first:?}");
     assert_eq!(run(), first);
-    // Its counter is of one GHz, by the kernel's own measure.
+    // The time-stamp counter has 1 GHz, by the kernel's own measure.
     let calibration = lab.ready(KERNEL, job.mode, &Quiet).unwrap().calibration;
     assert!(calibration.stamp_fs.abs_diff(1_000_000) < 1_000, "{calibration:?}");
 }
 
-/// A call was measured when the machine booted, by one CPU alone.
+/// A call was measured at boot, by one CPU alone.
 #[test]
 fn work_in_the_kernel_is_as_long_as_it_says_where_others_work_too() {
     let Some(lab) = emulating_lab() else { return };
@@ -150,13 +150,13 @@ fn work_in_the_kernel_is_as_long_as_it_says_where_others_work_too() {
     let outcome = lab.run(&job, &Quiet).unwrap().outcome;
     let tasks = &outcome.tasks["t"];
     let each_us = tasks.usage_usec / tasks.completions;
-    // The last request of each task is not done.
+    // The last request of each task is not complete.
     let most_us = 10_300 + 10_000 * u64::from(cpus) / tasks.completions;
     assert!((9_700..most_us).contains(&each_us), "{each_us} us: {tasks:?}");
 }
 
 #[test]
-fn a_panic_is_told_with_the_end_of_the_console() {
+fn a_panic_is_an_error_with_the_end_of_the_console() {
     let Some(lab) = lab() else { return };
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = program(folder.path()) else { return };
@@ -169,7 +169,7 @@ fn a_panic_is_told_with_the_end_of_the_console() {
 }
 
 #[test]
-fn a_machine_that_hangs_is_given_up_and_its_console_is_told() {
+fn a_machine_that_hangs_is_ended_and_its_console_is_shown() {
     let Some(lab) = lab() else { return };
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = program(folder.path()) else { return };
@@ -184,7 +184,7 @@ fn a_machine_that_hangs_is_given_up_and_its_console_is_told() {
 }
 
 #[test]
-fn a_kernel_without_a_first_program_is_told_as_the_panic_it_is() {
+fn a_kernel_without_init_is_told_as_a_panic() {
     let Some(lab) = lab() else { return };
     let folder = tempfile::tempdir().unwrap();
     let nothing = folder.path().join("nothing");
@@ -221,7 +221,7 @@ fn a_program_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn a_kernel_that_is_not_known_is_told_before_anything_boots() {
+fn an_unknown_kernel_is_refused_before_anything_boots() {
     let Some(lab) = lab() else { return };
     let job = Job::new("9.9", Mode::Exact, String::new(), 1, 1);
     let told = lab.run(&job, &Quiet).unwrap_err().to_string();

@@ -1,6 +1,6 @@
-//! What the guest and whoever started it say to each other: one line of JSON for each message.
+//! Messages between the guest and the program that started it: one line of JSON each.
 //!
-//! The guest speaks first, with [`FromGuest::Ready`]. Each [`ToGuest::Job`] is answered by any
+//! The guest speaks first, with [`FromGuest::Ready`]. It answers each [`ToGuest::Job`] with any
 //! number of [`FromGuest::Progress`] and then one of `Result`, `Refused` and `Failed`; the next job
 //! may follow in the same boot. The end of the input means the same as [`ToGuest::Quit`].
 
@@ -11,26 +11,25 @@ use cpumax_outcome::{Conditions, Outcome, Preemption};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Version of this protocol, raised whenever one side would misunderstand the other.
+/// Version of the protocol; raised whenever one side would misunderstand the other.
 pub const VERSION: u32 = 2;
 
-/// Longest line either side accepts, bytes: a scenario of the largest size, each byte of it
-/// escaped.
+/// Longest line that either side accepts, bytes: the largest scenario with every byte escaped.
 pub const MAX_LINE_BYTES: u64 = 32 << 20;
 
-/// What the guest is told.
+/// A message to the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToGuest {
-    /// Run this.
+    /// Run a workload.
     Job(Job),
-    /// Run this program in place of scenarios; the machine ends with it.
+    /// Run a program instead of workloads; the virtual machine ends with it.
     Command(Command),
     /// Power off (in a virtual machine) or end (on the host).
     Quit,
 }
 
-/// A program and what it is told.
+/// A program to run in the virtual machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
     /// Its path in the machine, and its arguments.
@@ -44,101 +43,101 @@ pub struct Job {
     pub scenario: String,
     /// Seed of every random stream; the same numbers as in the model.
     pub seed: u64,
-    /// Time is counted in instructions (`-icount`): what a call takes was measured at boot and is
-    /// always that. Otherwise each task asks the kernel after each call what it has used.
+    /// Time is counted in instructions (`-icount`), so call costs measured at boot hold exactly.
+    /// Otherwise each task asks the kernel after each call for the CPU time it has used.
     #[serde(default)]
     pub exact: bool,
-    /// Whether to look at each limited group's usage at the end of each of its periods, for
-    /// `max_period_usage_usec`. Each look costs some microseconds and is a switch that charges
-    /// whoever is running.
+    /// Whether to sample each limited group's usage at the end of each of its periods, for
+    /// `max_period_usage_usec`. A sample costs some microseconds and is a switch that charges the
+    /// running task.
     #[serde(default)]
     pub sample_periods: bool,
-    /// Whether to record every switch, wakeup and period. That takes a microsecond or so for each.
+    /// Whether to record every switch, wakeup and period. Each takes about a microsecond.
     #[serde(default)]
     pub trace: bool,
-    /// Whether to time what releases throttled tasks, call by call, and count what each call does.
-    /// In virtual machines only. Each group walked and each task put back then takes some tenths of
-    /// a microsecond longer.
+    /// Whether to time the kernel functions that release throttled tasks, and count the work of
+    /// each call. In virtual machines only. Each walked group and each enqueued task then takes
+    /// some tenths of a microsecond longer.
     #[serde(default)]
     pub releases: bool,
 }
 
-/// What the guest says.
+/// A message from the guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FromGuest {
-    /// First of all: what this world is.
+    /// The first message: what the machine is like.
     Ready(Ready),
-    /// It is still at work.
+    /// A job is in progress.
     Progress(Progress),
     /// A job is done.
     Result(Box<Report>),
-    /// The job asks for something that this world cannot do.
+    /// This machine cannot run the job.
     Refused {
-        /// What, and why it cannot be done.
+        /// The part of the job that it cannot do, and why.
         reason: String,
     },
-    /// A command has written this.
+    /// Output of a command.
     Output {
-        /// To its standard error, not to its standard output.
+        /// Written to standard error, not to standard output.
         is_error: bool,
         /// One character, up to U+00FF, for each byte.
         text: String,
     },
     /// A command has ended.
     Exited {
-        /// Its exit status, or 128 and the number of the signal that ended it, as shells tell it.
+        /// Its exit status, or 128 plus the number of the signal that ended it, as in a shell.
         status: u8,
     },
-    /// Something went wrong that is not the job's fault.
+    /// Something went wrong that the job is not to blame for.
     Failed {
-        /// What.
+        /// The error.
         reason: String,
     },
 }
 
-/// What a guest is like.
+/// Properties of the guest's machine and kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
     /// [`VERSION`] of the guest.
     pub protocol: u32,
     /// `vm` or `host`.
     pub world: String,
-    /// As `uname -r` shows it.
+    /// Kernel release, as `uname -r` prints it.
     pub release: String,
-    /// Version of cgroups: 1 or 2.
+    /// Version of cgroups in use: 1 or 2.
     pub cgroup: u32,
-    /// CPUs on line.
+    /// CPUs online.
     pub cpus: u32,
     /// Ticks a second, measured.
     pub hz: u32,
-    /// Where the kernel lets itself be preempted, if it tells.
+    /// The kernel's preemption model; `None` where it does not show it.
     pub preempt: Option<Preemption>,
     /// The kernel's clock source, e.g. `tsc`.
     pub clocksource: String,
-    /// How fast this world works.
+    /// Measured speed of this machine.
     pub calibration: Calibration,
 }
 
-/// How fast this world works.
+/// Measured speed of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calibration {
     /// One turn of the loop that stands for user time, ps.
     pub user_turn_ps: u64,
     /// A system call that does nothing, ns.
     pub syscall_ns: u64,
-    /// CPU time of a sleep in itself, which the work behind it is shortened by, ns.
+    /// CPU time of a sleep, ns; the work after a sleep is shorter by that.
     #[serde(default)]
     pub sleep_ns: u64,
-    /// One KiB read from the kernel's random number generator, which stands for kernel time, ps.
+    /// Reading one KiB from the kernel's random number generator, which stands for kernel time, ps.
     pub kernel_kib_ps: u64,
-    /// One KiB written to a file in memory, which stands for kernel time under an inode's lock, ps.
+    /// Writing one KiB to a file in memory, which stands for kernel time under an inode's lock, ps.
     pub write_kib_ps: u64,
     /// One tick of the time-stamp counter, fs (10^-15 s).
     pub stamp_fs: u64,
 }
 
-/// Where a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Time since the start of the run, ns.
@@ -147,22 +146,23 @@ pub struct Progress {
     pub duration_ns: u64,
 }
 
-/// What came of a job.
+/// Result of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// `kernel` is the kernel's release and `generation` is empty; `events` is zero, as no real
-    /// kernel shows it. What else is zero for want of a measurement is in `not_measured`.
+    /// Counters and latencies. `kernel` is the kernel's release, `generation` is empty, and
+    /// `events` is zero. Other fields that are zero for want of a measurement are in
+    /// `not_measured`.
     pub outcome: Outcome,
-    /// What the model must be told to be held against this run.
+    /// Conditions that the model must be given to be compared with this run.
     pub conditions: Conditions,
-    /// How each lock was made, by name: `inode` (a write to a file), `pipe` (tokens taken and put
-    /// back inside a system call) or `futex` (in user space).
+    /// Kind of each real lock by name: `inode` (a write to a file), `mmap_lock` (a call that holds
+    /// it), `pipe` (bytes taken and put back), `futex` (in user space) or `owner` (fcntl).
     pub locks: BTreeMap<String, String>,
     /// Fields of the outcome that are zero because they were not measured.
     pub not_measured: Vec<String>,
-    /// Where this run is not quite what the scenario says, in words.
+    /// Where this run deviates from the scenario, in words.
     pub notes: Vec<String>,
-    /// What happened when, if that was asked for.
+    /// All events, if the job asked for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Recorded>,
 }

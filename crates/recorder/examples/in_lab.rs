@@ -1,7 +1,7 @@
-//! Records two threads that wake each other, and says what the file holds, for tests/lab.rs: alone
-//! in a virtual machine there is neither a C library nor a command to record.
+//! Records two threads that wake each other, and prints the recorded file, for tests/lab.rs. A
+//! virtual machine of the lab has neither a C library nor a command to record.
 
-use cpumax_recorder::{Request, What, record};
+use cpumax_recorder::{Request, Target, record};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 const ROUNDS: u32 = 200;
-/// How often each thread counts in a round: what is recorded must not change how much it does.
+/// Iterations of each thread in a round; a fixed number, so recording does not change the work.
 const WORK: [u64; 2] = [300_000, 100_000];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("the load without a recording: {status}").into());
     }
     let file = PathBuf::from("/recording");
-    let what = What::Command(vec![this, "load".into()]);
+    let what = Target::Command(vec![this, "load".into()]);
     let request = Request {
         calls: true,
         memory: 8 << 20,
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints what each thread's own clock says at the end.
+/// Runs both threads and prints the CPU time of each, ns.
 fn load() {
     let (to_other, from_first) = channel();
     let (to_first, from_other) = channel();
@@ -58,7 +58,7 @@ fn load() {
     }
 }
 
-/// Whenever it is told to, works and tells the other one; gives its CPU time, ns.
+/// Works at each message and sends one back; returns its CPU time, ns.
 fn work(counts: u64, told: &Receiver<()>, tell: &Sender<()>) -> u64 {
     for _ in 0..ROUNDS {
         if told.recv().is_err() {

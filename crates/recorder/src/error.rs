@@ -1,26 +1,26 @@
-//! Why nothing is recorded.
+//! Errors of a recording.
 
 use crate::instead;
 use crate::request::Request;
 use std::io;
 use std::path::Path;
 
-/// Why a recording was not made, with what would be accepted.
+/// The reason for which nothing is recorded, with what would be accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel, the rights there are or how this was built does not allow it.
+    /// The kernel, missing rights or this build does not allow BPF.
     #[error("{why}. perf records the same:\n\n    {instead}\n")]
     NoBpf {
-        /// What is missing.
+        /// The missing thing.
         why: String,
-        /// The commands that do without.
+        /// Commands that record without BPF.
         instead: String,
     },
-    /// What is to be recorded is not there, or what was given cannot be understood.
+    /// The target does not exist, or an argument is wrong.
     #[error("{what}")]
     NotFound {
-        /// What was looked for, and what there is.
+        /// The argument, and what would be accepted.
         what: String,
     },
     /// A file cannot be written or read.
@@ -28,7 +28,7 @@ pub enum Error {
     Io {
         /// The file.
         name: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -38,7 +38,7 @@ impl Error {
         Error::Io { name: cpumax_limit::shown(name), source }
     }
 
-    /// There is no BPF here.
+    /// BPF cannot be used; adds the commands that record without it.
     pub(crate) fn no_bpf(why: impl Into<String>, request: &Request) -> Error {
         Error::NoBpf { why: why.into(), instead: instead::perf_record(request) }
     }

@@ -1,36 +1,35 @@
-//! Where control groups are: the hierarchies of this machine, and a group in them by what people
-//! call it.
+//! Control groups: the mounted hierarchies, and groups by path.
 
 use crate::error::Error;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A mounted hierarchy of groups that may hold limits.
+/// A mounted hierarchy whose groups can have CPU limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Where it is mounted.
+    /// Mount point.
     pub root: PathBuf,
-    /// Which of its groups is there, by its path: `/`, but for a mount that shows a part.
+    /// Path of the mounted group in the hierarchy: `/`, except for a mount of a part.
     pub inside: String,
-    /// Whether it is of version 1, with the controller `cpu`.
+    /// cgroup v1 with the controller `cpu`; else cgroup v2.
     pub is_version_1: bool,
 }
 
-/// A group that was found.
+/// An existing group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// The hierarchy it is in.
+    /// Its hierarchy.
     pub hierarchy: Hierarchy,
-    /// Its path from there, beginning with `/`.
+    /// Its path below the mount point, beginning with `/`.
     pub path: String,
 }
 
 impl Hierarchy {
-    /// Those of this machine, that of the controller `cpu` first.
+    /// All hierarchies of this machine, that of the v1 controller `cpu` first.
     ///
     /// # Errors
-    /// When none is mounted.
+    /// None is mounted.
     pub fn all() -> Result<Vec<Hierarchy>, Error> {
         let name = Path::new("/proc/self/mountinfo");
         let text = fs::read_to_string(name).map_err(|e| Error::io(name, e))?;
@@ -43,7 +42,7 @@ impl Hierarchy {
         Ok(found)
     }
 
-    /// By the text of `/proc/PID/mountinfo`.
+    /// Hierarchies in the text of `/proc/PID/mountinfo`.
     fn in_mounts(text: &str) -> Vec<Hierarchy> {
         let mut found: Vec<Hierarchy> = text.lines().filter_map(Hierarchy::of_mount).collect();
         found.sort_by_key(|hierarchy| !hierarchy.is_version_1);
@@ -64,7 +63,7 @@ impl Hierarchy {
         Some(Hierarchy { root, inside, is_version_1 })
     }
 
-    /// The kernel's number of it; 0 is that of version 2.
+    /// The kernel's number of the hierarchy; 0: cgroup v2.
     fn number(&self) -> Option<i32> {
         let text = fs::read_to_string("/proc/self/cgroup").ok()?;
         let of_cpu = |line: &str| {
@@ -77,10 +76,10 @@ impl Hierarchy {
 }
 
 impl Group {
-    /// The group of this path, which may begin with where its hierarchy is mounted.
+    /// The group with this path, below its hierarchy or with the mount point in front.
     ///
     /// # Errors
-    /// When there is none; says which are like it.
+    /// There is none.
     pub fn find(asked: &str) -> Result<Group, Error> {
         Group::find_in(&Hierarchy::all()?, asked)
     }
@@ -97,36 +96,36 @@ impl Group {
         }
         let roots: Vec<String> = hierarchies.iter().map(|h| cpumax_limit::shown(&h.root)).collect();
         let what = format!(
-            "there is no control group {} below {}; `systemd-cgls` or `cat /proc/PID/cgroup` tells \
-             where a service is",
+            "there is no control group {} below {}; `systemd-cgls` or `cat /proc/PID/cgroup` shows \
+             the group of a service",
             cpumax_limit::one_line(asked),
             roots.join(" or ")
         );
         Err(Error::NotFound { what })
     }
 
-    /// Where its files are.
+    /// The folder with its files.
     pub fn folder(&self) -> PathBuf {
         self.hierarchy.root.join(&self.path[1..])
     }
 
-    /// The kernel's number of it.
+    /// The kernel's id of the group: the inode number of its folder.
     ///
     /// # Errors
-    /// When it has gone.
+    /// The group does not exist any more.
     pub fn id(&self) -> Result<u64, Error> {
         let folder = self.folder();
         fs::metadata(&folder).map(|found| found.ino()).map_err(|e| Error::io(&folder, e))
     }
 
-    /// Its path as the kernel has it, and the number of its hierarchy, by which it is known when it
-    /// is made again; `None`: that is not known here.
+    /// Its path in the kernel, and the number of its hierarchy, by which it is recognized when it
+    /// is made again. `None`: the number is unknown.
     pub(crate) fn in_kernel(&self) -> Option<(String, i32)> {
         let path = format!("{}{}", self.hierarchy.inside.trim_end_matches('/'), self.path);
         Some((path, self.hierarchy.number()?))
     }
 
-    /// Itself and the groups it is in, up to the root.
+    /// The group and its ancestors, without the root.
     pub fn upwards(&self) -> Vec<Group> {
         let ends = self.path.match_indices('/').map(|(at, _)| at).skip(1).chain([self.path.len()]);
         let mut paths: Vec<&str> = ends.map(|end| &self.path[..end]).collect();

@@ -1,7 +1,7 @@
-//! What to type where BPF cannot be used: `perf record` of the same events.
+//! A `perf record` command that records the same events without BPF.
 
 use crate::pods;
-use crate::request::{Request, What};
+use crate::request::{Request, Target};
 use std::path::Path;
 
 const SCHEDULER: [&str; 5] = [
@@ -13,10 +13,10 @@ const SCHEDULER: [&str; 5] = [
 ];
 const SOCKETS: [&str; 4] =
     ["sock_send_length", "sock_recv_length", "sk_data_ready", "inet_sock_set_state"];
-/// Where the kernel lists its events, if that is mounted and may be read.
+/// The kernel's folders of events, where they are mounted and readable.
 const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
 
-/// The command, ready to be pasted, and what to do with its file.
+/// The command, ready to be pasted, and the command that replays its file.
 pub(crate) fn perf_record(request: &Request) -> String {
     let release = rustix::system::uname();
     line(request, has_sockets(&release.release().to_string_lossy()))
@@ -36,19 +36,19 @@ fn line(request: &Request, has_sockets: bool) -> String {
     }
     let seconds = request.time.map_or(10, |time| time.as_secs().max(1));
     let (command, group) = match &request.what {
-        What::Command(words) => {
+        Target::Command(words) => {
             let words: Vec<String> = words.iter().map(|w| quoted(&w.to_string_lossy())).collect();
             (words.join(" "), String::new())
         }
-        What::Group(path) => {
+        Target::Group(path) => {
             (sleep(seconds), format!(" --group {}", quoted(&format!("cgroup:{path}"))))
         }
-        What::Pod(pod) => {
+        Target::Pod(pod) => {
             let path = pods::find(pod).map_or_else(|_| format!("*pod{pod}*"), |group| group.path);
             (sleep(seconds), format!(" --group {}", quoted(&format!("cgroup:{path}"))))
         }
-        What::Process(pid) => (sleep(seconds), format!(" --group pid:{pid}")),
-        What::All => (sleep(seconds), String::new()),
+        Target::Process(pid) => (sleep(seconds), format!(" --group pid:{pid}")),
+        Target::All => (sleep(seconds), String::new()),
     };
     format!(
         "perf record -a --all-cgroups -m 8M {events} --exclude-perf -o perf.data -- {command}\n    \
@@ -60,7 +60,7 @@ fn sleep(seconds: u64) -> String {
     format!("sleep {seconds}")
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for a shell, if needed.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -69,7 +69,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// Asked of the kernel's list of events, else of its version: they came with Linux 6.3.
+/// Whether the kernel has the socket events: by its list of events, else by its version (6.3).
 fn has_sockets(release: &str) -> bool {
     if let Some(events) = EVENTS.iter().map(Path::new).find(|events| events.join("sched").is_dir())
     {
@@ -87,18 +87,18 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn request(what: What) -> Request {
+    fn request(what: Target) -> Request {
         Request { time: Some(Duration::from_secs(5)), ..Request::new(what, "web.cpumax".into()) }
     }
 
     #[test]
     fn the_line_can_be_pasted() {
-        let group = line(&request(What::Group("/a b/it's".to_owned())), true);
+        let group = line(&request(Target::Group("/a b/it's".to_owned())), true);
         assert!(group.contains(" -e sock:sock_send_length,"), "{group}");
         assert!(group.contains(" -- sleep 5\n"), "{group}");
         assert!(group.ends_with("--group 'cgroup:/a b/it'\\''s'"), "{group}");
         let words = ["sh", "-c", "echo $HOME"].map(Into::into).to_vec();
-        let command = line(&Request { calls: true, ..request(What::Command(words)) }, false);
+        let command = line(&Request { calls: true, ..request(Target::Command(words)) }, false);
         assert!(command.contains("raw_syscalls:sys_exit --exclude-perf"), "{command}");
         assert!(command.contains(" -- sh -c 'echo $HOME'\n"), "{command}");
         assert!(!command.contains("sock:"), "{command}");

@@ -1,10 +1,10 @@
-//! `cpumax record`: what replay needs of a machine, recorded by BPF.
+//! `cpumax record`: records the scheduling of chosen threads by BPF, for replay.
 //!
-//! A program in the kernel (`bpf/`) tells switches, wakeups, charges of CPU time, forks, system
-//! calls and messages of sockets of the chosen threads and of those that wake them or are woken by
-//! them; [`record`] writes them into a file that the Perfetto UI opens and that describes itself.
-//! docs/guide/record.md has its form. Where BPF may not be used, or where this was built without the
-//! feature `bpf`, [`Error::NoBpf`] says which `perf record` does the same.
+//! A BPF program (`bpf/`) reports switches, wakeups, charges of CPU time, forks, system calls and
+//! socket messages of the chosen threads, and of threads that wake them or are woken by them.
+//! [`record`] writes these into a file that the Perfetto UI opens and that describes itself
+//! (docs/guide/record.md). Where BPF may not be used, or in a build without the feature `bpf`,
+//! [`Error::NoBpf`] shows a `perf record` command that records the same.
 
 #![cfg_attr(not(feature = "bpf"), allow(dead_code, reason = "it is a recording that needs it"))]
 
@@ -18,14 +18,17 @@ mod request;
 
 pub use error::Error;
 pub use groups::{Group, Hierarchy};
-pub use request::{Buffer, End, Progress, Request, Told, What, parse_size, told};
+pub use request::{Buffer, End, Finished, Progress, Request, Target, describe_end, parse_size};
 
-/// Records until its time, its size or its budget is used up, its command ends, or `go_on` says no;
-/// that is asked and told how far it is a few times a second.
+/// Records until the time, the size or the budget is used up, the command ends, or `go_on` returns
+/// false. `go_on` is called with the progress some times a second.
 ///
 /// # Errors
-/// When nothing can be recorded, or not be written.
-pub fn record(request: &Request, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Told, Error> {
+/// Nothing can be recorded, or the file cannot be written.
+pub fn record(
+    request: &Request,
+    go_on: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<Finished, Error> {
     #[cfg(feature = "bpf")]
     return live::session::record(request, go_on);
     #[cfg(not(feature = "bpf"))]

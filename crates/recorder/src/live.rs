@@ -1,4 +1,4 @@
-//! Recording itself, which there is only with the feature `bpf`.
+//! Recording with the feature `bpf`.
 
 mod about;
 mod beside;

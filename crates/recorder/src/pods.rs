@@ -1,29 +1,28 @@
-//! A Kubernetes pod or container on its node: its control group, by the names that kubelet and
-//! container runtimes give.
+//! Finds the control group of a Kubernetes pod or container on its node.
 //!
-//! kubelet's driver `cgroupfs` calls a pod's group `pod<UID>`, its driver `systemd` calls it
-//! `...-pod<UID>.slice`, with underscores in the UID; groups of containers are below and called by
-//! their id, with `systemd` as `<runtime>-<id>.scope`. A pod's UID by namespace and name is found
-//! in the names of kubelet's folders of logs. No API server is asked.
+//! With the driver `cgroupfs` kubelet calls a pod's group `pod<UID>`, with the driver `systemd`
+//! `...-pod<UID>.slice`, with underscores in the UID. Groups of containers are below it and have
+//! the container's id as name, with `systemd` as `<runtime>-<id>.scope`. The UID of a pod with a
+//! given namespace and name is in the names of kubelet's log folders. No API server is asked.
 
 use crate::error::Error;
 use crate::groups::{Group, Hierarchy};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where kubelet keeps logs of pods, as `namespace_name_UID`; in the container of `kubectl debug
-/// node/...` the node's files are below `/host`.
+/// Folders of kubelet's pod logs, with entries `namespace_name_UID`. In the container of `kubectl
+/// debug node/...` the node's files are below `/host`.
 const LOGS: [&str; 2] = ["/var/log/pods", "/host/var/log/pods"];
-/// Groups are not nested deeper, and no node has more.
+/// Limits of the search; real nodes have less.
 const DEPTH_MOST: usize = 16;
 const GROUPS_MOST: usize = 200_000;
-/// Fewer digits of a container's id may be those of another one.
+/// Least digits of a container's id: fewer may fit several.
 const ID_LEAST: usize = 12;
 
-/// The group of a pod by UID or `namespace/name`, or of a container by its id.
+/// The group of a pod, by UID or `namespace/name`, or of a container, by its id.
 ///
 /// # Errors
-/// When there is none here, or more than one.
+/// There is none on this node, or more than one.
 pub(crate) fn find(asked: &str) -> Result<Group, Error> {
     let logs: Vec<PathBuf> = LOGS.iter().map(PathBuf::from).collect();
     find_in(&Hierarchy::all()?, &logs, asked)
@@ -56,7 +55,7 @@ fn find_in(hierarchies: &[Hierarchy], logs: &[PathBuf], asked: &str) -> Result<G
     match found.len() {
         0 => Err(Error::NotFound {
             what: format!(
-                "{shown}: there is no group of a {what} here: it runs on another node, or has ended"
+                "{shown}: no group of a {what} exists here: it runs on another node, or has ended"
             ),
         }),
         1 => Ok(found.remove(0)),
@@ -72,12 +71,12 @@ fn find_in(hierarchies: &[Hierarchy], logs: &[PathBuf], asked: &str) -> Result<G
     }
 }
 
-/// Container ids come as `containerd://...`, for example from `kubectl describe`.
+/// Removes the scheme of a container id such as `containerd://...` from `kubectl describe`.
 fn bare(asked: &str) -> &str {
     asked.rsplit_once("://").map_or(asked, |(_, id)| id)
 }
 
-/// Those of the pods of this name; of those that ended the logs may still be there.
+/// UIDs of the pods with this name; log folders of ended pods may still exist.
 fn uids(logs: &[PathBuf], namespace: &str, name: &str) -> Vec<String> {
     let begin = format!("{namespace}_{name}_");
     let of = |folder: &PathBuf| {
@@ -91,6 +90,7 @@ fn uids(logs: &[PathBuf], namespace: &str, name: &str) -> Vec<String> {
     uids
 }
 
+/// Adds all groups of these pods or containers to `found`, by path.
 fn search(hierarchy: &Hierarchy, uids: &[String], found: &mut Vec<Group>) {
     let mut to_do = vec![(hierarchy.root.clone(), 0)];
     let mut seen = 0;
@@ -115,7 +115,7 @@ fn group(hierarchy: &Hierarchy, folder: &Path) -> Option<Group> {
     Some(Group { hierarchy: hierarchy.clone(), path: format!("/{below}") })
 }
 
-/// Whether a group's name is that of this pod or container.
+/// Whether a group has the name of this pod or container.
 fn is_called(name: &str, asked: &str) -> bool {
     let name = name.strip_suffix(".slice").or_else(|| name.strip_suffix(".scope")).unwrap_or(name);
     let is_pod = name.rsplit_once("pod").is_some_and(|(before, uid)| {
@@ -126,7 +126,7 @@ fn is_called(name: &str, asked: &str) -> bool {
     is_pod || (asked.len() >= ID_LEAST && is_id(id))
 }
 
-/// systemd takes a dash for a level of slices.
+/// Compares UIDs; systemd replaces dashes, which separate levels of slices.
 fn same_uid(uid: &str, asked: &str) -> bool {
     uid.len() == asked.len()
         && uid.bytes().zip(asked.bytes()).all(|(a, b)| a == b || (a == b'_' && b == b'-'))
@@ -140,7 +140,7 @@ mod tests {
     const OTHER: &str = "aaaaaaaa-5b0a-4c0e-9d5f-0c3a4b1f7e21";
     const ID: &str = "4f1c0de2b7a94d4f8e5b6c7d8e9f00112233445566778899aabbccddeeff0011";
 
-    /// A node's tree of groups and folders of logs, with these groups.
+    /// A node's groups and log folders.
     struct Node {
         folder: tempfile::TempDir,
         is_version_1: bool,
@@ -168,7 +168,7 @@ mod tests {
         }
     }
 
-    /// As kubelet with the driver `systemd` names them.
+    /// Path of a container's group with the driver `systemd`.
     fn systemd(class: &str, uid: &str, runtime: &str, id: &str) -> String {
         let uid = uid.replace('-', "_");
         let (class_slice, class_dash) = match class {
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_several_is_not_guessed() {
+    fn an_ambiguous_name_is_refused() {
         let groups = [systemd("burstable", UID, "crio", ID), format!("old/pod{UID}")];
         let node = Node::new(false, &groups, &[]);
         assert!(node.find(UID).unwrap_err().contains("may be any of"));

@@ -1,4 +1,4 @@
-//! What to record, and what came of it.
+//! Request and result of a recording.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,48 +6,48 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Whose threads are recorded.
+/// Threads to record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
-    /// All of the machine.
+pub enum Target {
+    /// All threads of the machine.
     All,
-    /// Those of a control group and of those below it, by its path.
+    /// Threads of a control group, by its path, and of groups below it.
     Group(String),
-    /// Those of a Kubernetes pod of this node, by UID or `namespace/name`, or of a container by its
-    /// id.
+    /// Threads of a Kubernetes pod on this node, by UID or `namespace/name`, or of a container, by
+    /// its id.
     Pod(String),
-    /// Those of a process and of what it starts.
+    /// Threads of a process and of its descendants.
     Process(i32),
-    /// Those of a command that is started, and of what it starts.
+    /// Threads of a command, which is started, and of its descendants.
     Command(Vec<OsString>),
 }
 
-/// What to record, for how long, and where to.
+/// A recording to make.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// Whose threads.
-    pub what: What,
-    /// The file that is written.
+    /// Threads to record.
+    pub what: Target,
+    /// File to write.
     pub file: PathBuf,
-    /// For how long at most.
+    /// Longest time.
     pub time: Option<Duration>,
-    /// How large the file may become, bytes.
+    /// Largest size of the file, bytes.
     pub size: Option<u64>,
-    /// Which part of the machine's CPU time it may cost.
+    /// Largest share of the machine's CPU time, 0 to 1.
     pub budget: Option<f64>,
-    /// Whether system calls are recorded.
+    /// Record system calls.
     pub calls: bool,
-    /// Whether messages of sockets are, where the kernel tells them.
+    /// Record socket messages, where the kernel has tracepoints for them.
     pub sockets: bool,
-    /// Room for records that have not been written yet, of all CPUs together, bytes.
+    /// Buffer for records of all CPUs, bytes.
     pub memory: usize,
-    /// The command that this is, for the file.
+    /// The command line, noted in the file.
     pub command_line: String,
 }
 
 impl Request {
-    /// Until it is asked to end, with sockets, in 64 MiB.
-    pub fn new(what: What, file: PathBuf) -> Request {
+    /// A recording without end, with sockets, with a buffer of 64 MiB.
+    pub fn new(what: Target, file: PathBuf) -> Request {
         Request {
             what,
             file,
@@ -62,16 +62,16 @@ impl Request {
     }
 }
 
-/// How far it is.
+/// Progress of a recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Since it began.
+    /// Time since the begin.
     pub elapsed: Duration,
-    /// Records that have come.
+    /// Records so far.
     pub events: u64,
-    /// Records that found no room.
+    /// Records that found the buffer full.
     pub lost: u64,
-    /// Size of the file so far.
+    /// Size of the file so far, bytes.
     pub bytes: u64,
 }
 
@@ -86,62 +86,62 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Why it ended.
+/// The reason for the end of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to.
+    /// The caller asked for it.
     Asked,
     /// The time is over.
     Time,
-    /// The file is as large as it may become.
+    /// The file has reached its size.
     Size,
-    /// It costs more than it may.
+    /// The cost is above the budget.
     Budget,
     /// The command has ended.
     Command(ExitStatus),
 }
 
-/// How large the room for records was.
+/// Size of the buffer against the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Buffer {
-    /// As was asked for, or up to half of it, as a ring has a power of two.
+    /// As requested, or down to half of it: a ring's size is a power of two.
     Asked,
-    /// No more than this could be had.
+    /// The largest possible size.
     Most {
         /// Of all CPUs together.
         bytes: u64,
     },
-    /// Less than this cannot be had.
+    /// The smallest possible size.
     Least {
         /// Of all CPUs together.
         bytes: u64,
     },
 }
 
-/// What came of it.
+/// Result of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
-    /// How far it came.
+pub struct Finished {
+    /// Progress at the end.
     pub progress: Progress,
-    /// Why it went no further.
+    /// Reason for the end.
     pub end: End,
     /// CPU time of the recorder itself.
     pub used: Duration,
-    /// What a record costs its thread as far as that can be known, ns; 0: not known.
+    /// CPU time that a record costs its thread, ns; 0: unknown.
     pub event_ns: u64,
-    /// Chosen threads that are not recorded, as there are too many.
+    /// Chosen threads that were not recorded, because the table of chosen threads was full.
     pub forgotten: u64,
-    /// Room for records.
+    /// Size of the buffer.
     pub buffer: Buffer,
-    /// How often the recorded group was removed and made again at its path, and followed there.
+    /// Number of times that the recorded group was removed and made again; recording went on.
     pub made_again: u64,
-    /// It is not there any more, or another one that was not recorded.
+    /// The recorded group does not exist any more, or another one has its path.
     pub is_gone: bool,
 }
 
-impl Told {
-    /// With which status whoever records a command ends: as a shell does, that of the command, or
-    /// 128 and the number of the signal that ended it.
+impl Finished {
+    /// Exit status of the recorder: that of the command as in a shell (128 plus the signal that
+    /// ended it), else 0.
     pub fn status(&self) -> u8 {
         use std::os::unix::process::ExitStatusExt;
         let End::Command(status) = self.end else { return 0 };
@@ -150,10 +150,10 @@ impl Told {
     }
 }
 
-/// A number of bytes as people say it: `4096`, `64k`, `100M`, `2G`.
+/// Parses a number of bytes such as `65536`, `64k`, `100M` or `2G`.
 ///
 /// # Errors
-/// When it is none, or nothing.
+/// The text is no such number, or outside of 64k to 1024G.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let takes = "give a number of bytes from 64k to 1024G, such as 100M";
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -169,12 +169,12 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     bytes.filter(|bytes| (1 << 16..=1 << 40).contains(bytes)).ok_or_else(|| takes.to_owned())
 }
 
-/// What there is to say when it is done.
-pub fn told(request: &Request, done: &Told) -> String {
+/// Text that describes the result, with advice where events were lost or the buffer was bounded.
+pub fn describe_end(request: &Request, done: &Finished) -> String {
     let why = match done.end {
         End::Asked | End::Time => "",
-        End::Size => ", as large as it may become",
-        End::Budget => "; stopped: it takes more CPU time than it may (--budget)",
+        End::Size => ", stopped at the size of --size",
+        End::Budget => ", stopped: recording takes more CPU time than --budget allows",
         End::Command(_) => ", until the command ended",
     };
     let file = cpumax_limit::shown(&request.file);
@@ -184,16 +184,16 @@ pub fn told(request: &Request, done: &Told) -> String {
     let of_threads = 100.0 * of_events / elapsed_ns;
     let lost = match done.progress.lost {
         0 => "",
-        _ => "\nEvents were lost: give more room with --buffer, or record fewer threads",
+        _ => "\nEvents were lost: give a larger --buffer, or record fewer threads",
     };
     let buffer = match done.buffer {
         Buffer::Most { bytes } if bytes < request.memory as u64 => format!(
-            "\nRoom for events was {}, not the {} of --buffer: more cannot be had",
+            "\nThe buffer for events had {}, not the {} of --buffer: more is not possible",
             size(bytes),
             size(request.memory as u64)
         ),
         Buffer::Least { bytes } if bytes > request.memory as u64 => format!(
-            "\nRoom for events was {}, not the {} of --buffer: each CPU needs its part",
+            "\nThe buffer for events had {}, not the {} of --buffer: each CPU needs a part",
             size(bytes),
             size(request.memory as u64)
         ),
@@ -202,8 +202,8 @@ pub fn told(request: &Request, done: &Told) -> String {
     let forgotten = match done.forgotten {
         0 => String::new(),
         threads => format!(
-            "\n{threads} threads were not recorded: more than can be remembered are chosen; choose \
-             a group with --cgroup"
+            "\n{threads} threads were not recorded, as there are too many single ones; choose their \
+             group with --cgroup"
         ),
     };
     let times = match done.made_again {
@@ -213,14 +213,14 @@ pub fn told(request: &Request, done: &Told) -> String {
     let made_again = match done.made_again {
         0 => String::new(),
         _ => format!(
-            "\nThe group was removed and made again {times}, as when a service is restarted: what \
-             ran in it then is recorded, too"
+            "\nThe group was removed and made again {times}, as by the restart of a service; its new \
+             threads were recorded too"
         ),
     };
-    let gone = "\nThe group that was recorded is gone: what runs in its place is not recorded";
+    let gone = "\nThe recorded group no longer exists: threads at its path now were not recorded";
     let gone = if done.is_gone { gone } else { "" };
     format!(
-        "{file}: {}{why}{made_again}{gone}\nIt took {of_cpu:.1} % of a CPU to write, and \
+        "{file}: {}{why}{made_again}{gone}\nRecording took {of_cpu:.1} % of a CPU to write, and \
          {of_threads:.1} % of one in the recorded threads{lost}{forgotten}{buffer}",
         done.progress
     )

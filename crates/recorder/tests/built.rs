@@ -1,4 +1,4 @@
-//! The build with and without clang: cargo's words are what the build script prints.
+//! The build script with and without clang, by its output.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn build_script(folder: &Path) -> PathBuf {
     program
 }
 
-/// What it prints where only this folder has programs.
+/// Output of the build script if PATH has only this folder.
 fn printed(script: &Path, folder: &Path, with_bpf: bool) -> Vec<String> {
     let mut command = Command::new(script);
     command.env_clear().env("PATH", folder).env("OUT_DIR", folder);

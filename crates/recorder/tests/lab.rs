@@ -1,5 +1,5 @@
-//! What is recorded on real kernels other than this machine's, in virtual machines: `make guest`
-//! builds what runs there, `cpumax lab fetch 6.1,6.12,6.18,7.3` gets the kernels.
+//! Recordings on real kernels in virtual machines. `make guest` builds the program that runs there,
+//! `cpumax lab fetch 6.1 6.12 6.18 7.3` gets the kernels.
 
 use cpumax_lab::{Command, Lab, Mode, Quiet};
 use cpumax_recording::{Options, Recording};
@@ -7,9 +7,9 @@ use cpumax_require::{Need, found, missing};
 use std::path::{Path, PathBuf};
 
 const KERNELS: [&str; 4] = ["6.1", "6.12", "6.18", "7.3"];
-/// What is read may be off by so much of what the threads' own clocks said without a recording.
+/// Largest relative error of recorded CPU time against the threads' own clocks without recording.
 const OFF: f64 = 0.01;
-/// Each of two threads is woken once in a round.
+/// Each of the two threads is woken once in a round.
 const ROUNDS: u64 = 200;
 
 /// `examples/in_lab.rs`, linked statically.
@@ -25,7 +25,7 @@ fn program() -> Option<PathBuf> {
 }
 
 #[test]
-fn what_is_recorded_on_each_kernel_is_what_happened() {
+fn recordings_on_each_kernel_are_accurate() {
     let Some(lab) = found(Need::Vm, Lab::open()) else { return };
     let Some(program) = program() else { return };
     for kernel in KERNELS {
@@ -35,7 +35,7 @@ fn what_is_recorded_on_each_kernel_is_what_happened() {
     }
 }
 
-/// Records there and reads it here.
+/// Records in the virtual machine and reads the file here.
 fn holds(lab: &Lab, kernel: &str, program: &Path) {
     let command = Command {
         kernel: kernel.to_owned(),
@@ -65,7 +65,7 @@ fn holds(lab: &Lab, kernel: &str, program: &Path) {
     let summary = recording.summary();
     assert!(summary.about.is_some_and(|about| about.release.starts_with(kernel)), "{kernel}");
     for name in ["first", "other"] {
-        // The first of that name that was said is without a recording.
+        // The first line with this name is from the run without recording.
         let own_ns: f64 = word(name).parse().unwrap();
         let thread = summary.threads.iter().find(|thread| thread.comm == name).unwrap();
         let off = (thread.runtime_ns as f64 / own_ns - 1.0).abs();

@@ -1,6 +1,6 @@
-//! What is recorded on this machine's kernel, read back.
+//! Recordings on this machine's kernel.
 
-use cpumax_recorder::{End, Error, Progress, Request, Told, What, record};
+use cpumax_recorder::{End, Error, Finished, Progress, Request, Target, record};
 use cpumax_recording::{Options, Recording, Summary, ThreadSummary};
 use cpumax_require::{Need, found, missing};
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Works for a while, sleeps now and then, and leaves in a file how much CPU time it had, ns.
+/// A shell script that works, sleeps now and then, and writes its CPU time, ns, to a file.
 const LOAD: &str = "i=0; while [ $i -lt 30 ]; do i=$((i+1)); j=0; while [ $j -lt 9000 ]; do \
                     j=$((j+1)); done; read line < /proc/uptime; sleep 0.01; done; \
                     read ns rest < /proc/$$/schedstat; echo $ns > FILE";
@@ -28,29 +28,29 @@ impl Folder {
 
     fn load(&self) -> Vec<std::ffi::OsString> {
         let script = LOAD.replace("FILE", &self.file("ns").display().to_string());
-        // What a command does before it is executed is left out; of what it starts nothing is.
+        // The start of the first shell is not recorded; all of the inner one is.
         ["sh", "-c", "sh -c \"$0\"; exit $?", &script].map(Into::into).to_vec()
     }
 
-    /// What the load says that it used.
+    /// CPU time of the load by its own account, ns.
     fn used_ns(&self) -> f64 {
         fs::read_to_string(self.file("ns")).unwrap().trim().parse().unwrap()
     }
 }
 
-/// Recordings cost each other time.
+/// Recordings in parallel would cost each other time.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records, if it may; ends in a minute.
-fn recorded(request: &Request) -> Option<Told> {
+/// Records, for at most a minute; `None` where BPF is not allowed.
+fn recorded(request: &Request) -> Option<Finished> {
     let _alone = alone();
     recorded_now(request)
 }
 
-fn recorded_now(request: &Request) -> Option<Told> {
+fn recorded_now(request: &Request) -> Option<Finished> {
     let request = &Request {
         time: Some(Duration::from_secs(60)).min(request.time.or(Some(Duration::MAX))),
         ..request.clone()
@@ -74,11 +74,11 @@ fn thread<'a>(summary: &'a Summary, comm: &str) -> &'a ThreadSummary {
         .unwrap()
 }
 
-/// Some kernels do not tell each switch, and CPU time is missing with some of those: a recording is
-/// made so often until it is whole.
+/// Some kernels miss switches, and CPU time with them, so an incomplete recording is repeated so
+/// many times.
 const TRIES: u32 = 6;
 
-fn where_no_time_is_missing(mut try_it: impl FnMut(&Folder) -> Option<(Summary, Told)>) {
+fn where_no_time_is_missing(mut try_it: impl FnMut(&Folder) -> Option<(Summary, Finished)>) {
     for left in (0..TRIES).rev() {
         let folder = Folder::new();
         let Some((summary, told)) = try_it(&folder) else { return };
@@ -90,9 +90,9 @@ fn where_no_time_is_missing(mut try_it: impl FnMut(&Folder) -> Option<(Summary, 
     }
 }
 
-/// Within a hundredth of what the load says, and what recording took, which is taken off; it says
-/// so before its end, which takes some time too.
-fn used(folder: &Folder, told: &Told) -> Range<f64> {
+/// Expected CPU time: within a hundredth of the load's account, plus the cost of recording. The
+/// load's account ends a little before the load does.
+fn used(folder: &Folder, told: &Finished) -> Range<f64> {
     const END_NS: f64 = 3e6;
     let told_ns = folder.used_ns();
     let cost_ns = told.event_ns as f64 * told.progress.events as f64;
@@ -106,10 +106,10 @@ fn the_cpu_time_of_a_command_is_that_which_the_kernel_counts() {
     }
 }
 
-/// A command, recorded from its beginning to its end.
-fn command(folder: &Folder, calls: bool) -> Option<(Summary, Told)> {
+/// Records a command from begin to end.
+fn command(folder: &Folder, calls: bool) -> Option<(Summary, Finished)> {
     let file = folder.file("load.cpumax");
-    let request = Request { calls, ..Request::new(What::Command(folder.load()), file.clone()) };
+    let request = Request { calls, ..Request::new(Target::Command(folder.load()), file.clone()) };
     let told = recorded(&request)?;
     assert!(matches!(told.end, End::Command(status) if status.success()), "{told:?}");
     let summary = read(&file);
@@ -117,7 +117,7 @@ fn command(folder: &Folder, calls: bool) -> Option<(Summary, Told)> {
     assert!(summary.has_runtime && summary.has_context);
     let sh = thread(&summary, "sh");
     assert!(sh.waits >= 30, "{sh:?}");
-    // Its children too, and what they wait for.
+    // Its children are recorded too.
     assert!(summary.threads.iter().filter(|t| t.comm == "sleep").count() >= 25);
     let ended = summary.ended.as_ref().unwrap();
     assert_eq!((ended.why.as_str(), ended.lost.len()), ("command", 0));
@@ -137,7 +137,7 @@ fn a_command_is_recorded_from_its_first_instruction() {
         let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; \
                       read ns rest < /proc/$$/schedstat; echo $ns > FILE";
         let script = script.replace("FILE", &folder.file("ns").display().to_string());
-        let what = What::Command(["sh", "-c", &script].map(Into::into).to_vec());
+        let what = Target::Command(["sh", "-c", &script].map(Into::into).to_vec());
         if recorded(&Request::new(what, file.clone())).is_none() {
             return;
         }
@@ -150,7 +150,7 @@ fn a_command_is_recorded_from_its_first_instruction() {
     }
 }
 
-/// A busy thread for each CPU that has nothing to do with who started it.
+/// A busy thread for each CPU, unrelated to the recorded ones.
 struct Strangers(String);
 
 impl Strangers {
@@ -171,7 +171,7 @@ impl Drop for Strangers {
     }
 }
 
-/// Waits for what never comes, again and again.
+/// A program that waits for a timeout again and again.
 const WAITS: &str = r#"
 fn main() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -182,7 +182,7 @@ fn main() {
 }
 "#;
 
-/// A program of its own; `None` where none can be built.
+/// Compiles a program; `None` where that fails.
 fn program(text: &str, program: &Path) -> Option<PathBuf> {
     let source = program.with_extension("rs");
     fs::write(&source, text).unwrap();
@@ -195,7 +195,8 @@ fn program(text: &str, program: &Path) -> Option<PathBuf> {
     is_built.then(|| program.to_owned())
 }
 
-/// Connects, asks, is answered, and closes: the memory of a client's socket is a server's next.
+/// A program that connects, sends a request, gets an answer and closes. The kernel then uses the
+/// memory of a client's socket for one of the server.
 const ASKS: &str = r#"
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -240,7 +241,7 @@ fn main() {
 }
 "#;
 
-/// Of Unix sockets it is not told who connects: that each brings one request tells it.
+/// The connection of Unix sockets is not recorded, but each has one request only.
 #[test]
 fn a_socket_in_the_memory_of_an_earlier_one_is_another() {
     let folder = Folder::new();
@@ -248,7 +249,7 @@ fn a_socket_in_the_memory_of_an_earlier_one_is_another() {
     for at in [folder.file("at"), "tcp".into()] {
         let file = folder.file("asks.cpumax");
         let words = [program.clone().into_os_string(), at.into_os_string()];
-        let request = Request::new(What::Command(words.to_vec()), file.clone());
+        let request = Request::new(Target::Command(words.to_vec()), file.clone());
         if recorded(&request).is_none() {
             return;
         }
@@ -265,7 +266,7 @@ fn a_socket_in_the_memory_of_an_earlier_one_is_another() {
     }
 }
 
-/// The kernel ends such a wait in a software interrupt, whoever runs then.
+/// A software interrupt ends such a wait, on top of any thread.
 #[test]
 fn whom_an_interrupt_hits_is_no_partner_of_whom_it_wakes() {
     let folder = Folder::new();
@@ -273,7 +274,7 @@ fn whom_an_interrupt_hits_is_no_partner_of_whom_it_wakes() {
     let _strangers = Strangers::named("stranger", &folder);
     let Some(program) = program(WAITS, &folder.file("waits")) else { return };
     let mut waits = Command::new(program).spawn().unwrap();
-    let what = What::Process(waits.id() as i32);
+    let what = Target::Process(waits.id() as i32);
     let time = Some(Duration::from_secs(2));
     let told = recorded(&Request { time, ..Request::new(what, file.clone()) });
     waits.kill().unwrap();
@@ -287,7 +288,7 @@ fn whom_an_interrupt_hits_is_no_partner_of_whom_it_wakes() {
     assert!(stranger.is_none(), "{stranger:?}");
 }
 
-/// What is sent to the same machine is delivered in a software interrupt of the sender's.
+/// A packet to the same machine is delivered in a software interrupt of the sender.
 #[test]
 fn who_sends_to_a_chosen_thread_is_its_partner() {
     let folder = Folder::new();
@@ -319,7 +320,7 @@ fn who_sends_to_a_chosen_thread_is_its_partner() {
             }
         }
     });
-    let what = What::Process(std::process::id() as i32);
+    let what = Target::Process(std::process::id() as i32);
     let time = Some(Duration::from_secs(1));
     let told = recorded(&Request { time, ..Request::new(what, file.clone()) });
     drop(asks);
@@ -331,7 +332,7 @@ fn who_sends_to_a_chosen_thread_is_its_partner() {
     }
 }
 
-/// Some kernels do not tell each switch: what a thread does after one is recorded all the same.
+/// Some kernels miss switches; later events of the thread are recorded all the same.
 #[test]
 fn beside_busy_threads_no_call_is_missing() {
     let folder = Folder::new();
@@ -340,18 +341,18 @@ fn beside_busy_threads_no_call_is_missing() {
     let busy = || Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
     let mut busy: Vec<Child> = (0..cpus).map(|_| busy()).collect();
     let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=100000", "status=none"];
-    let what = What::Command(dd.map(Into::into).to_vec());
+    let what = Target::Command(dd.map(Into::into).to_vec());
     let told = recorded(&Request { calls: true, ..Request::new(what, file) });
     for busy in &mut busy {
         let _ = busy.kill().and_then(|()| busy.wait());
     }
     let Some(told) = told else { return };
-    // A read and a write for each byte, each with its entry and its exit.
+    // One read and one write for each byte, each with an entry and an exit.
     let Progress { events, lost, .. } = told.progress;
     assert!(events + lost >= 400_000, "{told:?}");
 }
 
-/// Does as many system calls as its argument says, which take next to nothing.
+/// A program that makes so many cheap system calls as its argument says.
 const CALLS: &str = r#"
 fn main() {
     let calls: u32 = std::env::args().nth(1).unwrap().parse().unwrap();
@@ -367,8 +368,8 @@ fn main() {
 }
 "#;
 
-/// Each costs several times as much when it is recorded. A machine that others use changes its pace
-/// between the two runs: then it is tried again.
+/// Recording makes each call several times as expensive. The test is repeated if another user of
+/// the machine changes its speed between the two runs.
 #[test]
 fn what_it_costs_to_record_calls_is_taken_off() {
     const TRIES: u32 = 4;
@@ -379,12 +380,12 @@ fn what_it_costs_to_record_calls_is_taken_off() {
     for left in (0..TRIES).rev() {
         let without = Command::new(&program).arg("400000").output().unwrap().stdout;
         let without_ns: f64 = String::from_utf8(without).unwrap().trim().parse().unwrap();
-        let what = What::Command(vec![program.clone().into(), "400000".into()]);
+        let what = Target::Command(vec![program.clone().into(), "400000".into()]);
         let request = Request { calls: true, ..Request::new(what, file.clone()) };
         let Some(told) = recorded_now(&request) else { return };
         let summary = read(&file);
         let calls = thread(&summary, "calls");
-        // All that a thread does before and after takes some milliseconds.
+        // Start and end of the thread take some milliseconds.
         let may_be_ns = without_ns * 0.7..=without_ns * 1.3 + 5e6;
         let (taken_off, events) = (summary.event_cost.syscall_ns, told.progress.events as f64);
         if may_be_ns.contains(&(calls.runtime_ns as f64)) {
@@ -402,7 +403,7 @@ fn what_costs_more_than_it_may_is_stopped_soon() {
         .args(["if=/dev/zero", "of=/dev/null", "bs=1", "status=none"])
         .spawn()
         .unwrap();
-    let what = What::Process(dd.id() as i32);
+    let what = Target::Process(dd.id() as i32);
     let file = folder.file("budget.cpumax");
     let budget = Some(0.001);
     let request = Request { calls: true, budget, ..Request::new(what, file.clone()) };
@@ -412,7 +413,7 @@ fn what_costs_more_than_it_may_is_stopped_soon() {
     let Some(done) = done else { return };
     assert_eq!(done.end, End::Budget);
     assert!(done.progress.elapsed < Duration::from_secs(5), "{done:?}");
-    assert!(cpumax_recorder::told(&request, &done).contains("--budget"));
+    assert!(cpumax_recorder::describe_end(&request, &done).contains("--budget"));
 }
 
 #[test]
@@ -420,7 +421,7 @@ fn what_finds_no_room_is_counted_and_told_where() {
     let folder = Folder::new();
     let file = folder.file("lost.cpumax");
     let busy = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=1000000"].map(Into::into);
-    let what = What::Command(busy.to_vec());
+    let what = Target::Command(busy.to_vec());
     let request = Request { calls: true, memory: 1 << 16, ..Request::new(what, file.clone()) };
     let Some(told) = recorded(&request) else { return };
     assert!(told.progress.lost > 10_000, "{told:?}");
@@ -436,13 +437,13 @@ fn it_ends_at_its_size_or_when_asked_and_the_file_is_whole() {
     let file = folder.file("size.cpumax");
     let busy = "dd if=/dev/zero of=/dev/null bs=1 count=100000000 2> /dev/null";
     let mut dd = Command::new("sh").args(["-c", &format!("exec {busy}")]).spawn().unwrap();
-    let what = What::Process(dd.id() as i32);
+    let what = Target::Process(dd.id() as i32);
     let request = Request { calls: true, size: Some(1 << 20), ..Request::new(what, file.clone()) };
     let told = recorded(&request);
     let asked = Request { size: None, ..request };
     let stopped = told.map(|told| {
         let _alone = alone();
-        // Who runs without a pause when it begins is found out a few times a second.
+        // A thread that runs without a switch is found by the beat, some times a second.
         let stopped =
             record(&asked, &mut |so_far| so_far.elapsed < Duration::from_millis(250)).unwrap();
         (told, read(&file), stopped)
@@ -457,7 +458,7 @@ fn it_ends_at_its_size_or_when_asked_and_the_file_is_whole() {
     assert_eq!(summary.ended.unwrap().why, "asked");
 }
 
-/// A group of its own in the hierarchy that has limits, and a load in it.
+/// A group in the hierarchy with limits, and a load in it.
 struct Grouped {
     folder: PathBuf,
     path: String,
@@ -493,13 +494,13 @@ fn of_a_group_its_threads_are_recorded_and_the_rest_as_one() {
     where_no_time_is_missing(group);
 }
 
-/// A load in a group, which is recorded while others run.
-fn group(folder: &Folder) -> Option<(Summary, Told)> {
+/// Records a load in a group while others run.
+fn group(folder: &Folder) -> Option<(Summary, Finished)> {
     use std::io::Write;
     let _alone = alone();
     let mut grouped = found(Need::Cgroup, Grouped::new(folder))?;
     let file = folder.file("group.cpumax");
-    let request = Request::new(What::Group(grouped.path.clone()), file.clone());
+    let request = Request::new(Target::Group(grouped.path.clone()), file.clone());
     let mut goes = grouped.load.stdin.take();
     let result = record(&request, &mut |progress| {
         if let Some(mut stdin) = goes.take() {
@@ -531,17 +532,17 @@ fn group(folder: &Folder) -> Option<(Summary, Told)> {
     Some((summary, told))
 }
 
-/// Works, sleeps, and ends.
+/// A script that works, sleeps, and ends.
 const RESTARTED: &str = "echo $$ > GROUP/cgroup.procs; i=0; while [ $i -lt 10 ]; do i=$((i+1)); \
                          j=0; while [ $j -lt 9000 ]; do j=$((j+1)); done; sleep 0.01; done";
 
-/// Records a group, and does in each step what it is told.
+/// Records a group, and calls `step` at each progress.
 fn group_in_steps(
     grouped: &Grouped,
     file: &Path,
     mut step: impl FnMut(u32) -> bool,
-) -> Option<Told> {
-    let request = Request::new(What::Group(grouped.path.clone()), file.to_owned());
+) -> Option<Finished> {
+    let request = Request::new(Target::Group(grouped.path.clone()), file.to_owned());
     let mut steps = 0..;
     match record(&request, &mut |_| step(steps.next().unwrap())) {
         Err(error @ Error::NoBpf { .. }) => found(Need::Bpf, Err(error)),
@@ -569,7 +570,7 @@ fn a_group_that_is_made_again_is_followed_by_its_path() {
             0 => runs("before"),
             1 => {
                 fs::remove_dir(&group).unwrap();
-                // Another path is not followed.
+                // A group at another path is not followed.
                 let other = group.with_extension("other");
                 fs::create_dir(&other).and_then(|()| fs::remove_dir(&other)).unwrap();
                 fs::create_dir(&group).unwrap();
@@ -581,8 +582,8 @@ fn a_group_that_is_made_again_is_followed_by_its_path() {
     };
     let Some(told) = group_in_steps(&grouped, &file, steps) else { return };
     assert_eq!((told.made_again, told.is_gone), (1, false), "{told:?}");
-    let request = Request::new(What::All, file.clone());
-    assert!(cpumax_recorder::told(&request, &told).contains("made again once"));
+    let request = Request::new(Target::All, file.clone());
+    assert!(cpumax_recorder::describe_end(&request, &told).contains("made again once"));
     let summary = read(&file);
     let [before, after] = ["before", "after"].map(|comm| thread(&summary, comm));
     assert_eq!((&before.group, after.group.as_ref()), (&after.group, Some(&grouped.path)));
@@ -598,26 +599,29 @@ fn a_group_that_is_made_again_is_followed_by_its_path() {
     };
     let told = group_in_steps(&grouped, &file, gone).unwrap();
     assert_eq!((told.made_again, told.is_gone), (0, true), "{told:?}");
-    assert!(cpumax_recorder::told(&request, &told).contains("is gone"));
+    assert!(cpumax_recorder::describe_end(&request, &told).contains("is gone"));
 }
 
 #[test]
 fn a_command_that_a_signal_ends_has_the_status_that_shells_have_for_it() {
     let folder = Folder::new();
     for (script, status) in [("kill -9 $$", 137), ("exit 7", 7), ("true", 0)] {
-        let what = What::Command(["sh", "-c", script].map(Into::into).to_vec());
+        let what = Target::Command(["sh", "-c", script].map(Into::into).to_vec());
         let memory = 1 << 40;
         let request = Request { memory, ..Request::new(what, folder.file("ends.cpumax")) };
         let Some(done) = recorded(&request) else { return };
         assert_eq!(done.status(), status, "{script}");
-        // No kernel gives so much room.
-        assert!(cpumax_recorder::told(&request, &done).contains("of --buffer: more cannot be had"));
+        // Larger than any buffer that the kernel allows.
+        assert!(
+            cpumax_recorder::describe_end(&request, &done)
+                .contains("of --buffer: more is not possible")
+        );
     }
 }
 
 #[test]
 fn a_recording_is_not_written_to_standard_output() {
-    let what = What::Command(vec!["true".into()]);
+    let what = Target::Command(vec!["true".into()]);
     match record(&Request::new(what, "-".into()), &mut |_| true) {
         Err(Error::NoBpf { instead, .. }) => assert!(instead.contains("perf record")),
         Err(error) => assert!(error.to_string().contains("give the name of a file"), "{error}"),
@@ -629,9 +633,9 @@ fn a_recording_is_not_written_to_standard_output() {
 fn what_is_not_there_is_named() {
     let file = PathBuf::from("nothing-is-written.cpumax");
     for (what, named) in [
-        (What::Group("/no/such/group".to_owned()), "/no/such/group"),
-        (What::Pod("shop/no-such-pod".to_owned()), "shop/no-such-pod"),
-        (What::Process(i32::MAX), "2147483647"),
+        (Target::Group("/no/such/group".to_owned()), "/no/such/group"),
+        (Target::Pod("shop/no-such-pod".to_owned()), "shop/no-such-pod"),
+        (Target::Process(i32::MAX), "2147483647"),
     ] {
         match record(&Request::new(what, file.clone()), &mut |_| true) {
             Err(Error::NoBpf { instead, .. }) => assert!(instead.contains("perf record")),

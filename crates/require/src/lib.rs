@@ -1,6 +1,6 @@
-//! What tests need and not every machine has: virtual machines with real kernels, control groups,
-//! `perf`, BPF. Where it is missing a test says so and passes, unless `CPUMAX_REQUIRE` demands it:
-//! then the test fails. Only tests use this crate.
+//! For tests: things that a test needs and not every machine has, such as virtual machines, control
+//! groups, `perf`, BPF. Where one is missing the test says so and passes, unless `CPUMAX_REQUIRE`
+//! demands it: then the test fails.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::register_conditional_default;
@@ -9,21 +9,21 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The environment variable that says what has to be there, such as `vm,cgroup`.
+/// The environment variable that lists demanded needs, such as `vm,cgroup`.
 pub const VARIABLE: &str = "CPUMAX_REQUIRE";
 
-/// What a test may need.
+/// Something that a test may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Virtual machines: QEMU, the guest (`make guest`) and kernels (`cpumax lab fetch`).
     Vm,
-    /// Control groups with a CPU limit, to be made on this machine.
+    /// Making control groups with a CPU limit on this machine.
     Cgroup,
-    /// The program `perf`, allowed to record.
+    /// The program `perf`, with the right to record.
     Perf,
-    /// Programs in the kernel (BPF), allowed to be loaded, and built in.
+    /// Loading BPF programs, and a build that contains them.
     Bpf,
-    /// Mounting: file systems, and namespaces that have mounts of their own.
+    /// Mounting file systems, and namespaces with mounts of their own.
     Mount,
     /// Chromium, Node.js, and the packages that `make browser` installs.
     Browser,
@@ -33,7 +33,7 @@ impl Need {
     const ALL: [Need; 6] =
         [Need::Vm, Need::Cgroup, Need::Perf, Need::Bpf, Need::Mount, Need::Browser];
 
-    /// Its word in the variable.
+    /// Its word in [`VARIABLE`].
     fn word(self) -> &'static str {
         match self {
             Need::Vm => "vm",
@@ -52,11 +52,11 @@ impl Display for Need {
     }
 }
 
-/// What a test needs, if it was found. Otherwise `None`, and why it is missing is told past the
-/// test harness, which keeps what a test says that passes.
+/// Returns what a test needs if it was found. Otherwise prints to standard error why it is missing
+/// (past the test harness, which hides output of tests that pass) and returns `None`.
 ///
 /// # Panics
-/// It is missing and demanded, or the variable has a word that is none.
+/// It is missing and demanded, or [`VARIABLE`] has an unknown word.
 pub fn found<T, E: Display>(need: Need, found: Result<T, E>) -> Option<T> {
     let demanded = std::env::var_os(VARIABLE).unwrap_or_default();
     match judge(&demanded.to_string_lossy(), need, found) {
@@ -69,12 +69,11 @@ pub fn found<T, E: Display>(need: Need, found: Result<T, E>) -> Option<T> {
     }
 }
 
-/// From now on processes that this one starts end by the signals of the keyboard, even where this
-/// one was started to ignore them: what is ignored stays so in a new program, what has a handler
-/// does not.
+/// Makes processes that this one starts end by SIGINT, SIGTERM and SIGHUP, even if this process was
+/// started to ignore them: a new program inherits ignored signals, but not handlers.
 ///
 /// # Panics
-/// No handler can be had.
+/// A handler cannot be installed.
 pub fn children_end_by_signals() {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let always = Arc::new(AtomicBool::new(true));
@@ -82,15 +81,16 @@ pub fn children_end_by_signals() {
     }
 }
 
-/// The same for what is known to be missing.
+/// Prints that a need is missing, and why.
 ///
 /// # Panics
-/// It is demanded, or the variable has a word that is none.
+/// It is demanded, or [`VARIABLE`] has an unknown word.
 pub fn missing(need: Need, why: impl Display) {
     found::<(), _>(need, Err(why));
 }
 
-/// What was found, or what is told of a test that ends without it, or what it fails with.
+/// Inner `Ok`: it was found. Inner `Err`: the note of a test that passes without. `Err`: the
+/// failure.
 fn judge<T, E: Display>(
     demanded: &str,
     need: Need,
@@ -106,7 +106,7 @@ fn judge<T, E: Display>(
     }
 }
 
-/// What a text such as `vm,cgroup` demands; an empty one demands nothing.
+/// The needs in a text such as `vm,cgroup`; an error for an unknown word.
 fn parse(text: &str) -> Result<Vec<Need>, String> {
     let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
     words
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(judged("VM", Need::Vm).unwrap_err().matches("\"VM\"").count(), 1);
     }
 
-    /// The variable as it is set for these very tests.
+    /// Checks the variable as it is set for these tests.
     #[test]
     fn what_is_demanded_of_these_tests_is_known() {
         assert_eq!(found(Need::Vm, Ok::<_, String>(())), Some(()));

@@ -1,10 +1,10 @@
-//! The variable decides whether a test whose need is missing fails. Each test runs this program
-//! once more, with one test and the variable set.
+//! `CPUMAX_REQUIRE` decides whether a test with a missing need fails. Each test runs this program
+//! again, with one test and the variable set.
 
 use cpumax_require::{Need, VARIABLE, missing};
 use std::process::{Command, Output};
 
-/// Set for the run whose test is to find something missing.
+/// Set in the inner run, whose test finds something missing.
 const INNER: &str = "CPUMAX_REQUIRE_INNER";
 
 #[test]

@@ -1,4 +1,5 @@
-//! `cpumax advise`: the smallest limit that keeps what is asked, why, and in a form to apply.
+//! `cpumax advise`: finds the smallest limit that meets the goals, and prints it in a form to
+//! apply.
 
 use super::counted::{Alone, from_counters};
 use super::replay::{again, chosen, warn};
@@ -20,71 +21,71 @@ use cpumax_report::{
 };
 use std::path::PathBuf;
 
-/// No limit keeps what is asked.
+/// Exit status: no limit meets the goals.
 const NOTHING: u8 = 1;
-/// The recording, or what was counted, does not tell enough.
+/// Exit status: the recording or the counters are not enough to tell.
 pub(super) const THIN: u8 = 3;
 
 #[derive(Debug, Args)]
 #[command(group(
-    // Counters have no threads to choose, and tell of no other traffic, burst or cost.
+    // Counters have no threads to choose, and show no other traffic, burst or cost.
     ArgGroup::new("counters").args(["stat", "openmetrics"]).multiple(true).conflicts_with_all([
         "output", "csv", "load", "burst", "group", "pin", "hz", "cpus", "open_loop", "closed_loop",
         "skip_late", "from", "to", "scale_work", "work_range", "event_cost", "syscall_cost",
     ])
 ))]
 pub struct AdviseArgs {
-    /// perf.data, trace.dat, Perfetto traces, or text as for `cpumax inspect`; of
-    /// several, such as different hours or replicas, the limit is one for all
+    /// perf.data, trace.dat, Perfetto traces, or text as for `cpumax inspect`; several, such as
+    /// different hours or replicas, get one limit
     #[arg(value_name = "RECORDING", value_hint = ValueHint::FilePath)]
     #[arg(required_unless_present_any = ["stat", "openmetrics"], conflicts_with = "openmetrics")]
     recordings: Vec<PathBuf>,
-    /// Half of the requests take no longer, e.g. 5ms
+    /// Goal for the median latency of requests, e.g. 5ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
     pub(super) p50: Option<u64>,
-    /// 95 of a hundred requests take no longer, e.g. 20ms
+    /// Goal for the 95th percentile, e.g. 20ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
     pub(super) p95: Option<u64>,
-    /// 99 of a hundred requests take no longer, e.g. 50ms
+    /// Goal for the 99th percentile, e.g. 50ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
     pub(super) p99: Option<u64>,
-    /// 999 of a thousand requests take no longer, e.g. 100ms
+    /// Goal for the 99.9th percentile, e.g. 100ms
     #[arg(long = "p99.9", help_heading = "What is asked", value_name = "TIME", value_parser = time)]
     pub(super) p999: Option<u64>,
-    /// The p99 of requests, or work that has an end, takes no more per cent longer than without a
-    /// limit [default, if nothing else is asked: 10%]
+    /// Most slowdown against no limit, of the p99 of requests or of work that has an end [default,
+    /// if there is no other goal: 10%]
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
     pub(super) slower_than: Option<f64>,
-    /// No more of a hundred periods are throttled, e.g. 5%
+    /// Most throttled periods, as a share of all, e.g. 5%
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = share)]
     pub(super) throttled: Option<f64>,
-    /// So much of what is done in a second without a limit, e.g. 99%
+    /// Least throughput against no limit, e.g. 99%
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = share)]
     pub(super) throughput: Option<f64>,
-    /// With so many times the traffic: requests come, clients pause and clocks tick so much faster
+    /// Traffic as a multiple of the recorded, e.g. 1.5 for half as much again
     #[arg(long, help_heading = "What is asked", value_name = "FACTOR", value_parser = factor)]
     load: Option<f64>,
     /// Periods to try, e.g. 100ms,20ms,10ms
     #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = time)]
     #[arg(default_value = "100ms")]
     pub(super) period: Vec<u64>,
-    /// Bursts to try, in per cent of the quota, e.g. 0,50%,100%
+    /// Bursts to try, as a percentage of the quota, e.g. 0,50%,100%
     #[arg(long, value_name = "PERCENTS", value_delimiter = ',', value_parser = share)]
     #[arg(default_value = "0")]
     burst: Vec<f64>,
-    /// The limit that the service has, to be told beside, e.g. 500m or '50000 100000'
+    /// The present limit of the service, to be shown beside, e.g. 500m or '50000 100000'
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     current: Option<String>,
-    /// Print the limit as what sets it takes it, and nothing else: a strategic-merge patch, a
-    /// drop-in of a unit, a `docker update`, or lines for a shell that write the group's files
+    /// Print only the limit, in a form to apply: a strategic-merge patch, a drop-in of a unit, a
+    /// `docker update`, or shell lines that write the group's files
     #[arg(short, long, value_name = "SYSTEM")]
     #[arg(value_parser = PossibleValuesParser::new(System::NAMES))]
     output: Option<String>,
-    /// Put threads against time into the JSON, and who waited for whom: what reports show of runs
+    /// Add to the JSON which thread ran when and waited for which, as reports show it
     #[arg(long)]
     stretches: bool,
-    /// Write the limits that decide as CSV, a line for each recording and kernel; - for standard
-    /// output, without the text
+    /// Write the deciding limits as CSV, one line per recording and kernel; - for standard output,
+    /// without the text
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     csv: Option<PathBuf>,
     #[command(flatten)]
@@ -106,7 +107,9 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     let table = args.csv.as_deref().map(ResultFile::create).transpose()?;
     let is_told = stdout_is_free(json.as_ref(), table.as_ref())?;
     if !is_told && args.output.is_some() {
-        return Err(anyhow!("- and --output print in one place: give --json FILE").into());
+        return Err(
+            anyhow!("--output prints to standard output too: give --json and --csv files").into()
+        );
     }
     let cases = cases(args)?;
     let (running, watch) = (args.running.how(), Terminal::new());
@@ -137,7 +140,7 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
 }
 
 fn no_burst() -> anyhow::Error {
-    anyhow!("this limit cannot be set there: give --burst 0")
+    anyhow!("this form of the limit cannot have a burst: give --burst 0")
 }
 
 fn system(args: &AdviseArgs) -> Option<System> {
@@ -163,7 +166,7 @@ fn question(args: &AdviseArgs) -> anyhow::Result<Question> {
     if let Some(system) = system(args).filter(|system| !system.has_burst())
         && args.burst.iter().any(|percent| *percent > 0.0)
     {
-        bail!("--burst: -o {} sets none; only -o cgroup does", system.name());
+        bail!("--burst: -o {} cannot set a burst, only -o cgroup can", system.name());
     }
     let current = args.current.as_deref().map(|limit| Try::parse(limit).context("--current"));
     let goals = [

@@ -1,5 +1,5 @@
-//! `cpumax compare`: the model held against real kernels, or one kernel against another, scenario
-//! by scenario.
+//! `cpumax compare`: compares the model with real kernels, or one kernel with another, scenario by
+//! scenario.
 
 use super::replay;
 use crate::args::{CompareArgs, WorldName};
@@ -60,16 +60,19 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let title = comparison.title(args.on == WorldName::Vm);
     let shown = files.json.as_ref().is_none_or(|json| !json.is_stdout());
     if let Err(error) = ran {
-        // What is done is told, but put into no file, where it would pass for all of it.
+        // Show the finished part, but write no file, where it would pass for the whole.
         if shown && !tally.is_of_nothing() {
             let done = comparison.done();
-            // Why it ended matters more than who reads.
-            let _ = tell(&format!("{title}; broken off after {done} of {all}"), &matrix.tried());
+            // The reason for the end is more important than a missing reader.
+            let _ = tell(
+                &format!("{title}; interrupted after {done} of {all} comparisons"),
+                &matrix.tried(),
+            );
         }
         return Err(worlds::failure(error));
     }
     let written = files.write(&title, &comparison);
-    // Whatever became of files, what was found is told.
+    // Print the result even if a file could not be written.
     let told = if shown { tell(&title, &matrix) } else { Ok(()) };
     traced.and(written)?;
     told?;
@@ -98,7 +101,7 @@ fn tell(title: &str, matrix: &Matrix) -> Result<(), Failure> {
     output::print(&out)
 }
 
-/// The files that were asked for.
+/// Files to write, opened before the first run.
 struct Files {
     json: Option<JsonArray>,
     svg: Option<ResultFile>,
@@ -114,7 +117,7 @@ impl Files {
         })
     }
 
-    /// Each of them, also where another one cannot be written.
+    /// Writes all files, even if one of them fails.
     fn write(self, title: &str, comparison: &Comparison) -> anyhow::Result<()> {
         let json = self.json.map_or(Ok(()), |json| json.write(comparison.cells()));
         let svg = self.svg.map_or(Ok(()), |file| {
@@ -136,7 +139,7 @@ impl Files {
 
 fn kept(args: &CompareArgs) -> anyhow::Result<Option<&Path>> {
     if args.runs.is_some() && args.on == WorldName::Model {
-        bail!("--runs keeps what real kernels did: it goes with --on vm");
+        bail!("--runs keeps runs of real kernels: it works with --on vm only");
     }
     Ok(args.runs.as_deref())
 }
@@ -150,7 +153,7 @@ fn workloads(args: &CompareArgs) -> anyhow::Result<Vec<Workload>> {
     Ok(workloads)
 }
 
-/// What happened in both worlds, in files that can be compared line by line.
+/// Writes what happened in both worlds, in files that can be compared line by line.
 fn write_traces(folder: &Path, kernel: &str, cell: &Cell) -> anyhow::Result<()> {
     for (name, text) in cell.trace_files(kernel) {
         ResultFile::create(&folder.join(name))?.write_text(&text)?;

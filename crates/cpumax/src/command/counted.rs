@@ -1,4 +1,4 @@
-//! `cpumax advise --stat` and `--openmetrics`: what counters alone tell of limits.
+//! `cpumax advise --stat` and `--openmetrics`: limits from counters alone.
 
 use super::advise::{AdviseArgs, THIN};
 use super::verify::Counting;
@@ -19,7 +19,7 @@ use cpumax_report::JsonArray;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Counters alone, in place of a recording.
+/// Options for counters, instead of a recording.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "From counters alone")]
 pub struct Alone {
@@ -29,23 +29,23 @@ pub struct Alone {
     stat: Option<PathBuf>,
     #[command(flatten)]
     counting: Counting,
-    /// Read the group again after this long, at least twice in a period
+    /// Time between two reads of the group, at most half a period
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20ms")]
     every: Duration,
-    /// How many threads of the service answer
+    /// Number of the service's threads that answer requests
     #[arg(long, value_name = "N", requires = "counters")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// The service's counter of requests in the same files, as METRIC or METRIC{LABEL="VALUE"}
     #[arg(long, value_name = "METRIC", requires = "openmetrics")]
     requests: Option<String>,
-    /// The service's histogram of latencies in seconds there
+    /// The service's histogram of latencies, in seconds, in the same files
     #[arg(long, value_name = "METRIC", requires = "openmetrics")]
     latency: Option<String>,
-    /// What the counters would show on these kernels under the present limit, e.g. 5.4,6.18
+    /// Show the counters that these kernels would have under the present limit, e.g. 5.4,6.18
     #[arg(long, value_name = "LIST", requires = "counters")]
     other_kernels: Option<String>,
-    /// Services to draw and to hold against the counters; 0: none
+    /// Random services to try against the counters; 0: none
     #[arg(long, value_name = "N", requires = "counters", default_value_t = DRAWS as u32)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     draws: u32,
@@ -54,7 +54,7 @@ pub struct Alone {
 /// What counters tell of limits; what else is asked is told to need a recording.
 pub fn from_counters(args: &AdviseArgs, question: Question) -> Result<(), Failure> {
     if args.period.len() > 1 {
-        return Err(anyhow!("--period: counters are looked at in periods of one length").into());
+        return Err(anyhow!("--period: with counters give one length").into());
     }
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let others = [
@@ -107,7 +107,7 @@ impl Alone {
         let named = args.running.kernels_asked().map(parse_kernels).transpose();
         let named = named.map_err(anyhow::Error::from)?.unwrap_or_default();
         if named.len() > 1 {
-            let what = "--kernel: give the one of the node, and others by --other-kernels";
+            let what = "--kernel: give the kernel of the node only, and others to --other-kernels";
             return Err(anyhow!(what).into());
         }
         let others = self.other_kernels.as_deref().map(parse_kernels).transpose();

@@ -1,4 +1,4 @@
-//! `cpumax inspect`: what is in a recording, before anything is asked of it.
+//! `cpumax inspect`: shows what a recording contains.
 
 use crate::args::InspectArgs;
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! `cpumax kernels`: which versions behave alike, and what changed between them.
+//! `cpumax kernels`: lists the modelled versions and the changes between them.
 
 use crate::failure::Failure;
 use crate::output;

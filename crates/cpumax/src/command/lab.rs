@@ -1,4 +1,4 @@
-//! `cpumax lab`: the real kernels, and programs on them.
+//! `cpumax lab`: fetches and lists real kernels, and runs programs on them.
 
 use crate::args::{FetchArgs, LabCommand, LabRunArgs};
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
         Step::Here(kernel, before) => {
             let Kernel { name, origin, .. } = kernel;
             let before = if before { ", was here" } else { "" };
-            // Whoever does not want to read need not.
+            // A missing reader does not end the fetch.
             let _ = writeln!(
                 output::stdout(),
                 "{name} {} {}{before}",
@@ -69,7 +69,7 @@ fn run(args: &LabRunArgs) -> Result<(), Failure> {
     };
     let _watched = interrupt::Watched::begin();
     let written = |is_error: bool, bytes: &[u8]| {
-        // Whoever does not want to read need not.
+        // A missing reader does not end the command.
         let _ = if is_error {
             io::stderr().write_all(bytes)
         } else {
@@ -89,7 +89,7 @@ fn run(args: &LabRunArgs) -> Result<(), Failure> {
     }
 }
 
-/// As timeout(1) ends.
+/// Exit status after a timeout, as that of timeout(1).
 const TIMED_OUT: u8 = 124;
 
 /// Ctrl-C stops the machine.

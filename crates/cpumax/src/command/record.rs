@@ -1,4 +1,4 @@
-//! `cpumax record`: a recording made by BPF, while a command runs or for a time.
+//! `cpumax record`: records by BPF while a command runs or for a given time.
 
 use crate::failure::Failure;
 use crate::interrupt::{self, Watched};
@@ -6,7 +6,7 @@ use crate::output;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgGroup, Args, ValueHint, value_parser};
 use cpumax_engine::given::{duration, share};
-use cpumax_recorder::{Progress, Request, What, parse_size, told};
+use cpumax_recorder::{Progress, Request, Target, describe_end, parse_size};
 use cpumax_report::escape;
 use indicatif::ProgressBar;
 use std::ffi::OsString;
@@ -25,43 +25,43 @@ pub struct RecordArgs {
     #[arg(long, value_name = "POD", group = "whose")]
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub pod: Option<String>,
-    /// Record the threads of this process and of what comes from it
+    /// Record the threads of this process and of its descendants
     #[arg(long, value_name = "N", group = "whose", value_parser = value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
     /// Record the whole machine
     #[arg(long, group = "whose")]
     pub all: bool,
-    /// Record this command and what it starts, until it ends
+    /// Record this command and its descendants, until it ends
     #[arg(last = true, value_name = "COMMAND", group = "whose")]
     pub command: Vec<OsString>,
     /// The file to write
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(default_value = "recording.cpumax")]
     pub output: PathBuf,
-    /// Stop after so long [default: when interrupted, or when the command ends]
+    /// Stop after this time [default: when interrupted, or when the command ends]
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub time: Option<Duration>,
-    /// Stop when the file is so large, e.g. 100M
+    /// Stop when the file has this size, e.g. 100M
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub size: Option<u64>,
-    /// Stop when it takes more than this share of the machine's CPU time, e.g. 1%
+    /// Stop when recording takes more than this share of the machine's CPU time, e.g. 1%
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub budget: Option<f64>,
     /// Record system calls too
     #[arg(long)]
     pub calls: bool,
-    /// Room for events until they are written, of all CPUs together; what finds none is lost
+    /// Buffer for events of all CPUs; events that find it full are lost
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "64M")]
     pub buffer: u64,
 }
 
 pub fn record(args: RecordArgs) -> Result<(), Failure> {
     let what = match (args.cgroup, args.pid) {
-        (Some(path), _) => What::Group(path),
-        (_, Some(pid)) => What::Process(pid),
-        _ if args.pod.is_some() => What::Pod(args.pod.unwrap_or_default()),
-        _ if args.all => What::All,
-        _ => What::Command(args.command),
+        (Some(path), _) => Target::Group(path),
+        (_, Some(pid)) => Target::Process(pid),
+        _ if args.pod.is_some() => Target::Pod(args.pod.unwrap_or_default()),
+        _ if args.all => Target::All,
+        _ => Target::Command(args.command),
     };
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let request = Request {
@@ -82,7 +82,7 @@ pub fn record(args: RecordArgs) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let done = done?;
-    output::say(format_args!("{}", escape::lines(&told(&request, &done))));
+    output::say(format_args!("{}", escape::lines(&describe_end(&request, &done))));
     match done.status() {
         0 => Ok(()),
         status => Err(Failure::Status(status)),

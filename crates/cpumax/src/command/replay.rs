@@ -1,5 +1,5 @@
-//! `cpumax replay`: a recorded service under limits it did not have, on each kernel, against no
-//! limit.
+//! `cpumax replay`: shows a recorded service under limits, on each kernel, beside the same without
+//! a limit.
 
 use crate::args::{self, Choosing, ReplayArgs};
 use crate::failure::Failure;
@@ -27,7 +27,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         .map_err(Failure::of)?;
     let replay = Replay::new(&recorded::name(&args.reading.recording), &recording, &request);
     let replay = replay.map_err(Failure::of)?;
-    // What runs is made of it and takes as much memory again.
+    // The runs are made from it and take as much memory again.
     drop(recording);
     warn(&replay.summary().defects);
     if let Some(file) = &args.write_scenario {
@@ -70,7 +70,7 @@ fn request(args: &ReplayArgs) -> anyhow::Result<Request> {
     })
 }
 
-/// Which threads are limited, and how the recording is understood.
+/// The options for threads and for the understanding of a recording, as a request.
 pub fn chosen(choosing: &Choosing) -> Request {
     Request {
         group: choosing.group.clone(),
@@ -93,19 +93,19 @@ pub fn limit(set: &str) -> anyhow::Result<Try> {
     Try::parse(set).with_context(|| format!("--set '{}'", escape::line(set)))
 }
 
-/// Repairs are told whatever becomes of the run.
+/// Prints faults of the recording that were repaired.
 pub fn warn(defects: &Defects) {
     if !defects.is_empty() {
         anstream::eprintln!("The recording has faults that were repaired:\n{defects}");
     }
 }
 
-/// Where output goes, and what makes no difference.
+/// Ids of options that do not change a result.
 const ASIDE: [&str; 9] =
     ["json", "csv", "svg", "markdown", "output", "trace", "runs", "write_scenario", "jobs"];
 
-/// The words of a command with what was given that it takes, but for where output goes; `input` is
-/// the one that is asked for of several.
+/// The words of this command line that decide the result, to be repeated later. `input` replaces
+/// the recordings if only one of several counts.
 pub fn again(name: &str, input: Option<&Path>) -> Vec<String> {
     let cli = args::Cli::command();
     let given = cli.clone().get_matches_from(std::env::args_os());

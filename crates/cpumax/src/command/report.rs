@@ -1,4 +1,4 @@
-//! `cpumax report`: studies as one HTML file that needs no network.
+//! `cpumax report`: writes recordings or saved results as one HTML file.
 
 use super::replay::{again, chosen, limit, warn};
 use crate::args::{Choosing, Costs};
@@ -15,18 +15,18 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// What `cpumax replay --json` or `cpumax advise --json` wrote, or recordings; several are
-    /// shown one below the other
+    /// Output of `cpumax replay --json` or `cpumax advise --json`, or recordings; several are shown
+    /// one below the other
     #[arg(required = true, value_name = "STUDY|RECORDING", value_hint = ValueHint::FilePath)]
     inputs: Vec<PathBuf>,
     /// The file to write; - for standard output
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     #[arg(default_value = "report.html")]
     output: PathBuf,
-    /// Of recordings, a limit to try, as in replay [default: a ladder around what was used]
+    /// For recordings, a limit to try, as in replay [default: several around the use]
     #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
     set: Vec<String>,
-    /// Of recordings, the kernels [default: the one that was recorded, and the newest]
+    /// For recordings, the kernels [default: the recorded one and the newest]
     #[arg(short, long, value_name = "LIST")]
     kernel: Option<String>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ fn study(path: &Path, args: &ReportArgs) -> Result<Saved, Failure> {
         let is_asked = !args.set.is_empty() || args.kernel.is_some();
         if is_asked || !args.choosing.group.is_empty() {
             let path = path.display();
-            let what = format!("are for recordings: {path} holds what was tried");
+            let what = format!("are for recordings: {path} has saved results");
             return Err(anyhow!("--set, --kernel and --group {what}").into());
         }
         return Saved::read(path).map_err(Failure::of);

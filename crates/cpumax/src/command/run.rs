@@ -1,6 +1,6 @@
-//! `cpumax run`: scenarios on kernels, in the model or real ones; tables of what came of it, and
-//! whether it is what must come of it. Real kernels are held to what a scenario expects as far as
-//! it can be measured there; `cpumax compare` holds them against the model.
+//! `cpumax run`: runs scenarios in the model or on real kernels, prints tables of the results, and
+//! checks the expected ones. On real kernels it checks what can be measured there; `cpumax compare`
+//! compares them with the model.
 
 use crate::args::{RunArgs, RunOn, VmMode};
 use crate::failure::Failure;
@@ -17,21 +17,21 @@ use cpumax_report::{JsonArray, TraceFiles, escape};
 use cpumax_workload::Expectation;
 use std::ops::RangeInclusive;
 
-/// The real kernels that are run when none is asked for.
+/// Default kernels of virtual machines.
 const DEFAULT_REAL_KERNELS: &str = "6.1,6.12,6.18,7.2,7.3";
 
-/// Which settings are varied, and which numbers are shown.
+/// Settings to vary, and numbers to show.
 #[expect(clippy::doc_markdown, reason = "shown as help")]
 #[derive(Debug, clap::Args)]
 pub struct VaryArgs {
-    /// Run with each of these values of a setting, and of several settings every combination: a
-    /// field of [machine] in docs/reference/scenarios.md, noise, or the limit or a file of groups; e.g.
+    /// Run once with each of these values; several --vary run all combinations. A setting is a
+    /// field of [machine] (docs/reference/scenarios.md), noise, or a file of a group, e.g.
     /// timer_phase=0ms,98ms, noise=1..10 or '/web:cpu.max=20000 100000,50000 100000'
     #[arg(long, value_name = "SETTING=VALUES", value_parser = vary, conflicts_with = "trace")]
     vary: Vec<Vary>,
-    /// Show this number of each run instead of tables, by its path in docs/reference/json.md; it may be
-    /// divided: 'groups./web.nr_throttled per groups./web.nr_periods', '... over 6.12'. Of several
-    /// seeds and noises it is the mean, with its interval
+    /// Show one number of each run instead of tables, by its path in docs/reference/json.md. It may
+    /// be a ratio: 'groups./web.nr_throttled per groups./web.nr_periods', '... over 6.12'. For
+    /// several seeds or noises it is the mean, with its interval
     #[arg(long, value_name = "NUMBER", value_parser = number)]
     show: Vec<Expectation>,
 }
@@ -56,7 +56,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     finish(&ended.map_err(Failure::of)?, args, json)
 }
 
-/// Tells what came of all runs, those of each scenario by themselves.
+/// Prints the results of all runs by scenario, and fails if one was not as expected.
 fn finish(ended: &[Ended<'_>], args: &RunArgs, json: Option<JsonArray>) -> Result<(), Failure> {
     let tables = json.as_ref().is_none_or(|json| !json.is_stdout());
     if let Some(json) = json {
@@ -68,7 +68,7 @@ fn finish(ended: &[Ended<'_>], args: &RunArgs, json: Option<JsonArray>) -> Resul
         let told = if shows { cpumax_report::numbers_table } else { cpumax_report::runs_text };
         output::print(&told(ended, page, args.histogram))?;
     } else {
-        // With JSON on standard output, what failed is told beside it.
+        // With JSON on standard output, failures go to standard error.
         output::tell(&cpumax_report::failed_expectations(ended, page))?;
     }
     if is_real(args) {
@@ -81,23 +81,24 @@ fn is_real(args: &RunArgs) -> bool {
     args.on != RunOn::Model
 }
 
-/// What only some worlds can do is not passed over in silence.
+/// Refuses options that the chosen world would ignore.
 fn check_options(args: &RunArgs) -> anyhow::Result<()> {
     let running = &args.running;
     if is_real(args) {
         let on_host = args.histogram && args.on == RunOn::Host;
         let only_model = [("--histogram", on_host), ("--check", running.check)];
         if let Some((option, _)) = only_model.iter().find(|(_, given)| *given) {
-            bail!("{option} looks into the model: it goes with --on model");
+            let on = if args.on == RunOn::Host { "host" } else { "vm" };
+            bail!("{option} does not work with --on {on}: use --on model");
         }
         let varied = args.varied.vary.iter().any(|vary| vary.setting == NOISE);
         if running.noise.is_some() || varied {
-            bail!("--noise is for the model, real kernels have their own: it goes with --on model");
+            bail!("--noise works with --on model only: real kernels have noise of their own");
         }
     }
     match args.about_machines() {
         Some(option) if args.on != RunOn::Vm => {
-            bail!("{option} is about virtual machines: it goes with --on vm")
+            bail!("{option} works with --on vm only")
         }
         _ => Ok(()),
     }
@@ -110,7 +111,7 @@ fn asked(args: &RunArgs) -> Result<Vec<NamedKernel>, Failure> {
         RunOn::Model => kernels::modelled(args.running.kernels()).map_err(Failure::of),
         RunOn::Vm => crate::worlds::fetched(list.unwrap_or(DEFAULT_REAL_KERNELS)),
         RunOn::Host if list.is_some() => {
-            Err(anyhow!("--on host runs on the kernel that is there: leave --kernel out").into())
+            Err(anyhow!("--on host runs on this machine's kernel: leave out --kernel").into())
         }
         RunOn::Host => Ok(vec![ThisHost::kernel().map_err(Failure::of)?]),
     }
@@ -138,7 +139,7 @@ fn world(args: &RunArgs, plans: &[Plan]) -> Result<Box<dyn World>, Failure> {
     })
 }
 
-/// The scenario of that name, changed as asked, with each combination of what is varied.
+/// Loads a scenario and applies the options to it: one plan for each combination of settings.
 fn plans(name: &str, args: &RunArgs) -> Result<Vec<Plan>, Failure> {
     let VaryArgs { vary, show } = &args.varied;
     let mut plan = Plan::new(scenario::load(name)?);
@@ -157,7 +158,7 @@ fn plans(name: &str, args: &RunArgs) -> Result<Vec<Plan>, Failure> {
     Ok(grid(plan, vary)?)
 }
 
-/// Tells what could not be run. A refusal is no failure unless there is nothing else.
+/// Prints the runs that failed. Refused runs are a failure only if no run was possible.
 fn failures(ended: &[Ended<'_>]) -> Result<(), Failure> {
     let mut failed = 0;
     let not_done = || ended.iter().flat_map(|one| &one.failed);
@@ -174,7 +175,7 @@ fn failures(ended: &[Ended<'_>]) -> Result<(), Failure> {
     let done: usize = ended.iter().map(|one| one.done).sum();
     match (failed, done) {
         (0, 1..) => Ok(()),
-        (0, 0) => Err(anyhow!("none of the runs is possible there").into()),
+        (0, 0) => Err(anyhow!("none of the runs is possible on these kernels").into()),
         (failed, done) => {
             Err(anyhow!("{failed} of {} runs failed", done + not_done().count()).into())
         }

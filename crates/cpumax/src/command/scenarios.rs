@@ -1,4 +1,4 @@
-//! `cpumax scenarios`: what is built in, and the text of one to start from.
+//! `cpumax scenarios`: lists the built-in scenarios, or prints one.
 
 use crate::failure::Failure;
 use crate::output;

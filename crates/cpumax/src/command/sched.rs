@@ -1,5 +1,4 @@
-//! `cpumax sched`: starts the `sched_ext` scheduler, a program of its own, in the place of this
-//! one.
+//! `cpumax sched`: replaces this process by the `sched_ext` scheduler, a program of its own.
 
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
@@ -12,7 +11,7 @@ use std::process::Command;
 
 #[derive(Debug, Args)]
 pub struct SchedArgs {
-    /// Handed on to `scx_cpumax`; `cpumax sched -- --help` lists what it takes
+    /// Arguments of `scx_cpumax`; `cpumax sched -- --help` lists them
     #[arg(last = true, value_name = "ARGS")]
     pub args: Vec<OsString>,
 }

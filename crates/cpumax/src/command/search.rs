@@ -1,5 +1,4 @@
-//! `cpumax search`: small random scenarios in two worlds, until some are found on which the two
-//! differ.
+//! `cpumax search`: runs small random scenarios in two worlds, and keeps some on which they differ.
 
 use crate::args::SearchArgs;
 use crate::failure::Failure;
@@ -18,7 +17,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Cases of one seed: those of the next follow.
+/// Numbers of cases reserved for one seed.
 const CASES_MAX: u64 = 1_000_000;
 
 pub fn search(args: &SearchArgs) -> Result<(), Failure> {
@@ -64,7 +63,7 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
     if telling.counts.disagreed == 0 { Ok(()) } else { Err(Failure::Unexpected) }
 }
 
-/// What is told while it goes on, and counted for the end.
+/// Progress of a search on the terminal, and its counts for the summary.
 struct Telling<'a> {
     args: &'a SearchArgs,
     asked: SearchOptions,
@@ -90,7 +89,7 @@ impl<'a> Telling<'a> {
             Event::Shrinking(attempts) => {
                 self.bar.set_message(format!(", shrinking one for the {attempts}th time"));
             }
-            // It is noted first.
+            // The search has logged the case before.
             Event::Found(found) => return self.found(found),
         }
         if interrupt::requested() { Err(cpumax_compare::Error::Interrupted) } else { Ok(()) }
@@ -105,7 +104,7 @@ impl<'a> Telling<'a> {
             format!("{} {}, {:.1} times the tolerance", worst.of, worst.field, worst.ratio)
         });
         self.bar.suspend(|| {
-            // Whoever does not want to read need not; the rest is told at the end.
+            // A missing reader does not end the search.
             let told = format!("case {}: {what}: {}\n", found.case, path.display());
             let _ = output::print(&told);
         });

@@ -1,4 +1,4 @@
-//! `cpumax completions` and `cpumax man`: what a package installs beside the program.
+//! `cpumax completions` and `cpumax man`: files that a package installs.
 
 use crate::args::Cli;
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     Ok(output::raw_stdout().write_all(&script).map_err(WriteError::stdout)?)
 }
 
-/// One page for the program and one for each subcommand.
+/// Writes a man page for the program and one for each subcommand into a folder.
 pub fn man(folder: &Path) -> Result<(), Failure> {
     let context = || format!("cannot write man pages into {}", escape::path(folder));
     fs::create_dir_all(folder).with_context(context)?;

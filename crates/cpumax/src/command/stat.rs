@@ -1,4 +1,4 @@
-//! `cpumax stat`: what the `sched_ext` scheduler did to groups, asked of its socket.
+//! `cpumax stat`: asks the `sched_ext` scheduler at its socket for the state of groups.
 
 use crate::failure::Failure;
 use crate::output;
@@ -12,18 +12,18 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct StatArgs {
-    /// A cgroup, as a path below the root of the hierarchy; all that have a limit if none is given
+    /// Path of a cgroup below the root of the hierarchy [default: all groups with a limit]
     pub group: Option<String>,
-    /// Tell about each thread of the group too
+    /// Show each thread of the group too
     #[arg(long, requires = "group")]
     pub tasks: bool,
     /// Print the scheduler's answer as JSON
     #[arg(long)]
     pub json: bool,
-    /// Print metrics for Prometheus and others, under the names of container dashboards
+    /// Print metrics for Prometheus, with the names that container dashboards use
     #[arg(long, conflicts_with = "json")]
     pub openmetrics: bool,
-    /// Print a table again each so many seconds, until interrupted
+    /// Print a table every so many seconds, until interrupted
     #[arg(
         long,
         value_name = "SECONDS",
@@ -31,12 +31,12 @@ pub struct StatArgs {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     pub watch: Option<u64>,
-    /// Where the scheduler answers
+    /// Socket of the scheduler
     #[arg(long, value_name = "PATH", default_value = "/run/scx_cpumax.sock")]
     pub socket: PathBuf,
 }
 
-/// Asks and prints.
+/// Asks the scheduler and prints the answer, once or repeatedly.
 pub fn stat(args: &StatArgs) -> Result<(), Failure> {
     loop {
         let groups = ask(&args.socket, args.group.as_deref(), args.tasks).map_err(Failure::of)?;

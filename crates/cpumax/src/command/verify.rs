@@ -1,4 +1,4 @@
-//! `cpumax verify`: whether what was predicted of a limit came true once it is in force.
+//! `cpumax verify`: checks a saved prediction against counters of the group under its limit.
 
 use crate::failure::Failure;
 use crate::output;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// What `cpumax replay --json` or `cpumax advise --json` wrote
+    /// Output of `cpumax replay --json` or `cpumax advise --json`
     #[arg(value_name = "STUDY", value_hint = ValueHint::FilePath)]
     study: PathBuf,
     /// The group with the limit: its folder, or its path below the root of the hierarchy
@@ -24,10 +24,10 @@ pub struct VerifyArgs {
     cgroup: Option<PathBuf>,
     #[command(flatten)]
     counting: Counting,
-    /// The kernel of the study that counts [default: the one that behaves like the running one]
+    /// The kernel of the study to compare with [default: the one that behaves like the running one]
     #[arg(short, long, value_name = "KERNEL")]
     kernel: Option<String>,
-    /// Seed of the intervals
+    /// Seed of the random numbers behind intervals
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write the result as JSON; - for standard output, without the table
@@ -35,29 +35,29 @@ pub struct VerifyArgs {
     json: Option<PathBuf>,
 }
 
-/// Counters that were scraped, or of how long.
+/// Scraped counters, and the time to count.
 #[derive(Debug, Args)]
 pub struct Counting {
-    /// Two or more scrapes of cadvisor's metrics instead of a group, in order of time; or JSON of
-    /// a query to Prometheus, or of docker's stats
+    /// Two or more scrapes of cAdvisor's metrics instead of a group, in order of time; or JSON of a
+    /// Prometheus query, or of docker stats
     #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath)]
     openmetrics: Vec<PathBuf>,
-    /// The container: a label that it has, such as pod=web-1; container= is a pod itself
+    /// A label of the container, such as pod=web-1; container= selects a pod itself
     #[arg(long, value_name = "LABEL=VALUE", requires = "openmetrics")]
     label: Vec<String>,
-    /// Count for so long; of scrapes without times, how far apart they are [default: 60s]
+    /// Time to count; for scrapes without times, the time between them [default: 60s]
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     length: Option<Duration>,
 }
 
 impl Counting {
-    /// Reads the scrapes, and what the service tells of itself there.
+    /// Reads the scrapes, and the service's own metrics in them.
     pub fn scraped(&self, metrics: &Metrics) -> Result<(Observed, Served), Failure> {
         let scrapes = counters::scrapes(&self.openmetrics, &self.label, self.length, metrics);
         scrapes.map_err(Failure::of)
     }
 
-    /// Watches the group, or reads the scrapes.
+    /// Watches the group for the given time, or reads the scrapes.
     pub fn observed(
         &self,
         group: Option<&Path>,

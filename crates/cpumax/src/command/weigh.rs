@@ -1,5 +1,5 @@
-//! `cpumax weigh`: what the rules of each kernel give and cost, scenario by scenario, and where the
-//! last kernel of the list does worse than the one it is held against.
+//! `cpumax weigh`: costs and benefits of each kernel, scenario by scenario, and where the last
+//! kernel of the list is worse than the one it is compared with.
 
 use crate::args::WeighArgs;
 use crate::command::replay;

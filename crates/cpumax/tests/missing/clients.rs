@@ -1,4 +1,4 @@
-//! Clients of which a recording does not tell how they ask.
+//! Recordings that do not show how clients send requests.
 
 use super::smallest;
 use super::traces::{IDLE, MS, Trace};
@@ -19,7 +19,7 @@ fn request(limit: &str) -> Request {
     }
 }
 
-/// Whether numbers can be relied on without a limit and under this one, and what else is told.
+/// Whether results are marked predictable without a limit and under this one, and the doubts.
 fn relied_on(recording: &Recording, limit: &str) -> (Vec<bool>, String) {
     let replay = Replay::new("made up", recording, &request(limit)).unwrap();
     let kernels = kernel::parse_kernels("6.18").unwrap();
@@ -29,7 +29,7 @@ fn relied_on(recording: &Recording, limit: &str) -> (Vec<bool>, String) {
     (runs.iter().map(|run| run.prediction.predictable).collect(), why_not.join("\n"))
 }
 
-/// Four threads, each of which works 4 ms for its client elsewhere, which thinks for 10 ms.
+/// Four threads that each work 4 ms for a client on another machine, which pauses for 10 ms.
 fn elsewhere() -> Trace {
     let mut trace = Trace::perf(4);
     for at in 0..200 {
@@ -51,12 +51,12 @@ fn clients_elsewhere_may_wait_or_not() {
     let (relied_on, why_not) = relied_on(&recording, "400m");
     assert_eq!(relied_on, [true, false], "where the limit stops the service it matters");
     assert!(why_not.contains("give --clients open, --clients closed"), "{why_not}");
-    // A limit that hardly ever stops it keeps what is asked however they ask.
+    // A limit that hardly ever throttles it is enough for both kinds of clients.
     let cpus = smallest(&recording, &request("400m"), Goal::P99(150 * MS)).unwrap();
     assert!(cpus >= 1.14, "{cpus} of the 1.14 CPUs that are used");
 }
 
-/// The median and p99 of requests under this limit, ms, and how many are answered in a second.
+/// Median and p99 of requests under this limit, ms, and answers a second.
 fn told(recording: &Recording, limit: &str, clients: &str) -> [f64; 3] {
     let request = Request { clients: Some(clients.parse().unwrap()), ..request(limit) };
     let replay = Replay::new("made up", recording, &request).unwrap();
@@ -72,7 +72,7 @@ fn told(recording: &Recording, limit: &str, clients: &str) -> [f64; 3] {
 #[test]
 fn how_clients_elsewhere_ask_can_be_told() {
     let recording = elsewhere().read();
-    // Each takes a request of 4 ms and 10 ms of thought: 400m give 100 requests a second.
+    // A client takes 4 ms of work and 10 ms of pause: 400m allow 100 requests a second.
     let [p50, p99, answered] = told(&recording, "400m", "closed");
     assert!((4.0..30.0).contains(&p50) && (60.0..150.0).contains(&p99), "{p50} {p99}");
     assert!((90.0..105.0).contains(&answered), "{answered}");
@@ -83,8 +83,8 @@ fn how_clients_elsewhere_ask_can_be_told() {
     }
 }
 
-/// A timer wakes a client, which asks a server that works for 2 to 5 ms; an interrupt tells the
-/// timer where there are events of those.
+/// A timer wakes a client, which asks a server that works for 2 to 5 ms. With interrupt events the
+/// timer is seen.
 fn inferred(has_interrupts: bool) -> Trace {
     let mut trace = Trace::perf(2);
     for at in 0..200_u64 {

@@ -30,7 +30,7 @@ fn one_after_the_other() -> Trace {
     trace
 }
 
-/// p99 of bursts without a limit, ms, and the threads that are kept to CPUs.
+/// p99 of bursts without a limit, ms, and the threads that are bound to CPUs.
 fn replayed(recording: &Recording, request: &Request) -> (f64, Option<(usize, String)>) {
     let replay = Replay::new("made up", recording, request).unwrap();
     let kernels = kernel::parse_kernels("6.8").unwrap();

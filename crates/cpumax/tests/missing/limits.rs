@@ -1,4 +1,4 @@
-//! Limits that were in force while it was recorded.
+//! Recordings made under a limit.
 
 use super::own::recording;
 use super::smallest;
@@ -10,7 +10,7 @@ use cpumax_machine::kernel;
 use cpumax_recording::Recording;
 use serde_json::json;
 
-/// A job of 30 ms each 200 ms under 20 ms in 100, which stops it for the rest of a period.
+/// A job of 30 ms every 200 ms under 20 ms in 100, which throttles it for the rest of a period.
 fn stopped() -> Recording {
     let mut trace = Trace::perf(2);
     let job = "job/401";
@@ -32,7 +32,7 @@ fn stopped() -> Recording {
     recording(&trace, &about, &[("job", "/web")])
 }
 
-/// 4 ms of 20 in a group without a limit, below one that has 30 ms in 100.
+/// 4 of 20 ms in a group without a limit, below a group with 30 ms in 100.
 fn limited_above() -> Recording {
     let mut trace = Trace::perf(2);
     for at in 0..110 {

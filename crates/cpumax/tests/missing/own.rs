@@ -1,14 +1,14 @@
-//! Files of `cpumax record`, made of the text of a trace: groups, and what the machine tells.
+//! Files of `cpumax record`, made from the text of a trace: groups and machine.
 
 use super::perfetto::{Line, Message, compact, lines, message, trace};
 use super::traces::Trace;
 use cpumax_recording::{Options, Recording};
 use serde_json::{Value, json};
 
-/// Where others skip what is there (docs/guide/record.md).
+/// Number of the field that other programs skip (docs/guide/record.md).
 const FIELD: u32 = 5210;
 
-/// Threads by their names, each in the group at that place.
+/// A recording with threads by name and their groups, by index.
 pub fn recording(text: &Trace, about: &Value, groups: &[(&str, &str)]) -> Recording {
     let with_processes = text.map(|line| {
         let (head, rest) = line.split_once(" [").unwrap();
@@ -29,7 +29,7 @@ pub fn recording(text: &Trace, about: &Value, groups: &[(&str, &str)]) -> Record
     Recording::read_bytes("made.cpumax", &trace(&packets), Options::default()).unwrap()
 }
 
-/// What happened on a CPU; a switch tells the group of the thread that comes.
+/// Events of a CPU; a switch carries the group of the next thread.
 fn bundle(lines: &[Line], cpu: u64, groups: &[(&str, &str)]) -> Option<Message> {
     let of_it: Vec<&Line> = lines.iter().filter(|line| line.cpu == cpu).collect();
     let group = |line: &&Line| {

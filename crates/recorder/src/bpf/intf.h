@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What the BPF program hands to the recorder: records of a head and what their kind adds. src/raw.rs reads them.
+ * Records of the BPF program: a head, and what each kind adds. src/live/raw.rs parses them.
  */
 #ifndef RECORDER_INTF_H
 #define RECORDER_INTF_H
@@ -24,22 +24,22 @@ enum kind {
 enum flag {
 	FLAG_HARDIRQ = 1,
 	FLAG_SOFTIRQ = 2,
-	/* The thread that leaves, or comes, is none of those that are recorded. */
+	/* The leaving, or the next, thread is not recorded. */
 	FLAG_PREV_OTHER = 8,
 	FLAG_NEXT_OTHER = 16,
 	FLAG_KTHREAD = 32,
-	/* `charged_ns` is known. */
+	/* `charged_ns` is valid. */
 	FLAG_CHARGED = 64,
 };
 
 struct head {
 	u64 time_ns;
-	/* Records of this CPU that found no room so far, the lowest bits of how many. */
+	/* Lost records of this CPU so far, the lowest bits. */
 	u32 lost;
 	u16 cpu;
 	u8 kind;
 	u8 flags;
-	/* The thread that runs. */
+	/* The running thread. */
 	s32 tid;
 	s32 pid;
 };
@@ -54,8 +54,8 @@ struct thread {
 };
 
 /*
- * Also of a wakeup, a fork and a beat. Only of a switch are there `state` and CPU times, of the thread that leaves: since it
- * came, and since it was born.
+ * Also for wakeup, fork and beat. Only a switch has `state` and CPU times: of the leaving thread,
+ * since it came and since its start.
  */
 struct switched {
 	struct head head;
@@ -71,7 +71,7 @@ struct grouped {
 	char name[256];
 };
 
-/* The end of a system call, or what happens at a socket. */
+/* End of a system call, or an event of a socket. */
 struct called {
 	struct head head;
 	u64 number;
@@ -86,39 +86,39 @@ struct entered {
 
 #define PATH_MOST 512
 
-/* The group that is chosen, which may be removed and made again at its path. */
+/* The chosen group, which may be removed and made again at its path. */
 struct followed {
 	u64 id;
-	/* When it was made again last; 0: never. */
+	/* When it was last made again; 0: never. */
 	u64 made_ns;
 	s32 hierarchy;
-	/* Of the path with its end; 0: it is not known. */
+	/* Length of the path with its NUL; 0: unknown. */
 	s32 length;
 	char path[PATH_MOST];
-	/* That of the group that was made last. */
+	/* Path of the group that was made last. */
 	char made[PATH_MOST];
 };
 
-/* What is known of a CPU, and what it told so far. */
+/* State and counters of a CPU. */
 struct cpu {
-	/* How much CPU time its thread had when it was last told. */
+	/* CPU time of its thread at the last switch. */
 	u64 sum_ns;
-	/* Its thread, and what that is to the recorder: see with_class(). */
+	/* Its running thread and that thread's class: see with_class(). */
 	u64 runs;
-	/* The last group that was looked up, and what came of it, in the same way. */
+	/* The last group that was looked up, and its class: see with_class(). */
 	u64 group;
-	/* Records that found no room. */
+	/* Records that found the ring full. */
 	u64 lost;
-	/* Threads that are not recorded though they should be, as there was no room to remember them. */
+	/* Threads that are not recorded, as the table of chosen threads is full. */
 	u64 no_room;
 	u64 records;
-	/* How long some of them took, and how many that were. */
+	/* Sum and number of some measured times of writing a record. */
 	u64 cost_ns;
 	u64 cost_of;
-	/* Interrupts that have hit the thread that runs, where they are counted. */
+	/* Interrupts on top of the running thread, where they are counted. */
 	u32 hard;
 	u32 soft;
-	/* Who sent a packet to this machine here last, and when. */
+	/* The last sender of a packet to this machine, and the time. */
 	u64 sent_ns;
 	s32 sent_tid;
 	u32 unused;

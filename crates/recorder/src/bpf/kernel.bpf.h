@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The few kernel types, constants and helpers that the recorder uses, declared by hand.
+ * Kernel types, constants and helpers that the recorder uses, declared by hand.
  *
- * Each structure has only the members that are read; where they are is found in the running kernel's BTF when the program
- * is loaded (CO-RE), so no headers and no BTF are needed to build this.
+ * Structures have only the members that are read. Their offsets come from the running kernel's BTF
+ * when the program is loaded (CO-RE), so a build needs no headers and no BTF.
  */
 #ifndef RECORDER_KERNEL_BPF_H
 #define RECORDER_KERNEL_BPF_H
@@ -25,7 +25,7 @@ typedef _Bool bool;
 #define __uint(name, value) int(*name)[value]
 #define __type(name, value) typeof(value) *name
 #define __array(name, value) typeof(value) *name[]
-/* Read or written at once, and where it stands. */
+/* One access, in program order. */
 #define READ_ONCE(from) (*(const volatile typeof(from) *)&(from))
 #define WRITE_ONCE(to, value) (*(volatile typeof(to) *)&(to) = (value))
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
@@ -107,7 +107,7 @@ struct pt_regs;
 #endif
 #pragma clang attribute pop
 
-/* Its value is looked up as well. */
+/* The value is relocated too. */
 enum cgroup_subsys_id { cpu_cgrp_id = 1 };
 #define CPU_CONTROLLER __builtin_preserve_enum_value(*(enum cgroup_subsys_id *)cpu_cgrp_id, 1)
 

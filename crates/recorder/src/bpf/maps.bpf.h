@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* What the loader sets, and what is kept between events. */
+/* Settings from the loader, and state between events. */
 #ifndef RECORDER_MAPS_BPF_H
 #define RECORDER_MAPS_BPF_H
 
@@ -7,16 +7,16 @@
 #include "intf.h"
 
 enum mode { MODE_ALL, MODE_GROUP, MODE_PROCESS };
-/* From PARTNER on it is recorded. */
+/* Threads of class PARTNER and above are recorded. */
 enum class { CLASS_UNKNOWN, CLASS_IDLE, CLASS_OTHER, CLASS_PARTNER, CLASS_CHOSEN };
 
 /* Set by the loader. */
 const volatile u32 mode = MODE_ALL;
-/* Which of a task's groups counts: that of the controller `cpu` in a hierarchy of version 1, or that of version 2. */
+/* Groups are those of the controller `cpu` in cgroup v1; else those of cgroup v2. */
 const volatile u32 is_version_1 = 0;
-/* Whether the tracepoint tells the state in which a thread leaves (Linux 5.18). */
+/* The tracepoint has the state in which a thread leaves (Linux 5.18). */
 const volatile u32 has_prev_state = 0;
-/* Where it is in the variable that has it. */
+/* Offset of `preempt_count` in its variable. */
 const volatile u32 preempt_count_at = 0;
 
 struct {
@@ -37,7 +37,7 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
-/* Threads that are chosen, where processes are: none of them is forgotten. */
+/* Chosen threads in MODE_PROCESS; none is forgotten. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -45,7 +45,7 @@ struct {
 	__type(value, u32);
 } chosen SEC(".maps");
 
-/* Threads that are partners; of too many the oldest are forgotten. */
+/* Partners; if there are too many the oldest are forgotten. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -53,7 +53,7 @@ struct {
 	__type(value, u32);
 } partners SEC(".maps");
 
-/* The group that is chosen, where one is. */
+/* The chosen group in MODE_GROUP. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -61,7 +61,7 @@ struct {
 	__type(value, struct followed);
 } followed SEC(".maps");
 
-/* Groups that have been told, and whether they are chosen. */
+/* Reported groups, with their class. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -69,7 +69,7 @@ struct {
 	__type(value, u32);
 } groups SEC(".maps");
 
-/* TCP connections that are new or have been used by a recorded thread (1), or by another (0). */
+/* TCP connections that are new or last used by a recorded thread (1), or by another (0). */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -77,7 +77,7 @@ struct {
 	__type(value, u32);
 } sockets SEC(".maps");
 
-/* For each system call, which of its arguments tell something, by bits. */
+/* For each system call, a bit mask of the arguments to record. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1024);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * The recorder's part in the kernel: which threads run where, who wakes whom, what they do in system calls and at sockets.
+ * The recorder's program in the kernel: reports switches, wakeups, forks, system calls and socket
+ * events.
  *
- * Threads are chosen (all, a group and what is below it, or processes and what they start); those that wake a chosen one or
- * are woken by one are its partners; both are recorded. What else runs on a CPU is told as a whole: that it was not idle.
- * Each CPU has a ring of its own, so that none waits for another. A record that finds no room is counted.
+ * Threads are chosen (all; a group and those below it; processes and their descendants). A thread
+ * that wakes a chosen one or is woken by one is a partner. Both are recorded. Of other threads only
+ * the time is recorded in which they keep a CPU busy. Each CPU has its own ring, so CPUs do not
+ * wait for each other. A record that finds its ring full is counted as lost.
  *
- * Left out: the contents of what is sent, and all that replay has no use for.
+ * Left out: contents of messages, and everything that replay does not use.
  */
 #include "who.bpf.h"
 
@@ -19,12 +21,13 @@ char _license[] SEC("license") = "GPL";
 #define TCP_ESTABLISHED 1
 #define TCP_CLOSE 7
 #define MSG_PEEK 2
-/* What was sent is delivered within. */
+/* A packet to the same machine is delivered within this time. */
 #define DELIVERED_NS 1000000
 
 /*
- * Whether an interrupt has hit the thread that runs. The loader puts the kernel's per-CPU variable `preempt_count` here, or
- * 0 where it cannot be had; then interrupts that have tracepoints are counted.
+ * Flags that say whether an interrupt has hit the running thread. The loader puts the kernel's
+ * per-CPU variable `preempt_count` here, or 0 where it has none; then interrupts with tracepoints
+ * are counted.
  */
 static __always_inline u32 context(struct cpu *cpu)
 {
@@ -40,8 +43,8 @@ static __always_inline u32 context(struct cpu *cpu)
 }
 
 /*
- * Whether what happens is the doing of the thread that runs. Whom an interrupt hits has nothing to do with it; but whoever
- * sends to this same machine delivers it in a software interrupt of its own, right after.
+ * Whether the running thread causes the event. An interrupt has nothing to do with the thread that
+ * it hits. But a packet to the same machine is delivered in a software interrupt of its sender.
  */
 static __always_inline bool is_own(struct cpu *cpu, u32 context)
 {
@@ -51,7 +54,7 @@ static __always_inline bool is_own(struct cpu *cpu, u32 context)
 	       bpf_ktime_get_boot_ns() - cpu->sent_ns < DELIVERED_NS;
 }
 
-/* A thread sends a packet to its own machine. */
+/* The running thread sends a packet to its own machine. */
 SEC("tp_btf/netif_rx")
 int on_packet(u64 *ctx)
 {
@@ -143,10 +146,10 @@ int on_switch(u64 *ctx)
 	sum_ns = cpu->sum_ns;
 	group = group_of(next, cpu, number);
 	next_class = class_of(next_tid, group);
-	/* Who goes for good may have woken somebody since on_exit(). */
+	/* An exiting thread may have become a partner again after on_exit(). */
 	if (prev_class == CLASS_PARTNER && prev->exit_state)
 		bpf_map_delete_elem(&partners, &prev_tid);
-	/* None leaves inside an interrupt. */
+	/* No switch happens inside an interrupt. */
 	cpu->hard = 0;
 	cpu->soft = 0;
 	runs(cpu, next_tid, next_class);
@@ -173,7 +176,7 @@ int on_switch(u64 *ctx)
 
 #define READ(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
-/* The thread that runs, of which only its address is known. */
+/* Describes the running thread, of which only the address is known. */
 static __always_inline void describe_current(struct switched *record, struct cpu *cpu, struct task_struct *p, u64 group)
 {
 	u64 sum_ns = 0;
@@ -190,7 +193,7 @@ static __always_inline void describe_current(struct switched *record, struct cpu
 	cpu->sum_ns = sum_ns;
 }
 
-/* The thread that runs turns out to be somebody's partner: from here on it is told. */
+/* The running thread becomes a partner: it is recorded from now on. */
 static __noinline void joins(struct cpu *cpu, u32 number)
 {
 	struct task_struct *p = (void *)bpf_get_current_task();
@@ -214,7 +217,7 @@ static __always_inline bool is_running(struct cpu *cpu)
 	return seen_tid(cpu) == (s32)bpf_get_current_pid_tgid();
 }
 
-/* Who runs here, where that was not seen: tells it, and is true if it is known. */
+/* Finds and reports the running thread after a missed switch. False: it is still unknown. */
 static __noinline bool find_out(struct cpu *cpu, u32 number)
 {
 	struct task_struct *p = (void *)bpf_get_current_task();
@@ -238,7 +241,7 @@ static __noinline bool find_out(struct cpu *cpu, u32 number)
 	READ(node, group->kn);
 	READ(id, node->id);
 	known = bpf_map_lookup_elem(&groups, &id);
-	/* Who is in a group that nobody has seen yet is found out later. */
+	/* The class of an unknown group is found out at a later event. */
 	if (!known && mode == MODE_GROUP && tid)
 		return false;
 	class = class_of(tid, with_class(id, known ? *known : CLASS_OTHER));
@@ -252,7 +255,7 @@ static __noinline bool find_out(struct cpu *cpu, u32 number)
 	return true;
 }
 
-/* Not every switch is seen. */
+/* Whether the running thread is known; some switches are missed. */
 static __always_inline bool is_known(struct cpu *cpu, u32 number)
 {
 	return is_running(cpu) || (seen_class(cpu) != CLASS_UNKNOWN && find_out(cpu, number));
@@ -338,7 +341,7 @@ int on_fork(u64 *ctx)
 	return 0;
 }
 
-/* It becomes another program, and is called so. */
+/* The thread executes another program and gets its name. */
 SEC("tp_btf/sched_process_exec")
 int on_exec(u64 *ctx)
 {
@@ -352,7 +355,7 @@ int on_exec(u64 *ctx)
 	return 0;
 }
 
-/* A service that is restarted gets a new group at the path of its old one: that is chosen from now on. */
+/* A restarted service has a new group at the old path, which becomes the chosen one. */
 SEC("tp_btf/cgroup_mkdir")
 int on_mkdir(u64 *ctx)
 {
@@ -364,7 +367,7 @@ int on_mkdir(u64 *ctx)
 	wanted = bpf_map_lookup_elem(&followed, &only);
 	if (!wanted || group->root->hierarchy_id != wanted->hierarchy)
 		return 0;
-	/* Groups are made one after the other. */
+	/* Safe without a lock: the kernel makes groups one after the other. */
 	if (bpf_probe_read_kernel_str(wanted->made, PATH_MOST, (void *)ctx[1]) != wanted->length)
 		return 0;
 	for (i = 0; i < PATH_MOST; i++) {
@@ -378,7 +381,7 @@ int on_mkdir(u64 *ctx)
 	return 0;
 }
 
-/* Its id may be somebody else's soon; until it leaves, what it is stands with its CPU. */
+/* The id may be used again soon. Until the thread leaves, its class is kept with the CPU. */
 SEC("tp_btf/sched_process_exit")
 int on_exit(u64 *ctx)
 {
@@ -390,7 +393,7 @@ int on_exit(u64 *ctx)
 	return 0;
 }
 
-/* A few times a second on each CPU, until it is known who runs there: that may be long without a switch. */
+/* Some times a second on each CPU, until the running thread is known: a switch may take long. */
 SEC("perf_event")
 int on_beat(void *ctx)
 {
@@ -476,13 +479,13 @@ int on_leave(u64 *ctx)
 	return 0;
 }
 
-/* What no other socket is called, before or after: their addresses are used again. */
+/* The socket's cookie, which is unique; addresses are used again. */
 static __always_inline u64 socket_at(u64 address)
 {
 	return bpf_get_socket_cookie((void *)address);
 }
 
-/* A message: its socket is of interest from now on, or no longer. */
+/* Reports a message, and notes whether the socket is used by a recorded thread. */
 static __always_inline void message(u64 socket, s32 result, u32 kind)
 {
 	struct cpu *cpu;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* A record: room for it in the ring of its CPU, its head, and that it is handed over. */
+/* Writes records: reserves room in the CPU's ring, fills the head, submits. */
 #ifndef RECORDER_RING_BPF_H
 #define RECORDER_RING_BPF_H
 

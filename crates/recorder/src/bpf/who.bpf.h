@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
-/* Who is recorded: groups, what a thread is to the recorder, and what is known of the one that runs. */
+/* Classes of threads and groups, and the running thread of each CPU. */
 #ifndef RECORDER_WHO_BPF_H
 #define RECORDER_WHO_BPF_H
 
@@ -17,8 +17,8 @@ static __always_inline struct cgroup *cgroup_of(struct task_struct *p)
 }
 
 /*
- * Two things in one word: an interrupt, or a thread that takes this CPU, may come between any two instructions. Of the ids
- * of groups the highest bits count how often ids were used up.
+ * An id and a class in one word, as an interrupt or another thread may come between any two
+ * instructions. Ids of groups lose their highest bits, a generation count.
  */
 #define CLASS_BITS 3
 #define CLASS_MASK ((1 << CLASS_BITS) - 1)
@@ -38,7 +38,7 @@ static __always_inline u64 id_in(u64 word)
 	return word >> CLASS_BITS;
 }
 
-/* A group that is new here: tells its path, and notes whether it is chosen. */
+/* Reports a new group and its ancestors, and notes its class. */
 static __noinline u32 meet_group(struct cgroup *group, struct cpu *cpu, u32 number)
 {
 	struct cgroup *at = group;
@@ -75,7 +75,7 @@ static __noinline u32 meet_group(struct cgroup *group, struct cpu *cpu, u32 numb
 	return class;
 }
 
-/* Which group p is in, and whether that is chosen. */
+/* The group of p, with its class. */
 static __always_inline u64 group_of(struct task_struct *p, struct cpu *cpu, u32 number)
 {
 	struct cgroup *group = cgroup_of(p);
@@ -90,7 +90,7 @@ static __always_inline u64 group_of(struct task_struct *p, struct cpu *cpu, u32 
 	return last;
 }
 
-/* What a thread is to the recorder that is in this group. */
+/* The class of a thread in this group. */
 static __always_inline u32 class_of(s32 tid, u64 group)
 {
 	if (!tid)
@@ -109,7 +109,7 @@ static __always_inline void runs(struct cpu *cpu, s32 tid, u32 class)
 	WRITE_ONCE(cpu->runs, with_class((u32)tid, class));
 }
 
-/* The thread that was seen to get on the CPU. */
+/* The thread that last got the CPU, as far as seen. */
 static __always_inline s32 seen_tid(struct cpu *cpu)
 {
 	return (s32)id_in(READ_ONCE(cpu->runs));

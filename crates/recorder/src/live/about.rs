@@ -1,8 +1,8 @@
-//! What the file says of the machine and of the groups that are recorded, and what changes
-//! meanwhile.
+//! The file's description of the machine and of the recorded groups, and changes during the
+//! recording.
 
 use crate::groups::{Group, Hierarchy};
-use crate::request::{End, Request, Told, What};
+use crate::request::{End, Finished, Request, Target};
 use cpumax_recording::about::{About, Cache, Change, Ended, GroupFiles, functions};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Limits and shares, which may be changed while it runs.
+/// Files with limits and shares, which may change during the recording.
 const SETTINGS: [&str; 9] = [
     "cpu.max",
     "cpu.max.burst",
@@ -25,7 +25,7 @@ const SETTINGS: [&str; 9] = [
 ];
 const COUNTERS: [&str; 2] = ["cpu.stat", "cpu.pressure"];
 const PRESSURE: [&str; 3] = ["cpu", "memory", "io"];
-/// Settings of the scheduler: where they are, by version.
+/// Settings of the scheduler; the place depends on the kernel version.
 const SLICES: [&str; 8] = [
     "/sys/kernel/debug/sched/base_slice_ns",
     "/sys/kernel/debug/sched/min_granularity_ns",
@@ -36,25 +36,27 @@ const SLICES: [&str; 8] = [
     "/proc/sys/kernel/sched_wakeup_granularity_ns",
     "/proc/sys/kernel/sched_cfs_bandwidth_slice_us",
 ];
-/// No such file is larger, bytes.
+/// Most bytes read from such a file.
 const FILE_MOST: u64 = 1 << 16;
-/// Groups are looked at for changes so often.
+/// Time between two checks of the groups.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// No configuration is larger, bytes.
+/// Most bytes of a kernel configuration.
 const CONFIG_MOST: u64 = 1 << 22;
 const CHANGES_MOST: usize = 10_000;
 
-/// The machine and the groups as they are now.
+/// Describes the machine and the groups as they are now.
 pub(crate) fn about(request: &Request, group: Option<&Group>, is_version_1: bool) -> About {
     let system = rustix::system::uname();
     let mut about = About::default();
     about.tool = format!("cpumax {}", env!("CARGO_PKG_VERSION"));
     about.command.clone_from(&request.command_line);
     about.chosen = match &request.what {
-        What::All => "all".to_owned(),
-        What::Group(_) | What::Pod(_) => format!("group {}", group.map_or("", |group| &group.path)),
-        What::Process(pid) => format!("process {pid}"),
-        What::Command(_) => "command".to_owned(),
+        Target::All => "all".to_owned(),
+        Target::Group(_) | Target::Pod(_) => {
+            format!("group {}", group.map_or("", |group| &group.path))
+        }
+        Target::Process(pid) => format!("process {pid}"),
+        Target::Command(_) => "command".to_owned(),
     };
     about.release = system.release().to_string_lossy().into_owned();
     about.version = system.version().to_string_lossy().into_owned();
@@ -74,12 +76,12 @@ pub(crate) fn about(request: &Request, group: Option<&Group>, is_version_1: bool
     about
 }
 
-/// Looks at groups now and then.
+/// Checks settings of groups from time to time, and notes changes.
 pub(crate) struct Watch {
     groups: Vec<Group>,
     before: Vec<GroupFiles>,
     changes: Vec<Change>,
-    /// When the recorded group was made again, on the clock of the events.
+    /// When the recorded group was made again, by the clock of the events.
     made_again_ns: Vec<u64>,
     boot_ns: u64,
     began: Instant,
@@ -95,7 +97,7 @@ impl Watch {
         Watch { groups, before, changes, made_again_ns, boot_ns, began: now, looked: now }
     }
 
-    /// Notes when the recorded group was made again last; 0: never.
+    /// Notes the last time at which the recorded group was made again; 0: never.
     pub fn made_again_at(&mut self, made_ns: u64) {
         let last_ns = self.made_again_ns.last().copied().unwrap_or(0);
         if made_ns > last_ns && self.made_again_ns.len() < CHANGES_MOST {
@@ -103,7 +105,7 @@ impl Watch {
         }
     }
 
-    /// How often it was.
+    /// Number of times that the group was made again.
     pub fn made_again(&self) -> usize {
         self.made_again_ns.len()
     }
@@ -134,8 +136,8 @@ impl Watch {
         self.before = now;
     }
 
-    /// What is known at the end.
-    pub fn ended(mut self, told: &Told, handed_ns: u64, lost: BTreeMap<u32, u64>) -> Ended {
+    /// The file's description of the end.
+    pub fn ended(mut self, told: &Finished, handed_ns: u64, lost: BTreeMap<u32, u64>) -> Ended {
         let now = state(&self.groups);
         self.compare(now);
         let mut ended = Ended::default();
@@ -163,7 +165,7 @@ impl Watch {
     }
 }
 
-/// The group and those it is in; where none is chosen, the root.
+/// The recorded group and its ancestors with the root; without a group only the root.
 fn watched(group: Option<&Group>, is_version_1: bool) -> Vec<Group> {
     let mut groups = group.map(Group::upwards).unwrap_or_default();
     let hierarchies = Hierarchy::all().unwrap_or_default();
@@ -206,7 +208,7 @@ fn now_ns(clock: ClockId) -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// By the kernel's configuration, which it may have with it.
+/// `CONFIG_HZ` in the kernel's configuration, if that is found.
 fn hz(release: &str) -> Option<u32> {
     let places = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
     let beside = || places.iter().find_map(|path| fs::read_to_string(path).ok());
@@ -214,7 +216,7 @@ fn hz(release: &str) -> Option<u32> {
     config.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.parse().ok())
 }
 
-/// Where it was built to tell.
+/// The configuration in `/proc/config.gz`, if the kernel has it.
 fn own_configuration() -> Option<String> {
     let mut text = String::new();
     let file = fs::File::open("/proc/config.gz").ok()?;
@@ -222,7 +224,7 @@ fn own_configuration() -> Option<String> {
     Some(text)
 }
 
-/// As it was chosen at boot or at run time, else as it was built.
+/// The preemption model: as chosen at boot or run time, else as built.
 fn preemption(version: &str) -> Option<String> {
     if let Some(chosen) = text("/sys/kernel/debug/sched/preempt") {
         let (_, from) = chosen.split_once('(')?;
@@ -233,7 +235,7 @@ fn preemption(version: &str) -> Option<String> {
     words.iter().find(|(name, _)| word(name)).map(|(_, told)| (*told).to_owned())
 }
 
-/// Of the first processor.
+/// Caches of the first CPU.
 fn caches() -> Vec<Cache> {
     let cache = |ix: u32| {
         let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{ix}");

@@ -1,6 +1,5 @@
-//! The file of a recording while it is made: beside its place, under a name that nothing else has,
-//! for its owner only. It takes its place when the recording ends; what stood there, or a link, is
-//! replaced and not written to.
+//! The file of a recording in progress: in the folder of the final file, with a unique name, and
+//! readable by its owner only. At the end it replaces the final file or link.
 
 use crate::error::Error;
 use std::fs::{self, File};
@@ -15,13 +14,15 @@ pub(super) struct Beside {
 }
 
 impl Beside {
+    /// Creates the temporary file for a final path.
+    ///
     /// # Errors
-    /// It cannot be made, or its place is taken by what is no file.
+    /// It cannot be created, or the path is taken by something that is no file.
     pub fn create(place: &Path) -> Result<Beside, Error> {
         let taken = fs::symlink_metadata(place).map(|there| there.file_type());
         if taken.is_ok_and(|kind| !kind.is_file() && !kind.is_symlink()) {
             let name = cpumax_limit::shown(place);
-            let what = format!("{name} is no file: give the name of one with -o");
+            let what = format!("{name} is no file: give another name with -o");
             return Err(Error::NotFound { what });
         }
         let made = || -> io::Result<Beside> {
@@ -35,18 +36,18 @@ impl Beside {
         made().map_err(|error| Error::io(place, error))
     }
 
-    /// To write to.
+    /// A handle to write with.
     pub fn file(&self) -> Result<File, Error> {
         self.file.as_file().try_clone().map_err(|error| Error::io(&self.place, error))
     }
 
-    /// Puts it in its place.
+    /// Moves the file to its final path.
     pub fn give_name(self) -> Result<(), Error> {
         let given = self.file.persist(&self.place);
         given.map(drop).map_err(|error| Error::io(&self.place, error.error))
     }
 
-    /// Leaves what there is where it is, and says where in the error that ended the recording.
+    /// Keeps the temporary file after a failure, and puts its path into the error.
     pub fn leave(self, error: Error) -> Error {
         match (self.file.keep(), error) {
             (Ok((_, path)), Error::Io { source, .. }) => Error::io(&path, source),
@@ -62,7 +63,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, symlink};
 
     #[test]
-    fn it_takes_its_place_when_it_is_whole_and_follows_no_link() {
+    fn it_replaces_its_place_when_complete_and_follows_no_link() {
         let folder = tempfile::tempdir().unwrap();
         let [place, other] = ["a.cpumax", "other"].map(|name| folder.path().join(name));
         fs::write(&other, "somebody's").unwrap();
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failure_leaves_is_named() {
+    fn the_file_of_a_failed_recording_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().join("a.cpumax");
         let beside = Beside::create(&place).unwrap();

@@ -1,12 +1,12 @@
-//! What one CPU did in a while, as Perfetto's `FtraceEventBundle` has it: switches and wakeups
-//! compact, each field of all of them in a row; the rest one by one. What Perfetto has no field for
-//! is in a message of ours beside them, which others skip: docs/guide/record.md describes it.
+//! Events of one CPU over some time, as Perfetto's `FtraceEventBundle`. Switches and wakeups are
+//! compact, with each field as an array; other events are single messages. Fields that Perfetto
+//! lacks are in a message of our own, which other programs skip (docs/guide/record.md).
 
 use super::raw::until_nul;
 use super::wire::{bytes, number, packed, varint};
 use std::collections::HashMap;
 
-/// Our field in `FtraceEventBundle` and in `TracePacket`.
+/// Number of our own field in `FtraceEventBundle` and in `TracePacket`.
 pub(crate) const OURS: u32 = 5210;
 
 /// Events of one CPU that have not been written yet.
@@ -16,12 +16,12 @@ pub(crate) struct Bundle {
     names: HashMap<[u8; 16], u64>,
     table: Vec<u8>,
     plain: Vec<u8>,
-    /// Time, state, thread, priority, name; CPU time charged to the thread that leaves, ns and 1;
-    /// number of the group of the thread that comes. 0: not known.
+    /// Time, state, thread, priority, name; CPU time charged to the leaving thread, ns, plus 1 (0:
+    /// unknown); number of the next thread's group (0: unknown).
     switches: Columns<7>,
     /// Time, thread, CPU, priority, name, flags.
     wakings: Columns<6>,
-    /// Time, thread that was running already.
+    /// Time, running thread.
     beats: Columns<2>,
     /// Time, thread, kind, number of the socket, value.
     sockets: Columns<5>,
@@ -30,8 +30,8 @@ pub(crate) struct Bundle {
     inner: Vec<u8>,
 }
 
-/// Events of one kind, each of their fields by itself. The first is the time since the event
-/// before, that of the first event since the beginning of the clock.
+/// Events of one kind, each field as a column. The first column is the time since the event before,
+/// for the first event the absolute time.
 #[derive(Debug)]
 struct Columns<const N: usize> {
     last_ns: u64,
@@ -54,7 +54,7 @@ impl<const N: usize> Columns<N> {
         }
     }
 
-    /// Appends columns as the fields of these numbers, the first of them at `from`.
+    /// Appends the columns from `from` on as packed fields with these numbers.
     fn write(&self, to: &mut Vec<u8>, from: usize, fields: &[u32]) {
         for (column, field) in self.columns[from..].iter().zip(fields) {
             packed(to, *field, column);
@@ -71,7 +71,7 @@ impl<const N: usize> Columns<N> {
     }
 }
 
-/// A thread that gets on the CPU.
+/// A thread that gets a CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Next {
     pub tid: i32,
@@ -80,7 +80,7 @@ pub(crate) struct Next {
     pub group: u32,
 }
 
-/// What happens at a socket, as `kind` in the file.
+/// Kinds of socket events, as in the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AtSocket {
     Sent = 1,
@@ -109,20 +109,20 @@ impl Bundle {
         self.events += 1;
     }
 
-    /// It is this thread that runs, nobody saw since when.
+    /// Notes the running thread, whose start was missed.
     pub fn beat(&mut self, time_ns: u64, tid: i32) {
         self.beats.push([time_ns, signed(tid)]);
         self.events += 1;
     }
 
     pub fn socket(&mut self, time_ns: u64, tid: i32, kind: AtSocket, socket: u32, value: i64) {
-        // Small whatever its sign.
+        // Zigzag encoding: small for both signs.
         let value = ((value << 1) ^ (value >> 63)) as u64;
         self.sockets.push([time_ns, signed(tid), kind as u64, u64::from(socket), value]);
         self.events += 1;
     }
 
-    /// A `FtraceEvent` of the thread `tid`; `content` writes the message that is in `field`.
+    /// Adds a `FtraceEvent` of thread `tid`; `content` writes the message in `field`.
     pub fn plain(
         &mut self,
         time_ns: u64,
@@ -140,7 +140,7 @@ impl Bundle {
         self.events += 1;
     }
 
-    /// So many events of this CPU are missing before those that follow. The bundle must be empty.
+    /// Notes lost events before the following ones. The bundle must be empty.
     pub fn lost(&mut self, events: u64) {
         self.lost += events;
     }
@@ -149,13 +149,13 @@ impl Bundle {
         self.events == 0 && self.lost == 0
     }
 
-    /// About how large it will be, bytes.
+    /// Estimated size of the bundle, bytes.
     pub fn size(&self) -> usize {
         let compact = self.switches.size() + self.wakings.size();
         self.plain.len() + compact + self.beats.size() + self.sockets.size()
     }
 
-    /// Appends it to a file's packets and forgets what is in it.
+    /// Appends the bundle to a file's packets and empties it.
     pub fn write(&mut self, cpu: u16, to: &mut Vec<u8>) {
         if self.is_empty() {
             return;
@@ -206,7 +206,7 @@ impl Bundle {
         self.sockets.forget();
     }
 
-    /// The number of a name in the table of names.
+    /// Index of a name in the table of names; adds a new one.
     fn name(&mut self, comm: &[u8; 16]) -> u64 {
         if let Some(number) = self.names.get(comm) {
             return *number;

@@ -1,10 +1,9 @@
-//! What an event costs the thread that it is of, measured on the spot: a few thousand system calls
-//! and switches of the recorder's own, with the program attached and without. The difference is all
-//! that recording adds, the kernel's way into the program included, which the program itself cannot
-//! see.
+//! Measures what an event costs its thread: a few thousand system calls and switches of the
+//! recorder's own, with the program attached and without. The difference is the whole cost of
+//! recording, including the kernel's way into the program, which the program cannot see.
 //!
-//! CPU time is that of the two threads that do it, so that others do not count; of many short
-//! rounds the median counts, so that interrupts do not.
+//! CPU time of the two threads is measured, so other threads do not count. The median of many short
+//! rounds leaves interrupts out.
 
 use rustix::fd::OwnedFd;
 use rustix::io::{read, write};
@@ -15,26 +14,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-/// Rounds; in each, so many calls, or letters that go there and back.
+/// Number of rounds, and system calls or letters (one byte there and back) in each.
 const ROUNDS: usize = 41;
 const CALLS: u64 = 128;
 const LETTERS: u64 = 24;
 
-/// What a letter says: nothing, to tell one's time, to end.
+/// Content of a letter: nothing, a request for the CPU time, the end.
 const PLAIN: u8 = 0;
 const TIME: u8 = 1;
 const END: u8 = 2;
 
-/// What one event of each kind costs, ns; 0: not known.
+/// Cost of an event by kind, ns; 0: unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Entry into a system call, or exit from it.
+    /// Entry or exit of a system call.
     pub call_ns: u64,
-    /// All others.
+    /// Any other event.
     pub other_ns: u64,
 }
 
-/// Of a part of a round: its CPU time, and the events of its two threads that were recorded.
+/// Part of a round: CPU time of the two threads, and their recorded events.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Part {
     pub ns: u64,
@@ -42,7 +41,7 @@ pub(crate) struct Part {
     pub others: u64,
 }
 
-/// System calls, and letters; as usual: the median of each number.
+/// System calls and letters of a round; as a result, the median of each number.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Round {
     pub calls: Part,
@@ -50,20 +49,21 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// What an event costs, where `self` is with recording and `before` without.
+    /// Cost of an event, where `self` was measured with recording and `before` without.
     pub fn cost(&self, before: &Round) -> Cost {
         let more_ns = |with: &Part, before: &Part| with.ns.saturating_sub(before.ns);
         let calls_ns = more_ns(&self.calls, &before.calls);
         let call_ns = calls_ns.checked_div(self.calls.calls).unwrap_or(0);
         let letters_ns = more_ns(&self.letters, &before.letters);
-        // Letters are system calls as well.
+        // Letters are system calls too.
         let others_ns = letters_ns.saturating_sub(self.letters.calls * call_ns);
         let other_ns = others_ns.checked_div(self.letters.others).unwrap_or(0);
         Cost { call_ns, other_ns }
     }
 }
 
-/// Two threads on one CPU: the one that has this, and one that answers its letters.
+/// Two threads on one CPU: the caller, and one that answers its letters. Dropping it ends the
+/// second thread and restores the caller's CPUs.
 pub(crate) struct Bench {
     before: CpuSet,
     ask: OwnedFd,
@@ -74,7 +74,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// `None` where this thread may not choose its CPU.
+    /// Pins the caller to its CPU and starts the second thread; `None` where it may not.
     pub fn begin() -> Option<Bench> {
         let before = sched_getaffinity(None).ok()?;
         let mut here = CpuSet::new();
@@ -89,7 +89,7 @@ impl Bench {
         let answering_ns = Arc::new(AtomicU64::new(0));
         let ns = Arc::clone(&answering_ns);
         let (sender, receiver) = mpsc::channel();
-        // It is born on this CPU, and stays there.
+        // The thread inherits the CPU.
         let answering = thread::spawn(move || {
             let _ = sender.send(super::session::own_tid());
             let mut letter = [0];
@@ -120,8 +120,8 @@ impl Bench {
         [super::session::own_tid(), self.answering_tid]
     }
 
-    /// Goes through all rounds; `events` gives how many events of these threads came since it was
-    /// asked last, those of system calls and others.
+    /// Runs all rounds. `events` returns the recorded events of these threads since its last call:
+    /// system calls and others.
     pub fn rounds(&self, with_calls: bool, events: &mut dyn FnMut() -> (u64, u64)) -> Round {
         let mut part = |ns: u64| {
             let (calls, others) = events();
@@ -132,13 +132,13 @@ impl Bench {
             if with_calls {
                 part(0);
                 let mut of_calls = part(calls_ns());
-                // Of the two calls that read the clock one half is within.
+                // Half of the events of the two clock calls lies within.
                 of_calls.calls = of_calls.calls.saturating_sub(2);
                 calls.push(of_calls);
             }
             part(0);
             let mut of_letters = part(self.letters_ns());
-            // Of the two letters that ask for the time one is within.
+            // One of the two letters that ask for the time lies within.
             for events in [&mut of_letters.calls, &mut of_letters.others] {
                 *events = *events * (LETTERS + 1) / (LETTERS + 2);
             }

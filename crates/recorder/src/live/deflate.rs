@@ -1,9 +1,9 @@
-//! Packets compressed, so that a recording is small on the disk.
+//! Compresses packets, to keep recordings small.
 
 use flate2::{Compress, Compression, FlushCompress, Status};
 use std::io;
 
-/// Packets as one that holds them all, by zlib at its fastest.
+/// Compressor of packets, with zlib's fastest level.
 pub(crate) struct Deflate {
     with: Compress,
     packed: Vec<u8>,
@@ -14,10 +14,11 @@ impl Deflate {
         Deflate { with: Compress::new(Compression::fast(), true), packed: Vec::new() }
     }
 
+    /// Compresses packets into one zlib stream.
     pub fn packed(&mut self, packets: &[u8]) -> io::Result<&[u8]> {
         self.with.reset();
         self.packed.clear();
-        // What cannot be made smaller grows by some bytes for every 16 kB.
+        // Incompressible data grows by some bytes for every 16 kB.
         self.packed.reserve(packets.len() + packets.len() / 1024 + 64);
         let status = self.with.compress_vec(packets, &mut self.packed, FlushCompress::Finish)?;
         match status {

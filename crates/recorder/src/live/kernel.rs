@@ -1,5 +1,5 @@
-//! The BPF program in the kernel: loaded for what is to be recorded, its rings read. It goes when
-//! this value goes, or with the process.
+//! Loads the BPF program into the kernel and reads its rings. The program is unloaded when the
+//! value is dropped or the process ends.
 
 use super::calibrate::{Bench, Cost, Round};
 use super::raw::{Kind, Record};
@@ -20,17 +20,15 @@ use std::time::Duration;
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/record.bpf.o"));
 
-/// Stands in the program where the address of the kernel's variable goes: `context()` there.
+/// Placeholder in the program for the address of a kernel variable (`context()` there).
 const VARIABLE: u32 = 0x7072_6565;
-/// `BPF_LD | BPF_IMM | BPF_DW`, and what says that the number is that of a variable in the kernel's
-/// BTF.
+/// `BPF_LD | BPF_IMM | BPF_DW`, and the marker for an id of a variable in the kernel's BTF.
 const LOAD_64: u8 = 0x18;
 const PSEUDO_BTF_ID: u8 = 3;
-/// Where `preempt_count` is in `pcpu_hot`, which has it from Linux 6.2 to 6.14.
+/// Offset of `preempt_count` in `pcpu_hot`, which contains it in Linux 6.2 to 6.14.
 const IN_PCPU_HOT: u32 = 8;
 
-/// Interrupts as far as tracepoints tell them. A program is loaded for one of them, so each has its
-/// own below.
+/// Interrupts that have tracepoints. A program is loaded for one tracepoint, so each has its own.
 const INTERRUPTS: [(&str, &str); 6] = [
     ("on_hard_begin", "irq_handler_entry"),
     ("on_hard_end", "irq_handler_exit"),
@@ -40,46 +38,46 @@ const INTERRUPTS: [(&str, &str); 6] = [
     ("on_soft_end", "softirq_exit"),
 ];
 
-/// Who sleeps so long gets off the CPU.
+/// A sleep of this length makes the thread leave its CPU.
 const A_SWITCH: Duration = Duration::from_micros(100);
 const BEATS_PER_SECOND: u64 = 10;
-/// More rings than these are not made: CPUs then share them.
+/// Most rings; with more CPUs, some share a ring.
 const RINGS_MAX: usize = 512;
 
-/// Sizes that a ring can have, bytes.
+/// Smallest and largest size of a ring, bytes.
 const RING_LEAST: u32 = 1 << 16;
 const RING_MOST: u32 = 1 << 26;
 
-/// `enum mode` and `enum class` of the program.
+/// `enum mode` of the program.
 const MODE_ALL: u32 = 0;
 const MODE_GROUP: u32 = 1;
 const MODE_PROCESS: u32 = 2;
-/// Whatever stands in its table of chosen threads.
+/// Value in the table of chosen threads; only the key counts.
 const IS_CHOSEN: u32 = 1;
 
-/// Which threads are recorded, as the kernel is told.
+/// Threads to record, in the form of the BPF program.
 #[derive(Debug)]
 pub(crate) enum Chosen {
     All,
-    /// A group, which is chosen with all below it.
+    /// A group and all groups below it.
     Group(Box<Followed>),
-    /// Threads that are there already; what they start is chosen too.
+    /// Existing threads, and all that they start.
     Threads(Vec<i32>),
 }
 
-/// What the program is loaded for.
+/// Settings with which the program is loaded.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub chosen: Chosen,
-    /// Whether groups are those of the controller `cpu` in a hierarchy of version 1.
+    /// Groups are those of the controller `cpu` in cgroup v1.
     pub is_version_1: bool,
     pub calls: bool,
     pub sockets: bool,
-    /// Of all rings together, bytes.
+    /// Size of all rings together, bytes.
     pub memory: usize,
 }
 
-/// As `struct cpu` of the program.
+/// Copy of `struct cpu` of the program.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 struct Cpu {
@@ -103,7 +101,7 @@ unsafe impl Pod for Cpu {}
 
 const PATH_MOST: usize = 512;
 
-/// As `struct followed` of the program.
+/// Copy of `struct followed` of the program.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Followed {
@@ -120,7 +118,7 @@ unsafe impl Pod for Followed {}
 
 impl Followed {
     /// # Errors
-    /// When the group has gone.
+    /// The group does not exist any more.
     pub fn new(group: &Group) -> Result<Followed, Error> {
         let (mut path, made) = ([0; PATH_MOST], [0; PATH_MOST]);
         let (mut hierarchy, mut length) = (0, 0);
@@ -134,16 +132,16 @@ impl Followed {
     }
 }
 
-/// What all CPUs have told so far.
+/// Sums over all CPUs so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub lost: u64,
     pub records: u64,
-    /// Threads that are not recorded, as there was no room to remember that they are chosen.
+    /// Threads that are not recorded, as the table of chosen threads is full.
     pub forgotten: u64,
-    /// What it took to hand over a record, as the program sees it, on average, ns; 0: not known.
+    /// Average time to write a record, measured in the program, ns; 0: unknown.
     pub handed_ns: u64,
-    /// What a record costs its thread as far as that can be known, ns.
+    /// CPU time that a record costs its thread, ns: the larger of `handed_ns` and the calibration.
     pub whole_ns: u64,
 }
 
@@ -153,25 +151,24 @@ pub(crate) struct Program {
     ring_bytes: u64,
     cpus: Array<MapData, Cpu>,
     followed: Array<MapData, Followed>,
-    /// How many records of each CPU were lost, as far as records have told.
+    /// Lost records by CPU, as far as records have reported them.
     told_lost: Vec<u32>,
-    /// How many had been before the recording began, by the number of the CPU.
+    /// Records lost before the recording began, by CPU.
     lost_before: BTreeMap<u32, u64>,
-    /// Groups that were told before.
+    /// Group records from the calibration, which the recording needs too.
     groups: Vec<Vec<u8>>,
-    /// What an event costs.
+    /// Cost of an event.
     pub cost: Cost,
     pub has_sockets: bool,
 }
 
 impl Program {
     pub fn load(wanted: &Wanted) -> Result<Program, Refused> {
-        let btf = Btf::from_sys_fs().map_err(|_| {
-            Refused::because("the kernel does not describe itself (CONFIG_DEBUG_INFO_BTF)")
-        })?;
+        let btf = Btf::from_sys_fs()
+            .map_err(|_| Refused::because("the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"))?;
         let bench = Bench::begin();
         let before = bench.as_ref().map(|bench| bench.rounds(wanted.calls, &mut || (0, 0)));
-        // What a kernel has is known when the program is accepted or not.
+        // Features of the kernel are found by trying: a program without them loads everywhere.
         let mut result = Err(Refused::because("there is no BPF"));
         for (has_prev_state, has_variable) in
             [(true, true), (true, false), (false, true), (false, false)]
@@ -270,7 +267,7 @@ impl Program {
         let mut all = always.to_vec();
         all.extend(sockets.iter().filter(|_| self.has_sockets));
         all.extend(calls.iter().filter(|_| wanted.calls));
-        // Where all are chosen there are no partners to be found.
+        // If all threads are chosen, no partners are looked for.
         let finds_partners = !matches!(wanted.chosen, Chosen::All);
         let packet = ("on_packet", "netif_rx");
         all.extend([packet].iter().filter(|(_, name)| finds_partners && has_tracepoint(btf, name)));
@@ -300,8 +297,8 @@ impl Program {
         Ok(())
     }
 
-    /// Measures what an event costs. What others do meanwhile is before the recording, except for
-    /// groups that are told once.
+    /// Measures the cost of an event. Records of other threads are dropped, except for groups,
+    /// which are reported only once.
     fn calibrate(&mut self, wanted: &Wanted, bench: &Bench, before: &Round) -> Result<(), Refused> {
         let tids = bench.tids();
         let mut partners: HashMap<_, i32, u32> =
@@ -309,7 +306,7 @@ impl Program {
         for tid in tids {
             partners.insert(tid, IS_CHOSEN, 0)?;
         }
-        // What a thread is, is looked up when it gets on a CPU.
+        // A thread's class is looked up when it gets on a CPU.
         sleep(A_SWITCH);
         let mut groups = Vec::new();
         let with = bench.rounds(wanted.calls, &mut || {
@@ -326,7 +323,7 @@ impl Program {
             (calls, others)
         });
         for tid in tids {
-            // One of them may end as well.
+            // A thread may have ended.
             let _ = partners.remove(&tid);
         }
         sleep(A_SWITCH);
@@ -345,8 +342,8 @@ impl Program {
         Ok(())
     }
 
-    /// Hands over what has come on all CPUs, a ring's size of each at most, as threads may write
-    /// faster than is read; returns how much there was in the fullest ring, bytes.
+    /// Passes records of all CPUs to `take`, at most one ring's size for each ring, as threads may
+    /// write faster than this reads. Returns the bytes in the fullest ring.
     pub fn drain<E>(
         &mut self,
         mut take: impl FnMut(&Record<'_>) -> Result<(), E>,
@@ -380,7 +377,7 @@ impl Program {
         Ok(most)
     }
 
-    /// Size of all rings together, and whether that is bounded otherwise than was asked for.
+    /// Size of all rings together, and whether it is bounded below or above the request.
     pub fn buffer(&self) -> Buffer {
         let bytes = self.ring_bytes * self.rings.len() as u64;
         if self.ring_bytes == u64::from(RING_MOST) {
@@ -393,32 +390,32 @@ impl Program {
         }
     }
 
-    /// Size of each ring.
+    /// Size of each ring, bytes.
     pub fn ring_bytes(&self) -> u64 {
         self.ring_bytes
     }
 
-    /// What this thread starts from now on is not chosen.
+    /// Removes a thread from the chosen ones, so that its future children are not chosen.
     pub fn forget_thread(&mut self, tid: i32) {
         if let Some(map) = self.ebpf.map_mut("chosen")
             && let Ok(mut chosen) = HashMap::<_, i32, u32>::try_from(map)
         {
-            // It may have gone already.
+            // It may have ended.
             let _ = chosen.remove(&tid);
         }
     }
 
-    /// The number of the chosen group, and when it was made again last, on the clock of the events
-    /// (0: never); `None`: no group is chosen.
+    /// Id of the chosen group, and when it was made again last, by the clock of the events (0:
+    /// never). `None`: no group is chosen.
     pub fn followed(&self) -> Option<(u64, u64)> {
         let Followed { id, made_ns, .. } = self.followed.get(&0, 0).ok()?;
         (id != 0).then_some((id, made_ns))
     }
 
-    /// Nothing more is told; what has been can still be read.
+    /// Unloads the programs; records in the rings can still be read.
     pub fn detach(&mut self) {
         for (_, program) in self.ebpf.programs_mut() {
-            // What cannot be detached goes with the process.
+            // Programs that stay go with the process.
             let _ = match program {
                 aya::programs::Program::BtfTracePoint(program) => program.unload(),
                 aya::programs::Program::PerfEvent(program) => program.unload(),
@@ -427,7 +424,7 @@ impl Program {
         }
     }
 
-    /// Records that found no room, by the number of the CPU.
+    /// Lost records of the recording, by CPU.
     pub fn lost(&self) -> BTreeMap<u32, u64> {
         let mut lost = self.lost_so_far();
         for (cpu, lost) in &mut lost {
@@ -453,7 +450,7 @@ impl Program {
             cost_of += cpu.cost_of;
         }
         counters.handed_ns = cost_ns.checked_div(cost_of).unwrap_or(0);
-        // With system calls there are few others.
+        // With system calls recorded, other events are few.
         let measured_ns =
             if self.cost.call_ns > 0 { self.cost.call_ns } else { self.cost.other_ns };
         counters.whole_ns = measured_ns.max(counters.handed_ns);
@@ -461,8 +458,8 @@ impl Program {
     }
 }
 
-/// Records of its CPU that are missing since the one before. One that an interrupt put between may
-/// tell of fewer than the one before it.
+/// Records of the CPU that were lost since the last record. A record from an interrupt may report
+/// fewer than the one before it, which counts as 0.
 fn lost_since(told: &mut [u32], record: &Record<'_>) -> u32 {
     let Some(told) = told.get_mut(usize::from(record.cpu)) else { return 0 };
     let since = record.lost.wrapping_sub(*told);
@@ -502,13 +499,13 @@ fn make_rings(
     Ok((made, size.into()))
 }
 
-/// A power of two.
+/// The largest possible size that is a power of two, not above `bytes` and within the bounds.
 fn ring_size(bytes: usize) -> u32 {
     let bytes = bytes.clamp(RING_LEAST as usize, RING_MOST as usize);
     1 << bytes.ilog2()
 }
 
-/// Of each system call, which arguments tell something.
+/// Tells the program to record the first five arguments of each system call.
 fn tell_arguments(ebpf: &mut Ebpf) -> Result<(), Refused> {
     let map = map(ebpf, "telling")?;
     let mut telling: Array<_, u32> = Array::try_from(map)?;
@@ -526,14 +523,14 @@ fn possible_cpus() -> Result<usize, Refused> {
     Ok(aya::util::nr_cpus().map_err(|(_, error)| error)?)
 }
 
-/// The kernel's variable that has it, by its number in the kernel's BTF, and where in it.
+/// BTF id of the kernel variable with `preempt_count`, and the offset in it.
 fn preempt_count(btf: &Btf) -> Option<(u32, u32)> {
     let number = |name| btf.id_by_type_name_kind(name, BtfKind::Var).ok();
     let plain = number("__preempt_count").map(|id| (id, 0));
     plain.or_else(|| number("pcpu_hot").map(|id| (id, IN_PCPU_HOT)))
 }
 
-/// The program with the kernel's variable put where it belongs.
+/// The object file with the placeholder replaced by the variable.
 fn with_variable(object: &[u8], variable: Option<(u32, u32)>) -> Vec<u8> {
     let mut object = object.to_vec();
     for at in (0..object.len().saturating_sub(15)).step_by(8) {

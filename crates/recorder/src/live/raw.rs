@@ -1,6 +1,6 @@
-//! Records as the BPF program hands them over: see `bpf/intf.h`.
+//! Parses records of the BPF program (`bpf/intf.h`).
 
-/// `FLAG_*` there.
+/// `FLAG_*` of `bpf/intf.h`.
 pub(crate) const HARDIRQ: u8 = 1;
 pub(crate) const SOFTIRQ: u8 = 2;
 pub(crate) const PREV_OTHER: u8 = 8;
@@ -8,16 +8,15 @@ pub(crate) const NEXT_OTHER: u8 = 16;
 pub(crate) const KTHREAD: u8 = 32;
 pub(crate) const CHARGED: u8 = 64;
 
-/// A record's head and what its kind adds.
+/// A record: its head, and the part of its kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub time_ns: u64,
-    /// Records of this CPU that are missing: as the program tells it so far, then since the record
-    /// before.
+    /// Lost records of this CPU: as read, all so far; after `drain`, those since the last record.
     pub lost: u32,
     pub cpu: u16,
     pub flags: u8,
-    /// The thread that runs.
+    /// The running thread.
     pub tid: i32,
     pub pid: i32,
     pub kind: Kind<'a>,
@@ -45,7 +44,7 @@ pub(crate) struct Thread {
     pub tid: i32,
     pub pid: i32,
     pub prio: i32,
-    /// Why the other one left.
+    /// State in which the other thread left its CPU.
     pub state: u32,
     pub group: u64,
     pub comm: [u8; 16],
@@ -60,7 +59,7 @@ impl Record<'_> {
 const HEAD: usize = 24;
 
 impl<'a> Record<'a> {
-    /// `None`: it is none that this recorder knows.
+    /// Parses a record; `None` for an unknown kind.
     pub fn read(data: &'a [u8]) -> Option<Record<'a>> {
         let switched = || thread(data, HEAD + 16);
         let called = || Some((u64_at(data, HEAD)?, u64_at(data, HEAD + 8)? as i64));
@@ -129,7 +128,7 @@ fn u32_at(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(data.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The text before its end.
+/// The text before its first NUL.
 pub(crate) fn until_nul(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! Why the BPF program is not in the kernel, for people.
+//! The reason for which the kernel did not load the BPF program.
 
 use crate::error::Error;
 use crate::request::Request;
 use std::error::Error as StdError;
 use std::io;
 
-/// Why the BPF program is not in the kernel.
+/// The reason, as a sentence without its end.
 #[derive(Debug)]
 pub(crate) struct Refused(String);
 
@@ -19,7 +19,7 @@ impl Refused {
     }
 }
 
-/// The first line tells; below it is what the verifier thought.
+/// Only the first line is for the user; the verifier's log follows it.
 impl<E: StdError + 'static> From<E> for Refused {
     fn from(error: E) -> Refused {
         let mut cause: Option<&(dyn StdError + 'static)> = Some(&error);
@@ -27,13 +27,13 @@ impl<E: StdError + 'static> From<E> for Refused {
             let of_system = at.downcast_ref::<io::Error>().map(io::Error::kind);
             if of_system == Some(io::ErrorKind::PermissionDenied) {
                 return Refused::because(
-                    "BPF may not be used here: it takes root, or CAP_BPF and CAP_PERFMON",
+                    "BPF is not allowed here: it needs root, or CAP_BPF and CAP_PERFMON",
                 );
             }
             cause = at.source();
         }
         let told = error.to_string();
-        Refused(format!("the kernel does not take the BPF program: {}", first_line(&told)))
+        Refused(format!("the kernel refuses the BPF program: {}", first_line(&told)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A recording from its beginning to its end.
+//! Runs a recording from begin to end.
 
 use super::about::{Watch, about};
 use super::beside::Beside;
@@ -7,7 +7,7 @@ use super::writer::Writer;
 use crate::error::Error;
 use crate::groups::{Group, Hierarchy};
 use crate::pods;
-use crate::request::{End, Progress, Request, Told, What};
+use crate::request::{End, Finished, Progress, Request, Target};
 use cpumax_recording::about::About;
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -17,28 +17,28 @@ use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The recorder's own thread is called so, and known by it in the file.
+/// Name of the recorder's thread, also in the file.
 const NAME: &std::ffi::CStr = c"cpumax-record";
-/// What there is goes into the file so often.
+/// Time between two writes to the file.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 const PAUSE_LEAST: Duration = Duration::from_millis(1);
 const PAUSE_MOST: Duration = Duration::from_millis(100);
-/// What it costs is looked at over so long.
+/// Time over which the cost is compared with the budget.
 const BUDGET_OVER: Duration = Duration::from_secs(1);
 
 pub(crate) fn record(
     request: &Request,
     go_on: &mut dyn FnMut(&Progress) -> bool,
-) -> Result<Told, Error> {
+) -> Result<Finished, Error> {
     let _ = rustix::thread::set_name(NAME);
     if request.file.as_os_str() == "-" {
-        let what = "a recording is not written to standard output, where what a command says \
-                    would be in it: give the name of a file with -o";
+        let what = "a recording cannot go to standard output, where the command's own output \
+                    would be mixed in: give a file with -o";
         return Err(Error::NotFound { what: what.to_owned() });
     }
     let group = match &request.what {
-        What::Group(path) => Some(Group::find(path)?),
-        What::Pod(pod) => Some(pods::find(pod)?),
+        Target::Group(path) => Some(Group::find(path)?),
+        Target::Pod(pod) => Some(pods::find(pod)?),
         _ => None,
     };
     let wanted = wanted(request, group.as_ref())?;
@@ -49,7 +49,7 @@ pub(crate) fn record(
     let beside = Beside::create(&request.file)?;
     let file = beside.file()?;
     let mut command = None;
-    if let What::Command(words) = &request.what {
+    if let Target::Command(words) = &request.what {
         command = Some(start(words)?);
         program.forget_thread(own_tid());
     }
@@ -71,13 +71,13 @@ pub(crate) fn record(
 
 fn wanted(request: &Request, group: Option<&Group>) -> Result<Wanted, Error> {
     let chosen = match &request.what {
-        What::All => Chosen::All,
-        What::Group(_) | What::Pod(_) => match group {
+        Target::All => Chosen::All,
+        Target::Group(_) | Target::Pod(_) => match group {
             Some(group) => Chosen::Group(Box::new(Followed::new(group)?)),
             None => Chosen::Threads(Vec::new()),
         },
-        What::Process(pid) => Chosen::Threads(threads_of(*pid)?),
-        What::Command(_) => Chosen::Threads(vec![own_tid()]),
+        Target::Process(pid) => Chosen::Threads(threads_of(*pid)?),
+        Target::Command(_) => Chosen::Threads(vec![own_tid()]),
     };
     let is_version_1 = match group {
         Some(group) => group.hierarchy.is_version_1,
@@ -95,7 +95,7 @@ struct Session<'a> {
     budget: Budget,
     watch: Watch,
     group: Option<Group>,
-    /// CPU time that it took to get ready.
+    /// CPU time used before the recording began.
     used: Duration,
 }
 
@@ -105,7 +105,7 @@ impl Session<'_> {
         about: &About,
         program: &mut Program,
         go_on: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Told, Error> {
+    ) -> Result<Finished, Error> {
         self.writer.machine(about);
         self.writer.describe(1, about).map_err(|e| Error::io(&self.request.file, e))?;
         let end = self.run(program, go_on)?;
@@ -124,7 +124,7 @@ impl Session<'_> {
             sleep(pause);
             let most = self.drain(program)?;
             self.follow(program);
-            // So that a ring is a quarter full when it is looked at.
+            // Aims at rings that are a quarter full when they are read.
             let next = if most > room / 4 { pause / 2 } else { pause * 2 };
             pause = if most > room / 8 && most <= room / 4 { pause } else { next };
             pause = pause.clamp(PAUSE_LEAST, PAUSE_MOST);
@@ -145,20 +145,21 @@ impl Session<'_> {
     fn drain(&mut self, program: &mut Program) -> Result<u64, Error> {
         let (writer, size) = (&mut self.writer, self.request.size);
         let drained = program.drain(|record| {
-            // What is left is not wanted any more.
+            // Records beyond the size limit are dropped.
             let is_full = size.is_some_and(|size| writer.written_bytes >= size);
             if is_full { Ok(()) } else { writer.take(record) }
         });
         drained.map_err(|e| Error::io(&self.request.file, e))
     }
 
-    /// The number that the recorded group has now, as far as it could be followed.
+    /// Notes whether the recorded group was made again; returns its present id.
     fn follow(&mut self, program: &Program) -> Option<u64> {
         let (id, made_ns) = program.followed()?;
         self.watch.made_again_at(made_ns);
         Some(id)
     }
 
+    /// The reason to end now, if there is one.
     fn end(&mut self, program: &Program) -> Option<End> {
         if let Some(command) = &mut self.command
             && let Ok(Some(status)) = command.try_wait()
@@ -184,7 +185,8 @@ impl Session<'_> {
         }
     }
 
-    fn finish(mut self, program: &mut Program, end: End) -> Result<Told, Error> {
+    /// Stops the program, writes the rest and the description of the end.
+    fn finish(mut self, program: &mut Program, end: End) -> Result<Finished, Error> {
         program.detach();
         self.drain(program)?;
         let buffer = program.buffer();
@@ -192,7 +194,7 @@ impl Session<'_> {
         let used = cpu_time().saturating_sub(self.used);
         let followed = self.follow(program);
         let now = self.group.as_ref().and_then(|group| group.id().ok());
-        let mut told = Told {
+        let mut told = Finished {
             progress: self.progress(program),
             end,
             used,
@@ -212,7 +214,7 @@ impl Session<'_> {
     }
 }
 
-/// What it costs, looked at now and then.
+/// Compares the cost with the budget from time to time.
 struct Budget {
     since: Instant,
     used_ns: u64,
@@ -236,7 +238,7 @@ impl Budget {
     }
 }
 
-/// CPU time of the recorder, and of events in the recorded threads.
+/// CPU time of the recorder and of its events in recorded threads, ns.
 fn used_ns(program: &Program) -> u64 {
     let counters = program.counters();
     cpu_time().as_nanos() as u64 + counters.records * counters.whole_ns
@@ -261,7 +263,7 @@ fn start(words: &[OsString]) -> Result<Child, Error> {
         .map_err(|e| what(format!("{}: {e}", cpumax_limit::one_line(&program.to_string_lossy()))))
 }
 
-/// All threads of a process and of those that come from it.
+/// All threads of a process and of its descendants.
 fn threads_of(pid: i32) -> Result<Vec<i32>, Error> {
     let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
     for (process, parent) in processes() {

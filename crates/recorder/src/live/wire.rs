@@ -1,6 +1,6 @@
-//! Protocol buffers as they stand in a file: what the writer needs of them, appended to bytes.
+//! Encodes Protocol Buffers: appends fields to bytes.
 
-/// A number in base 128, least digits first.
+/// Appends a varint (base 128, lowest digits first).
 pub(crate) fn varint(to: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         to.push(value as u8 | 0x80);
@@ -9,20 +9,20 @@ pub(crate) fn varint(to: &mut Vec<u8>, mut value: u64) {
     to.push(value as u8);
 }
 
-/// A field that is a number. Negative ones are given as `i64 as u64`.
+/// Appends a numeric field; negative values as `i64 as u64`.
 pub(crate) fn number(to: &mut Vec<u8>, field: u32, value: u64) {
     varint(to, u64::from(field) << 3);
     varint(to, value);
 }
 
-/// A field of bytes: a text, a message or packed numbers.
+/// Appends a length-delimited field: a text, a message or packed numbers.
 pub(crate) fn bytes(to: &mut Vec<u8>, field: u32, value: &[u8]) {
     varint(to, u64::from(field) << 3 | 2);
     varint(to, value.len() as u64);
     to.extend_from_slice(value);
 }
 
-/// As [`bytes`], left out where there are none.
+/// As [`bytes`], but omits an empty field.
 pub(crate) fn packed(to: &mut Vec<u8>, field: u32, value: &[u8]) {
     if !value.is_empty() {
         bytes(to, field, value);
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_texts_are_as_the_encoding_has_them() {
+    fn fields_match_the_encoding() {
         let mut to = Vec::new();
         number(&mut to, 1, 150);
         bytes(&mut to, 2, b"testing");

@@ -1,8 +1,7 @@
-//! Records into a file: what each CPU did, which threads and groups there are, and what the machine
-//! is.
+//! Writes records into a file: activity of each CPU, threads, groups, and the machine.
 //!
-//! Threads that are not recorded stand in the file as one for each CPU, `others`, which runs while
-//! none that is recorded does and the CPU is not idle.
+//! All threads that are not recorded appear as one thread for each CPU, `others`. It runs while the
+//! CPU is busy and no recorded thread runs.
 
 use super::bundle::{AtSocket, Bundle, Next, OURS};
 use super::deflate::Deflate;
@@ -16,49 +15,49 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{self, Write};
 
-/// The thread that stands for all others of CPU 0: no kernel gives such an id.
+/// Id of the thread `others` of CPU 0, beyond all ids of the kernel.
 const OTHERS_TID: i32 = 0x4000_0000;
-/// A bundle that is larger is written, bytes.
+/// A bundle of this size is written, bytes.
 const BUNDLE_SIZE: usize = 1 << 16;
-/// More threads or groups than these are forgotten and told again.
+/// Most known threads or groups; beyond that threads are forgotten and described again.
 const KNOWN_MAX: usize = 1 << 18;
-/// Of more sockets the oldest are forgotten: they get other numbers if they are used again.
+/// Most known sockets; beyond that the oldest are forgotten and get new numbers when used again.
 const SOCKETS_MAX: usize = 1 << 18;
 const CPUS_MAX: usize = 4096;
-/// Threads that were seen last, by the lowest bits of their ids.
+/// Size of tables of recent threads, indexed by the lowest bits of their ids.
 const RECENT: usize = 1 << 12;
 
-/// As the kernel's tracepoints have them.
+/// Values in the kernel's tracepoints.
 const STATE_SLEEPING: u32 = 1;
 const STATE_PREEMPTED: u32 = 0x100;
 const TCP_CLOSE: i64 = 7;
 const TRACE_HARDIRQ: u64 = 0x08;
 const TRACE_SOFTIRQ: u64 = 0x10;
 
-/// Numbers of the messages in `FtraceEvent`.
+/// Field numbers in Perfetto's `FtraceEvent`.
 const WAKEUP_NEW: u32 = 114;
 const RENAME: u32 = 236;
 const FORK: u32 = 239;
 const SYS_ENTER: u32 = 329;
 const SYS_EXIT: u32 = 330;
-/// Numbers of the messages in `TracePacket`.
+/// Field numbers in Perfetto's `TracePacket`.
 const PROCESS_TREE: u32 = 2;
 const SYSTEM_INFO: u32 = 45;
 const COMPRESSED_PACKETS: u32 = 50;
 
-/// Puts records into a file.
+/// Writes records into a file.
 pub(crate) struct Writer<W> {
     to: W,
-    /// Packets that have not been written.
+    /// Packets not written yet.
     packets: Vec<u8>,
     deflate: Deflate,
     cpus: Vec<Cpu>,
     recent: Vec<i32>,
-    /// How much CPU time threads had when they left last, in the same way, ns.
+    /// CPU time of threads when they last left a CPU, ns, indexed as `recent`.
     left: Vec<(i32, u64)>,
     threads: HashMap<i32, i32>,
     processes: HashSet<i32>,
-    /// What goes into the next process tree.
+    /// Content of the next process tree.
     tree: Vec<u8>,
     groups: HashMap<u64, Group>,
     new_groups: Vec<u8>,
@@ -72,15 +71,15 @@ pub(crate) struct Writer<W> {
 #[derive(Default)]
 struct Cpu {
     bundle: Bundle,
-    /// The thread that runs, as the file has it.
+    /// The running thread in the file.
     current: Option<i32>,
     others_sleep: bool,
-    /// The system call that was entered last, by whom.
+    /// Caller and number of the last entered system call.
     call: (i32, u64),
 }
 
-/// Numbers of sockets by their cookies, which the kernel gives once: those that were used last, and
-/// those before them, which are forgotten when there are too many.
+/// Numbers of sockets by their cookies, which the kernel uses once. Recently used ones are in
+/// `numbers`, older ones in `before`; these are forgotten when there are too many.
 #[derive(Default)]
 struct Sockets {
     numbers: HashMap<u64, u32>,
@@ -115,7 +114,7 @@ impl Sockets {
 struct Group {
     parent: u64,
     name: String,
-    /// Its number in the file, once it is told.
+    /// Its number in the file, once it is written.
     number: Option<u32>,
 }
 
@@ -149,12 +148,12 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Sockets that may have got other numbers.
+    /// Number of forgotten sockets, which may have got new numbers.
     pub fn forgotten_sockets(&self) -> u64 {
         self.sockets.forgotten
     }
 
-    /// What the Perfetto UI shows of the machine.
+    /// Writes the description of the machine for the Perfetto UI.
     pub fn machine(&mut self, about: &About) {
         let mut utsname = Vec::new();
         bytes(&mut utsname, 1, b"Linux");
@@ -167,24 +166,24 @@ impl<W: Write> Writer<W> {
         self.packet(SYSTEM_INFO, &system);
     }
 
-    /// Writes what the recording says of itself: field 1 when it begins, 3 when it ends.
+    /// Writes the file's description of itself: field 1 at the begin, 3 at the end.
     pub fn describe(&mut self, field: u32, what: &impl Serialize) -> io::Result<()> {
         let mut described = Vec::new();
         bytes(&mut described, field, &serde_json::to_vec(what)?);
-        // What tells what the file is can be read as it stands.
+        // Uncompressed, so that any reader can tell what the file is.
         self.put()?;
         self.packet(OURS, &described);
         self.write_packets()
     }
 
-    /// A packet of its own.
+    /// Appends a packet with one field.
     fn packet(&mut self, field: u32, content: &[u8]) {
         let mut packet = Vec::with_capacity(content.len() + 8);
         bytes(&mut packet, field, content);
         bytes(&mut self.packets, 1, &packet);
     }
 
-    /// Takes a record in; it is written with others, later.
+    /// Accepts a record, which is written later with others.
     pub fn take(&mut self, record: &Record<'_>) -> io::Result<()> {
         let cpu = usize::from(record.cpu);
         if cpu >= CPUS_MAX {
@@ -248,7 +247,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes all there is.
+    /// Writes everything accepted so far.
     pub fn flush(&mut self) -> io::Result<()> {
         for cpu in 0..self.cpus.len() {
             self.close(cpu)?;
@@ -257,7 +256,7 @@ impl<W: Write> Writer<W> {
         self.to.flush()
     }
 
-    /// Writes the packets that there are, compressed.
+    /// Writes the pending packets, compressed.
     fn put(&mut self) -> io::Result<()> {
         if self.packets.is_empty() {
             return Ok(());
@@ -277,7 +276,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Ends the bundle of a CPU. Threads and groups come first.
+    /// Ends the bundle of a CPU, after the threads and groups that it refers to.
     fn close(&mut self, cpu: usize) -> io::Result<()> {
         if !self.tree.is_empty() {
             let tree = std::mem::take(&mut self.tree);
@@ -301,7 +300,7 @@ impl<W: Write> Writer<W> {
         self.cpus[usize::from(record.cpu)].bundle.plain(record.time_ns, tid, field, content);
     }
 
-    /// The thread that runs where the record comes from, as the file has it.
+    /// The running thread in the file. If it is unknown, the thread of the record.
     fn running(&mut self, record: &Record<'_>) -> i32 {
         let cpu = &mut self.cpus[usize::from(record.cpu)];
         if let Some(tid) = cpu.current {
@@ -312,8 +311,8 @@ impl<W: Write> Writer<W> {
         record.tid
     }
 
-    /// From here on it is this thread that runs, whatever the file said so far: a switch was not
-    /// seen, and who reads the file finds that out.
+    /// Makes `tid` the running thread from this record on. If the file has another one, a switch
+    /// was missed, and a beat tells the reader.
     fn runs(&mut self, record: &Record<'_>, tid: i32) {
         let cpu = &mut self.cpus[usize::from(record.cpu)];
         if cpu.current != Some(tid) {
@@ -322,8 +321,7 @@ impl<W: Write> Writer<W> {
         cpu.current = Some(tid);
     }
 
-    /// CPU time of the thread that leaves since it came: where that was not seen, since it left
-    /// before.
+    /// CPU time of the leaving thread since it came, ns; if that was missed, since it left before.
     fn charged(&mut self, record: &Record<'_>, charged_ns: u64, sum_ns: u64) -> Option<u64> {
         let left = &mut self.left[record.tid as usize % RECENT];
         let (tid, before_ns) = std::mem::replace(left, (record.tid, sum_ns));
@@ -430,7 +428,7 @@ impl<W: Write> Writer<W> {
         self.groups.entry(id).or_insert(Group { parent, name, number: None });
     }
 
-    /// Its number in the file; 0: not known.
+    /// The group's number in the file, 0 if unknown; describes a new group.
     fn group_number(&mut self, id: u64) -> u32 {
         match self.groups.get(&id) {
             None => return 0,
@@ -464,7 +462,7 @@ impl<W: Write> Writer<W> {
             + if names.is_empty() { "/" } else { "" }
     }
 
-    /// Tells of a thread that is new here, and of its process.
+    /// Describes a thread and its process, if they are new.
     fn meet(&mut self, thread: &Thread, kthread: bool) {
         if thread.tid <= 0 {
             return;
@@ -516,7 +514,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// How many there are in a list of ranges.
+/// Number of CPUs in a list of ranges.
 fn cpus_in(ranges: &str) -> u64 {
     let count = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -525,7 +523,7 @@ fn cpus_in(ranges: &str) -> u64 {
     ranges.split(',').filter_map(count).sum()
 }
 
-/// The process that started one that was there before the recording, and its name.
+/// Parent and name of a process from `/proc`, which started before the recording.
 pub(crate) fn parent_and_name(pid: i32) -> Option<(i32, [u8; 16])> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let (from, to) =
@@ -550,7 +548,7 @@ mod tests {
         assert_eq!(sockets.number(200), 3);
         for address in 0..4 * SOCKETS_MAX as u64 {
             sockets.number(1000 + address);
-            // Whoever is used is not old.
+            // A socket in use is not old.
             assert_eq!(sockets.number(100), 1);
             assert!(sockets.numbers.len() + sockets.before.len() <= SOCKETS_MAX);
         }
