@@ -172,13 +172,13 @@ pub(crate) struct Machine<'a> {
     pub trace: Option<&'a mut dyn TraceSink>,
     /// The task that is putting tokens into a channel.
     pub sends: TaskId,
-    /// Cached lists of a cfs_rq and all below it.
+    /// Cached lists of a `cfs_rq` and all below it.
     pub subtrees: Vec<crate::bandwidth::walk::Subtree>,
     /// Reused buffer for a list that changes while it is iterated.
     pub scratch: Vec<CfsRqId>,
-    /// Pull rules: extra state of each cfs_rq.
+    /// Pull rules: extra state of each `cfs_rq`.
     pub parked: Vec<crate::bandwidth::pull::Parked>,
-    /// CFS: buddies of each cfs_rq.
+    /// CFS: buddies of each `cfs_rq`.
     pub buddies: Vec<crate::fair::buddies::Buddies>,
     /// Tasks that spin for a mutex or rwsem, in order of arrival.
     pub spinners: Vec<crate::spin::Spinner>,

@@ -166,7 +166,7 @@ impl Machine<'_> {
     }
 
     /// Moves `ns` of usage that was uncharged at a move from the old groups to the new ones: the
-    /// css_set changes before the charge (kernel: `cgroup_migrate_execute()`,
+    /// `css_set` changes before the charge (kernel: `cgroup_migrate_execute()`,
     /// `cgroup_account_cputime()`).
     fn account_late_usage(&mut self, mut old: GroupId, mut new: GroupId, ns: u64) {
         while old.ix() != 0 {

@@ -179,7 +179,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives every cfs_rq of a CPU 1 ns and unthrottles it; limits hold again after
+    /// Gives every `cfs_rq` of a CPU 1 ns and unthrottles it; limits hold again after
     /// `enable_limits()`.
     fn open_limits(&mut self, cpu: CpuId) {
         for q in self.silos_of(cpu) {
