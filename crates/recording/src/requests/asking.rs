@@ -157,8 +157,7 @@ fn wakeup_meaning(
         return Some(Event::Answer);
     }
     let thread = &recording.threads[waker];
-    let process = |thread: &Thread| thread.pid.unwrap_or(thread.tid);
-    let asks = process(thread) != process(client) && !recording.is_kernel(thread);
+    let asks = thread.process() != client.process() && !recording.is_kernel(thread);
     asks.then_some(Event::Timer)
 }
 

@@ -8,7 +8,6 @@
 
 use super::guess::{Burst, Role, Server, THREAD_ANSWERS_MIN, WokenBy};
 use crate::recording::Recording;
-use crate::thread::Birth;
 use std::collections::BTreeMap;
 
 /// Bounds of the age of work, in thirty-seconds of the mean work for an answer. A last one lies
@@ -229,9 +228,8 @@ fn stretches(bursts: &[Burst], queued: &[(u64, u64)]) -> (Vec<Stretch>, Vec<u64>
 impl Client {
     fn of(recording: &Recording, thread: usize) -> Client {
         let thread = &recording.threads[thread];
-        let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = thread.birth;
         Client {
-            born_ns: recording.first_ns.saturating_add(at_ns),
+            born_ns: thread.birth_ns(recording.first_ns),
             last_ns: thread.last_ns,
             sleeps: thread.waits.iter().map(|wait| (wait.start_ns, wait.end_ns)).collect(),
         }
