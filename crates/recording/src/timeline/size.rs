@@ -1,9 +1,9 @@
 //! Bounds the memory of a recording, whatever the file says.
 //!
 //! The size of a file says little: compressed data grows a thousandfold, and a line of 27 bytes is
-//! a system call with a transfer. So steps are counted as they are kept. Two sums are bounded: the
-//! memory kept, with that of the reader, and the memory of a replay, several times as much. A
-//! perf.data file of 200 MB has some two million events and comes to a third of either.
+//! a system call with a transfer. Steps are therefore counted as they are kept. Two sums are
+//! bounded: the memory kept, with that of the reader, and the memory of a replay, several times as
+//! much. A perf.data file of 200 MB has some two million events and comes to a third of either.
 
 use super::{CPUS_MAX, State, Timeline};
 use crate::event::Stop;
