@@ -282,8 +282,7 @@ impl Recording {
 
     /// Whether the thread began later than this, ns since the recording began.
     fn begins_after(&self, ix: usize, ns: Option<u64>) -> bool {
-        let (Birth::Present { at_ns } | Birth::Forked { at_ns, .. }) = self.threads[ix].birth;
-        ns.is_some_and(|ns| at_ns > ns)
+        ns.is_some_and(|ns| self.threads[ix].birth.at_ns() > ns)
     }
 
     /// Whether the thread leaves out work for which its clock finds it late.
@@ -533,10 +532,8 @@ impl Recording {
         let kernel = self.is_kernel(thread);
         let inbox = task_map.inboxes[ix];
         let parent = task_map.parents[ix].map(|parent| parent as usize).filter(|_| inbox.is_none());
-        let start_ns = match thread.birth {
-            _ if parent.is_some() || inbox.is_some() => 0,
-            Birth::Present { at_ns } | Birth::Forked { at_ns, .. } => at_ns,
-        };
+        let starts_later = parent.is_none() && inbox.is_none();
+        let start_ns = if starts_later { thread.birth.at_ns() } else { 0 };
         let moved = parent.is_some_and(|parent| task_map.groups[parent] != task_map.groups[ix]);
         let prio = thread.main_prio();
         let class = match prio {

@@ -166,16 +166,8 @@ mod tests {
                 (Kind::SysEnter { number: 1, args: [0; 6] }, inside_ns),
                 (Kind::SysExit { result: 0 }, between_ns),
             ] {
-                let event = Event {
-                    time_ns: now_ns / unit_ns * unit_ns,
-                    cpu: 1,
-                    tid: 7,
-                    pid: None,
-                    comm: None,
-                    cgroup: None,
-                    context: None,
-                    kind,
-                };
+                let at_ns = now_ns / unit_ns * unit_ns;
+                let event = Event { tid: 7, kind, ..Event::without_thread(at_ns, 1) };
                 probe.event(&event).unwrap();
                 // Some take longer.
                 now_ns += ns + round % 7 * 13;

@@ -83,10 +83,10 @@ impl Defects {
 impl fmt::Display for Defects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines = [
-            (self.lost_events, "events lost while recording; what they told is missing"),
+            (self.lost_events, "events lost while recording"),
             (
                 self.overwritten_events,
-                "events of the beginning overwritten by later ones; what is before every CPU has \
+                "events of the beginning overwritten by later ones; the time before every CPU has \
                  events is left out",
             ),
             (

@@ -97,7 +97,7 @@ impl Recording {
 
     fn bursts_of(&self, thread: &Thread, bursts: &mut Vec<Burst>) {
         let since = |ns: u64| ns.saturating_sub(self.first_ns);
-        let (Birth::Present { at_ns } | Birth::Forked { at_ns, .. }) = thread.birth;
+        let at_ns = thread.birth.at_ns();
         let mut burst = Burst {
             from_ns: at_ns,
             until_ns: at_ns,

@@ -3,7 +3,7 @@
 //!
 //! Each bundle is of one CPU, and bundles come in the order in which they were read, so the events
 //! of the machine are out of order. The file is read twice. The first pass notes the earliest event
-//! of each section of the file. The second passes on an event once no later section can have an
+//! of each section of the file. The second pass hands on an event once no later section can have an
 //! earlier one, and holds the events in between. All times are of one clock (`ftrace_clock`, by
 //! default that of boot), so none is converted. Left out: everything but the scheduler, and
 //! machines other than the first.

@@ -6,7 +6,7 @@ mod format;
 mod kind;
 mod walk;
 
-pub(crate) use bytes::Bytes;
+pub(crate) use bytes::{Bytes, text};
 pub(crate) use format::{Format, Formats};
 pub(crate) use kind::{PID_AT, TYPE_AT, context};
 pub(crate) use walk::{Walk, WalkError};

@@ -89,6 +89,13 @@ pub(crate) enum Birth {
     Forked { parent: u32, at_ns: u64 },
 }
 
+impl Birth {
+    pub fn at_ns(self) -> u64 {
+        let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = self;
+        at_ns
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Executes for so many ns.
@@ -316,8 +323,12 @@ impl Thread {
 
     /// When it began, on the clock of a recording that began at `first_ns`.
     pub fn birth_ns(&self, first_ns: u64) -> u64 {
-        let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = self.birth;
-        first_ns.saturating_add(at_ns)
+        first_ns.saturating_add(self.birth.at_ns())
+    }
+
+    /// Id of its process, or its own where that was not recorded.
+    pub fn process(&self) -> i32 {
+        self.pid.unwrap_or(self.tid)
     }
 
     /// Whether it belongs to the tool that makes the recording.

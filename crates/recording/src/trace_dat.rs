@@ -124,14 +124,10 @@ impl EventsSeen<'_> {
             return Ok(());
         };
         sink.event(&Event {
-            time_ns,
-            cpu,
             tid,
-            pid: None,
-            comm: None,
-            cgroup: None,
             context: context(raw),
             kind,
+            ..Event::without_thread(time_ns, cpu)
         })
     }
 }

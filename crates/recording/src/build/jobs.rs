@@ -106,14 +106,13 @@ impl Pools {
         let mut named: BTreeMap<&str, i32> = BTreeMap::new();
         for (&ix, server) in &guess.servers {
             let thread = &recording.threads[ix];
-            let process = thread.pid.unwrap_or(thread.tid);
             let first = *named.entry(thread.unnumbered()).or_insert(thread.tid);
             let key = match server.role {
                 Role::Forked { parent } => (0, parent as i32),
                 Role::Forks => (1, thread.tid),
                 Role::Answers if server.shares => (1, first),
                 Role::Answers if server.is_direct() => (1, thread.tid),
-                Role::Answers => (2, process),
+                Role::Answers => (2, thread.process()),
                 Role::Behind { tier } => (2 + tier, first),
             };
             let next = numbers.len() as u32;

@@ -1,5 +1,7 @@
 //! Protocol buffers, read field by field in place: a message takes no memory beyond its bytes.
 
+use crate::raw::text;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     /// Of a variable or fixed number of bytes.
@@ -34,12 +36,7 @@ impl<'a> Value<'a> {
 
     /// Ends before a zero, or where it is not UTF-8.
     pub fn text(self) -> &'a str {
-        let bytes = self.bytes();
-        let bytes = &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())];
-        match std::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(e) => std::str::from_utf8(&bytes[..e.valid_up_to()]).unwrap_or_default(),
-        }
+        text(self.bytes())
     }
 }
 

@@ -61,16 +61,20 @@ impl<'a> Bytes<'a> {
     /// At most `len` bytes, up to a zero byte or to a byte that is not UTF-8.
     pub fn text(&self, at: usize, len: usize) -> Option<&'a str> {
         let data = self.data.get(at..)?;
-        let data = &data[..len.min(data.len())];
-        let data = &data[..memchr::memchr(0, data).unwrap_or(data.len())];
-        Some(match std::str::from_utf8(data) {
-            Ok(text) => text,
-            Err(e) => std::str::from_utf8(&data[..e.valid_up_to()]).unwrap_or_default(),
-        })
+        Some(text(&data[..len.min(data.len())]))
     }
 
     fn array(&self, at: usize, len: usize) -> Option<&'a [u8]> {
         self.data.get(at..at.checked_add(len)?)
+    }
+}
+
+/// The text before the first zero byte, or before a byte that is not UTF-8.
+pub(crate) fn text(data: &[u8]) -> &str {
+    let data = &data[..memchr::memchr(0, data).unwrap_or(data.len())];
+    match std::str::from_utf8(data) {
+        Ok(text) => text,
+        Err(e) => std::str::from_utf8(&data[..e.valid_up_to()]).unwrap_or_default(),
     }
 }
 

@@ -157,8 +157,7 @@ fn wakeup_meaning(
         return Some(Event::Answer);
     }
     let thread = &recording.threads[waker];
-    let process = |thread: &Thread| thread.pid.unwrap_or(thread.tid);
-    let asks = process(thread) != process(client) && !recording.is_kernel(thread);
+    let asks = thread.process() != client.process() && !recording.is_kernel(thread);
     asks.then_some(Event::Timer)
 }
 
@@ -328,16 +327,10 @@ fn stratum(ends: &[u64; AGES.len()], at_ns: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::evidence::tests::noise;
     use super::*;
 
     const MS: u64 = 1_000_000;
-
-    /// Pseudo-random numbers below 2^20.
-    fn noise(i: u64) -> u64 {
-        let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ (mixed >> 27)) >> 44
-    }
 
     /// Twelve seconds of clients that ask one thread: 300 requests a second, or 30 a second for
     /// each idle one of ten connections. An answer takes 2 ms or 8 ms.

@@ -53,11 +53,11 @@ fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
     let mut forks = BTreeMap::new();
     for thread in &recording.threads {
         if let Birth::Forked { parent, at_ns } = thread.birth
-            && thread.pid.is_none_or(|pid| pid == thread.tid)
+            && thread.process() == thread.tid
         {
             let parent = &recording.threads[parent as usize];
             let at_ns = recording.first_ns.saturating_add(at_ns);
-            forks.insert(thread.tid, (parent.pid.unwrap_or(parent.tid), at_ns));
+            forks.insert(thread.tid, (parent.process(), at_ns));
         }
     }
     forks
@@ -134,15 +134,11 @@ impl Endpoints {
         for (at, io) in recording.ios.iter().enumerate() {
             while let Some(one) = ready.next_if(|one| one.at_ns <= io.left_ns) {
                 let key = (0, FdOrSocket::socket(one.socket));
-                let end = *open.entry(key).or_insert_with(|| self.add_endpoint(key, None, false));
+                let end = *open.entry(key).or_insert_with(|| self.add_endpoint(key, false));
                 self.all[end as usize].ready_ns.push(one.at_ns);
             }
-            let pid = if io.at.is_socket() {
-                0
-            } else {
-                let thread = &recording.threads[io.thread as usize];
-                thread.pid.unwrap_or(thread.tid)
-            };
+            let pid =
+                if io.at.is_socket() { 0 } else { recording.threads[io.thread as usize].process() };
             let key = (pid, io.at);
             match io.kind {
                 IoKind::Accept => {
@@ -152,14 +148,14 @@ impl Endpoints {
                         (pid, FdOrSocket::descriptor(io.result))
                     };
                     let known = open.get(&key).copied().filter(|end| self.is_new(*end));
-                    let end = known.unwrap_or_else(|| self.add_endpoint(key, None, false));
+                    let end = known.unwrap_or_else(|| self.add_endpoint(key, false));
                     self.all[end as usize].accepted = Some(at as u32);
                     open.insert(key, end);
                     let one = Accepted { from_ns: io.left_ns, until_ns: u64::MAX, end };
                     accepted.entry(key).or_default().push(one);
                 }
                 IoKind::Connect => {
-                    let end = self.add_endpoint(key, None, true);
+                    let end = self.add_endpoint(key, true);
                     open.insert(key, end);
                 }
                 IoKind::Close => {
@@ -177,7 +173,7 @@ impl Endpoints {
                         (one.until_ns >= *at_ns).then_some(one.end)
                     };
                     let end = open.get(&key).copied().or_else(inherited);
-                    let end = end.unwrap_or_else(|| self.add_endpoint(key, None, false));
+                    let end = end.unwrap_or_else(|| self.add_endpoint(key, false));
                     open.insert(key, end);
                     self.all[end as usize].transfers.push(at as u32);
                     self.endpoint_of[at] = Some(end);
@@ -194,16 +190,11 @@ impl Endpoints {
         one.place.is_socket() && one.transfers.is_empty() && !one.connected
     }
 
-    fn add_endpoint(
-        &mut self,
-        (pid, place): (i32, FdOrSocket),
-        accepted: Option<u32>,
-        connected: bool,
-    ) -> EndpointIx {
+    fn add_endpoint(&mut self, (pid, place): (i32, FdOrSocket), connected: bool) -> EndpointIx {
         self.all.push(Endpoint {
             pid,
             place,
-            accepted,
+            accepted: None,
             connected,
             transfers: Vec::new(),
             ready_ns: Vec::new(),

@@ -120,7 +120,7 @@ pub struct Evidence {
 const SURE: f64 = 2.5;
 /// Number of intervals for the dispersion, and the dispersion below which clients are taken to be
 /// closed. Chance falls below it one time in a hundred.
-const STRETCHES: usize = 25;
+const INTERVALS: usize = 25;
 const EVEN: f64 = 0.4;
 /// Irregularity below which requests come from a plan, and from which they come at random times.
 pub(super) const REGULAR: f64 = 0.3;
@@ -338,12 +338,12 @@ pub(crate) fn shares_plan(connections: &[Vec<Request>]) -> bool {
 /// See [`Evidence::dispersion`]; `times` ascending, ns.
 fn dispersion(times: &[u64]) -> f64 {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return 1.0 };
-    let stretch_ns = (last - first) / STRETCHES as u64 + 1;
-    let mut counts = [0.0; STRETCHES];
+    let interval_ns = (last - first) / INTERVALS as u64 + 1;
+    let mut counts = [0.0; INTERVALS];
     for at_ns in times {
-        counts[((at_ns - first) / stretch_ns) as usize] += 1.0;
+        counts[((at_ns - first) / interval_ns) as usize] += 1.0;
     }
-    let n = STRETCHES as f64;
+    let n = INTERVALS as f64;
     let mean = counts.iter().sum::<f64>() / n;
     let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / (n - 1.0);
     variance / mean.max(f64::MIN_POSITIVE)
@@ -360,11 +360,11 @@ pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Pseudo-random numbers below 2^20.
-    fn noise(i: u64) -> u64 {
+    pub fn noise(i: u64) -> u64 {
         let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (mixed ^ (mixed >> 27)) >> 44

@@ -1,5 +1,5 @@
-//! Gives requests whose connection is not known to connections: the one that is idle longest brings
-//! the next request.
+//! Assigns requests to connections where these are not known: the connection that is idle longest
+//! brings the next request.
 
 use std::collections::{BTreeSet, VecDeque};
 

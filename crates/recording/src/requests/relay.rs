@@ -31,7 +31,7 @@ pub(super) fn forking_servers(
     for (ix, thread) in recording.threads.iter().enumerate().filter(|(ix, _)| inside[*ix]) {
         if let Birth::Forked { parent, .. } = thread.birth
             && inside[parent as usize]
-            && thread.pid.is_none_or(|pid| pid == thread.tid)
+            && thread.process() == thread.tid
         {
             families.entry(parent).or_default().insert(ix);
         }

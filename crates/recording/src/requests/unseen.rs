@@ -8,7 +8,6 @@
 
 use super::guess::{Burst, Role, Server, THREAD_ANSWERS_MIN, WokenBy};
 use crate::recording::Recording;
-use crate::thread::Birth;
 use std::collections::BTreeMap;
 
 /// Bounds of the age of work, in thirty-seconds of the mean work for an answer. A last one lies
@@ -29,7 +28,7 @@ const UNSEEN_MOST: usize = 8;
 
 /// A time of a thread on a CPU, which may end with an answer.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct Interval {
     burst: usize,
     from_ns: u64,
     to_ns: u64,
@@ -108,13 +107,13 @@ fn place_answers(
     clients: &[Client],
     left: f64,
 ) -> f64 {
-    let (stretches, on_cpu_ns) = stretches(bursts, queued);
+    let (intervals, on_cpu_ns) = intervals(bursts, queued);
     let mut awake: Vec<Awake> = Vec::new();
-    let answers = stretches.iter().filter(|stretch| stretch.answers).count();
+    let answers = intervals.iter().filter(|interval| interval.answers).count();
     let mean_ns = on_cpu_ns.iter().sum::<u64>() / answers.max(1) as u64;
     for client in clients {
         let before = awake.len();
-        if !client.add_awake(bursts, &stretches, (mean_ns, AWAKE_MOST), &mut awake) {
+        if !client.add_awake(bursts, &intervals, (mean_ns, AWAKE_MOST), &mut awake) {
             awake.truncate(before);
             break;
         }
@@ -122,10 +121,10 @@ fn place_answers(
     awake.sort_unstable_by_key(|awake| (awake.from_ns, awake.of));
     // Known answers that woke nobody were to be expected as well.
     let wakes = |at_ns: u64| clients.iter().any(|client| client.is_woken(at_ns));
-    let mut known = stretches
+    let mut known = intervals
         .iter()
-        .filter(|stretch| stretch.answers && !wakes(stretch.to_ns))
-        .map(|stretch| stretch.to_ns)
+        .filter(|interval| interval.answers && !wakes(interval.to_ns))
+        .map(|interval| interval.to_ns)
         .peekable();
     let mut expected = left;
     let mut more: Vec<(usize, u64, u64)> = Vec::new();
@@ -138,8 +137,8 @@ fn place_answers(
             expected -= 1.0;
             let over_ns = ((expected + 0.5) / rate) as u64;
             let at_ns = to_ns.saturating_sub(over_ns).max(from_ns);
-            let stretch = &stretches[of];
-            more.push((stretch.burst, at_ns, stretch.done_ns + at_ns - stretch.from_ns));
+            let interval = &intervals[of];
+            more.push((interval.burst, at_ns, interval.done_ns + at_ns - interval.from_ns));
         }
     }
     add_marks(bursts, more, told, &on_cpu_ns);
@@ -192,9 +191,9 @@ fn answers_once(bursts: &[Burst]) -> bool {
     more_than(1) * 50 <= more_than(0)
 }
 
-/// The stretches of a thread, and its time on a CPU in each burst. A burst that began before the
-/// recording has no stretches.
-fn stretches(bursts: &[Burst], queued: &[(u64, u64)]) -> (Vec<Stretch>, Vec<u64>) {
+/// The intervals of a thread, and its time on a CPU in each burst. A burst that began before the
+/// recording has no intervals.
+fn intervals(bursts: &[Burst], queued: &[(u64, u64)]) -> (Vec<Interval>, Vec<u64>) {
     let answers_when = answers_when(bursts);
     let mut queued = queued.iter().copied().peekable();
     let (mut all, mut on_cpu_ns) = (Vec::new(), Vec::with_capacity(bursts.len()));
@@ -215,7 +214,7 @@ fn stretches(bursts: &[Burst], queued: &[(u64, u64)]) -> (Vec<Stretch>, Vec<u64>
             if to_ns == at_ns && !answers {
                 break;
             }
-            all.push(Stretch { burst, from_ns: at_ns, to_ns, age_ns, done_ns, answers, again });
+            all.push(Interval { burst, from_ns: at_ns, to_ns, age_ns, done_ns, answers, again });
             again |= answers;
             done_ns += to_ns - at_ns;
             age_ns = if answers { 0 } else { age_ns + to_ns - at_ns };
@@ -229,9 +228,8 @@ fn stretches(bursts: &[Burst], queued: &[(u64, u64)]) -> (Vec<Stretch>, Vec<u64>
 impl Client {
     fn of(recording: &Recording, thread: usize) -> Client {
         let thread = &recording.threads[thread];
-        let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = thread.birth;
         Client {
-            born_ns: recording.first_ns.saturating_add(at_ns),
+            born_ns: thread.birth_ns(recording.first_ns),
             last_ns: thread.last_ns,
             sleeps: thread.waits.iter().map(|wait| (wait.start_ns, wait.end_ns)).collect(),
         }
@@ -241,12 +239,12 @@ impl Client {
         self.sleeps.binary_search_by_key(&at_ns, |sleep| sleep.1).is_ok()
     }
 
-    /// Adds the times in which the client was awake while the server of these stretches worked.
+    /// Adds the times in which the client was awake while the server of these intervals worked.
     /// `mean_ns`: work for each answer. Returns false once `awake` would exceed `most`.
     fn add_awake(
         &self,
         bursts: &[Burst],
-        stretches: &[Stretch],
+        intervals: &[Interval],
         (mean_ns, most): (u64, usize),
         awake: &mut Vec<Awake>,
     ) -> bool {
@@ -255,20 +253,21 @@ impl Client {
         let once = answers_once(bursts);
         let (mut asleep_ns, mut answers) = ([0.0; STRATA], [0.0; STRATA]);
         let first = awake.len();
-        let here =
-            |stretch: &&Stretch| stretch.from_ns >= self.born_ns && stretch.to_ns <= self.last_ns;
-        for (of, stretch) in stretches.iter().enumerate().filter(|(_, stretch)| here(stretch)) {
-            let kind = 2 * bursts[stretch.burst].woken as usize + usize::from(stretch.again);
+        let here = |interval: &&Interval| {
+            interval.from_ns >= self.born_ns && interval.to_ns <= self.last_ns
+        };
+        for (of, interval) in intervals.iter().enumerate().filter(|(_, interval)| here(interval)) {
+            let kind = 2 * bursts[interval.burst].woken as usize + usize::from(interval.again);
             let stratum = |at_ns: u64| {
-                let age_ns = stretch.age_ns + at_ns - stretch.from_ns;
+                let age_ns = interval.age_ns + at_ns - interval.from_ns;
                 let age = ends.iter().filter(|end| **end <= age_ns).count();
                 let rest_ns = ends.get(age).map_or(u64::MAX, |end| end - age_ns);
                 (kind * (AGES.len() + 1) + age, at_ns.saturating_add(rest_ns))
             };
             let mut sleeps =
-                &self.sleeps[self.sleeps.partition_point(|one| one.1 <= stretch.from_ns)..];
-            let mut at_ns = stretch.from_ns;
-            while at_ns < stretch.to_ns {
+                &self.sleeps[self.sleeps.partition_point(|one| one.1 <= interval.from_ns)..];
+            let mut at_ns = interval.from_ns;
+            while at_ns < interval.to_ns {
                 while sleeps.first().is_some_and(|sleep| sleep.1 <= at_ns) {
                     sleeps = &sleeps[1..];
                 }
@@ -276,10 +275,10 @@ impl Client {
                 let sleeping = sleep.0 <= at_ns;
                 let (stratum, end_ns) = stratum(at_ns);
                 let until_ns = if sleeping { sleep.1 } else { sleep.0 };
-                let to_ns = end_ns.min(until_ns).min(stretch.to_ns);
+                let to_ns = end_ns.min(until_ns).min(interval.to_ns);
                 if sleeping {
                     asleep_ns[stratum] += (to_ns - at_ns) as f64;
-                } else if !once || bursts[stretch.burst].marks.is_empty() {
+                } else if !once || bursts[interval.burst].marks.is_empty() {
                     if awake.len() >= most {
                         return false;
                     }
@@ -289,8 +288,8 @@ impl Client {
                 }
                 at_ns = to_ns;
             }
-            if stretch.answers && self.is_woken(stretch.to_ns) {
-                answers[stratum(stretch.to_ns).0] += 1.0;
+            if interval.answers && self.is_woken(interval.to_ns) {
+                answers[stratum(interval.to_ns).0] += 1.0;
             }
         }
         for awake in &mut awake[first..] {
@@ -350,9 +349,9 @@ mod tests {
     #[test]
     fn a_client_with_too_much_to_hold_is_told_of() {
         let (bursts, client) = bursts(false);
-        let (stretches, _) = stretches(&bursts, &[]);
+        let (intervals, _) = intervals(&bursts, &[]);
         let mut awake = Vec::new();
-        let mut fits = |most| client.add_awake(&bursts, &stretches, (1000 * US, most), &mut awake);
+        let mut fits = |most| client.add_awake(&bursts, &intervals, (1000 * US, most), &mut awake);
         assert!(!fits(100) && fits(1 << 12));
         assert!(awake.len() > 200);
     }
@@ -361,10 +360,10 @@ mod tests {
     fn time_in_a_queue_is_no_work() {
         let queued = [(0, 200 * US), (2300 * US, 2500 * US)];
         let (bursts, _) = bursts(true);
-        let (stretches, on_cpu_ns) = stretches(&bursts[..2], &queued);
+        let (intervals, on_cpu_ns) = intervals(&bursts[..2], &queued);
         assert_eq!(on_cpu_ns, [800 * US, 800 * US]);
-        let of = |one: &Stretch| (one.from_ns / US, one.to_ns / US, one.age_ns / US, one.answers);
-        let all: Vec<_> = stretches.iter().map(of).collect();
+        let of = |one: &Interval| (one.from_ns / US, one.to_ns / US, one.age_ns / US, one.answers);
+        let all: Vec<_> = intervals.iter().map(of).collect();
         assert_eq!(all, [(200, 1000, 0, true), (2000, 2300, 0, false), (2500, 3000, 300, true)]);
     }
 }

@@ -1,9 +1,9 @@
 //! Bounds the memory of a recording, whatever the file says.
 //!
 //! The size of a file says little: compressed data grows a thousandfold, and a line of 27 bytes is
-//! a system call with a transfer. So steps are counted as they are kept. Two sums are bounded: the
-//! memory kept, with that of the reader, and the memory of a replay, several times as much. A
-//! perf.data file of 200 MB has some two million events and comes to a third of either.
+//! a system call with a transfer. Steps are therefore counted as they are kept. Two sums are
+//! bounded: the memory kept, with that of the reader, and the memory of a replay, several times as
+//! much. A perf.data file of 200 MB has some two million events and comes to a third of either.
 
 use super::{CPUS_MAX, State, Timeline};
 use crate::event::Stop;
@@ -83,7 +83,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::LOOK_EVERY;
-    use crate::event::{Event, Kind, Machine, Note, Sink, Stop};
+    use crate::event::{Event, Machine, Note, Sink, Stop};
     use crate::timeline::{EventCost, Timeline};
 
     #[test]
@@ -95,16 +95,8 @@ mod tests {
                 timeline.note(&Note::Cgroup { id, path: &format!("/g{id}") });
             }
             (0..LOOK_EVERY).try_for_each(|n| {
-                timeline.event(&Event {
-                    time_ns: n,
-                    cpu: 0,
-                    tid: 1 + (n % 1000) as i32,
-                    pid: None,
-                    comm: None,
-                    cgroup: None,
-                    context: None,
-                    kind: Kind::Other,
-                })
+                let tid = 1 + (n % 1000) as i32;
+                timeline.event(&Event { tid, ..Event::without_thread(n, 0) })
             })
         };
         assert!(read(256).is_ok());

@@ -92,8 +92,7 @@ impl Timeline {
     }
 
     fn process(&self, thread: u32) -> i32 {
-        let thread = &self.threads[thread as usize];
-        thread.pid.unwrap_or(thread.tid)
+        self.threads[thread as usize].process()
     }
 
     /// Adds data that came in, in the context of any thread.

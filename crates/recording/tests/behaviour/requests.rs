@@ -13,6 +13,20 @@ const ROUND_US: u64 = 20_000;
 /// Every third round has two requests.
 const REQUESTS: u64 = ROUNDS + ROUNDS.div_ceil(3);
 
+fn switch(from: &str, state: &str, to: &str) -> String {
+    let (prev, prev_pid) = from.split_once('/').unwrap();
+    let (next, next_pid) = to.split_once('/').unwrap();
+    format!(
+        "sched:sched_switch: prev_comm={prev} prev_pid={prev_pid} prev_prio=120 \
+         prev_state={state} ==> next_comm={next} next_pid={next_pid} next_prio=120"
+    )
+}
+
+fn wake(whom: &str) -> String {
+    let (comm, pid) = whom.split_once('/').unwrap();
+    format!("sched:sched_waking: comm={comm} pid={pid} prio=120 target_cpu=000")
+}
+
 /// A timer begins each round. The client writes to descriptor 4, which is 7 at the server, and in
 /// every third round a millisecond later to 5, which is 8 there. The server works 2 ms for the
 /// first request and 3 ms for the second, which it finds when the first is done.
@@ -26,18 +40,6 @@ pub fn recording() -> String {
             let us = at + us;
             let (s, us) = (us / 1_000_000, us % 1_000_000);
             writeln!(text, "{comm:>16} {tid:>5} [{cpu:03}] {s}.{us:06}: {event}").unwrap();
-        };
-        let switch = |from: &str, state: &str, to: &str| {
-            let (prev, prev_pid) = from.split_once('/').unwrap();
-            let (next, next_pid) = to.split_once('/').unwrap();
-            format!(
-                "sched:sched_switch: prev_comm={prev} prev_pid={prev_pid} prev_prio=120 \
-                 prev_state={state} ==> next_comm={next} next_pid={next_pid} next_prio=120"
-            )
-        };
-        let wake = |whom: &str| {
-            let (comm, pid) = whom.split_once('/').unwrap();
-            format!("sched:sched_waking: comm={comm} pid={pid} prio=120 target_cpu=000")
         };
         let enter = |call: &str| format!("raw_syscalls:sys_enter: NR {call}");
         let exit = |result: &str| format!("raw_syscalls:sys_exit: NR {result}");
