@@ -121,7 +121,7 @@ impl Study {
         let what_if = |limit: &Try| {
             let groups = &self.workload.groups;
             let group = if let Some(path) = &limit.group {
-                crate::change::find(&self.workload, path)?
+                crate::change::find_group(&self.workload, path)?
             } else {
                 let limited = groups.iter().position(|group| group.limit.quota_ns().is_some());
                 limited.ok_or(Error::NoLimit)? as u32
@@ -163,7 +163,7 @@ impl Study {
     }
 
     /// Checks that at least one kernel supports something of the limit.
-    fn is_tried_anywhere(&self, limit: &Limit) -> Result<(), Error> {
+    fn check_supported(&self, limit: &Limit) -> Result<(), Error> {
         let mut all = self.kernels.iter().map(|kernel| lacks(limit, kernel));
         match all.next() {
             Some(Err(error)) if all.all(|lacks| lacks.is_err()) => Err(error),
@@ -194,7 +194,7 @@ impl Study {
         watch: &dyn Watch,
         each: EachRow<'_>,
     ) -> Result<(), Error> {
-        self.limits.iter().try_for_each(|limit| self.is_tried_anywhere(limit))?;
+        self.limits.iter().try_for_each(|limit| self.check_supported(limit))?;
         let cells: Vec<Cell<'_>> = self.cells().collect();
         world.run(&self.jobs(), watch, &mut |index, report| each(cells[index].row(report)))
     }

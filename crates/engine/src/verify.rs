@@ -158,9 +158,9 @@ pub fn verify(
                  from the kubelet itself",
         )
     })?;
-    let runs = of_limit(saved, &observed.name, limit)?;
+    let runs = runs_of_limit(saved, &observed.name, limit)?;
     let running = observed.kernel.as_ref().map(|kernel| kernel.taken().kernel);
-    let run = of_kernel(&runs, running, kernel)?;
+    let run = run_of_kernel(&runs, running, kernel)?;
     let whole = observed.whole();
     let periods = whole.periods.ok_or_else(|| unknown("its number of periods is missing"))?;
     if periods.nr_periods < LEAST_PERIODS {
@@ -189,7 +189,11 @@ pub fn verify(
     })
 }
 
-fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Predicted>, Error> {
+fn runs_of_limit<'a>(
+    saved: &'a Saved,
+    name: &str,
+    limit: Limit,
+) -> Result<Vec<&'a Predicted>, Error> {
     let of = |run: &&Predicted| run.limit.limit == limit && run.limit.is_alone();
     let runs: Vec<&Predicted> = saved.runs.iter().filter(of).collect();
     if limit.quota_ns().is_none() {
@@ -225,7 +229,7 @@ fn with_burst(limit: &Limit) -> String {
 }
 
 /// The prediction for the named kernel, or for the one that behaves like the running kernel.
-fn of_kernel<'a>(
+fn run_of_kernel<'a>(
     runs: &[&'a Predicted],
     running: Option<Kernel>,
     named: Option<&str>,

@@ -170,10 +170,10 @@ impl Try {
     ) -> Result<Vec<(GroupIx, Share)>, Error> {
         let mut others: Vec<(GroupIx, Share)> = Vec::new();
         if let Some(pod) = self.pod {
-            others.push((change::above(workload, group)?, pod));
+            others.push((change::parent_group(workload, group)?, pod));
         }
         for beside in &self.beside {
-            let other = change::find(workload, &beside.path)?;
+            let other = change::find_group(workload, &beside.path)?;
             if other == 0 {
                 return Err(Error::Root);
             }
