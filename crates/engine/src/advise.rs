@@ -432,6 +432,7 @@ impl Searching<'_> {
         Ok(probes)
     }
 
+    /// Checks the goals against one run, relative to the run without a limit on its kernel.
     fn check_goals(&self, case: usize, run: &Run) -> Vec<Held> {
         let without = self.unlimited.get(&(case, run.outcome.kernel.clone()));
         let without = without.unwrap_or(&run.prediction);

@@ -63,6 +63,7 @@ pub(crate) fn lacks_beside(
     own.chain(later).find_map(|limit| limit.missing_under(&rules))
 }
 
+/// The group above `group`; an error if that is the root.
 pub(crate) fn parent_group(workload: &Workload, group: GroupIx) -> Result<GroupIx, Error> {
     let group = &workload.groups[group as usize];
     let parent = group.parent.filter(|&parent| parent > 0);
@@ -74,6 +75,7 @@ fn no_group(workload: &Workload) -> Error {
     Error::Change(format!("the group is missing: {form}; there are: {}", paths(workload)))
 }
 
+/// The group of this path; the error names a similar one.
 pub(crate) fn find_group(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let wanted = match path.trim_end_matches('/') {
         "" if path.starts_with('/') => "/",

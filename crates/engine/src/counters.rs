@@ -272,6 +272,7 @@ const EVERY_LEAST: Duration = Duration::from_millis(1);
 /// Longest sleep before the caller is asked again whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
+/// Sleeps in short naps and reports them to `watch`; an error when the caller asks to stop.
 fn sleep_until(due: Instant, watch: &dyn Watch) -> Result<(), Error> {
     loop {
         if watch.stopped() {

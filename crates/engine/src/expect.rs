@@ -86,6 +86,7 @@ pub fn references(workload: &Parts, asked: &[Kernel]) -> Result<Vec<Kernel>, Err
     Ok(more)
 }
 
+/// The one kernel that `over` of an expectation names.
 fn reference(over: &str) -> Result<Kernel, String> {
     match kernel::parse_kernels(over).map_err(|error| error.to_string())?.as_slice() {
         [kernel] => Ok(*kernel),
@@ -159,6 +160,7 @@ pub fn can_be_checked(
         })
 }
 
+/// The number of a run for an expectation, and whether it lies within the bounds.
 fn measure(
     expectation: &Expectation,
     run: &Done,
@@ -184,6 +186,7 @@ fn measure(
     Ok(Measured { kernel: run.kernel.version, seed: run.seed, value, passed })
 }
 
+/// The metric of an outcome, divided by `per` where that is given.
 fn rate(expectation: &Expectation, outcome: &Outcome) -> Result<f64, MetricError> {
     let value = outcome.metric(&expectation.metric)?;
     Ok(match &expectation.per {

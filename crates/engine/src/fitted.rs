@@ -241,6 +241,7 @@ struct Predictor<'a> {
 }
 
 impl Predictor<'_> {
+    /// Runs the draws under all limits and kernels of the question.
     fn fit(&self) -> Result<Fit, Error> {
         let present = self.measured.limit;
         let at = |times: f64| self.limit((self.measured.limit_cpus() * times * 1e3).round() as u64);
@@ -280,6 +281,7 @@ impl Predictor<'_> {
         Limit::of_millicpus(millicpus, self.measured.limit.period_ns())
     }
 
+    /// Runs the draws under a limit; the row of the present limit is the measurement.
     fn row(&self, limit: Limit) -> Result<FittedLimit, Error> {
         let measured = self.measured;
         let cpu_max = limit.to_string();

@@ -28,6 +28,7 @@ pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
     })
 }
 
+/// Calls `read`, and turns a panic of it into an error.
 fn catch_panic<T>(name: &str, read: impl FnOnce() -> Result<T, Unreadable>) -> Result<T, Error> {
     let result = guarded(read).unwrap_or_else(|_| {
         Err(Unreadable::Malformed {

@@ -174,6 +174,7 @@ impl Saved {
         Ok((Saved::of_replay(recorded, runs), replay.summary().defects.clone()))
     }
 
+    /// Adds a recording, a run or advice; other kinds are refused.
     fn add_document(&mut self, item: Value) -> Result<(), String> {
         match answer::kind(&item)? {
             Recorded::KIND => self.recordings.push(answer::read(item)?),

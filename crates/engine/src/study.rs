@@ -148,6 +148,7 @@ impl Study {
         self.cells().map(|cell| self.job(&cell)).collect()
     }
 
+    /// The combinations, in the order of the table.
     fn cells<'a>(&'a self) -> impl Iterator<Item = Cell<'a>> {
         let of_kernel = move |limit, variant, kernel: &'a NamedKernel| {
             let tried = lacks(limit, kernel).is_ok();

@@ -246,6 +246,7 @@ impl Suite {
         self.studies().flat_map(|study| study.jobs()).collect()
     }
 
+    /// The study of each plan.
     fn studies(&self) -> impl Iterator<Item = Study> {
         self.plans.iter().zip(&self.references).map(|(plan, references)| {
             let references = references.iter().copied().map(NamedKernel::from);
@@ -283,6 +284,7 @@ impl Suite {
         of_each.map(|(plan, runs)| self.ended(plan, ended.by_ref().take(runs))).collect()
     }
 
+    /// Sorts the results of one plan into reports and failures, and checks its expectations.
     fn ended<'a, 'j>(
         &self,
         plan: &'a Plan,

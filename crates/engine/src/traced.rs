@@ -214,6 +214,7 @@ struct Span {
 }
 
 impl Plan {
+    /// Chooses the stretches around the slowest and the median request of a run.
     fn of(job: &Job, look: Look) -> Plan {
         let watch = job.watch;
         let group = watch.map_or(0, |watch| watch.group);
@@ -257,6 +258,7 @@ impl Plan {
         self.names.locks.get(lock as usize).cloned().unwrap_or_else(|| format!("#{lock}"))
     }
 
+    /// The groups whose throttle stops a thread.
     fn stops(&self, task: u32) -> &[u32] {
         self.groups.get(task as usize).map_or(&[], Vec::as_slice)
     }

@@ -313,6 +313,7 @@ impl Number {
     }
 }
 
+/// Predicted numbers that counters do not show.
 fn not_told(run: &Predicted) -> Vec<String> {
     let Prediction { request_latency_ns, requests_per_second, work_takes_ns, .. } = &run.prediction;
     let unit = run.prediction.latency_of.name();
@@ -364,6 +365,7 @@ fn beside(whole: &Delta, running: Option<Kernel>) -> Vec<Beside> {
     all
 }
 
+/// Sentences on the load, the pod, the prediction and the kernel.
 fn notes(run: &Predicted, numbers: &[Number], saved: &Saved, observed: &Observed) -> Vec<String> {
     let mut notes = Vec::new();
     let cpus = numbers.iter().find(|number| number.what == What::Cpus);

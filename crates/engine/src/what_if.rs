@@ -273,6 +273,7 @@ fn label(share: &Share) -> String {
     }
 }
 
+/// Milliseconds with at most three decimals.
 fn ms(ns: u64) -> String {
     let text = format!("{}.{:03}", ns / 1_000_000, ns / 1000 % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -113,6 +113,7 @@ fn checked(given: &str, quota_us: u128, period_us: u128) -> Result<(), SettingEr
     }
 }
 
+/// The error of a given text that the kernel refuses.
 pub(crate) fn refused(given: &str, why: LimitError) -> SettingError {
     SettingError::Refused { given: given.to_owned(), why }
 }

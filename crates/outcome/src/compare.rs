@@ -87,6 +87,7 @@ impl Tolerances {
         Tolerances { mode: Mode::Parallel, tick_ns }
     }
 
+    /// The tolerance of a field; `None` if it has none. `tasks`: number of tasks of its kind.
     fn width(&self, field: Field, tasks: u64) -> Option<Width> {
         let (percent, amount) = match self.mode {
             Mode::Exact => match field {
@@ -274,6 +275,7 @@ fn of_calls(calls: &Calls) -> Vec<(Field, u64)> {
     ]
 }
 
+/// Appends the deviations of one group, kind of task or function.
 fn add(
     deviations: &mut Vec<Deviation>,
     (table, of): (&str, &str),

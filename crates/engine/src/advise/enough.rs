@@ -72,6 +72,7 @@ pub(super) fn unreliable(cases: &[Case], found: &Found) -> Option<Lack> {
 
 const LONGER: &str = "for longer, while the service has its load";
 
+/// Lacks of the recording itself: too few requests, or busy CPUs.
 fn recording_lacks(replay: &Replay) -> Vec<(String, &'static str)> {
     let mut lacks = Vec::new();
     let (answered, unit) = replay.answered();

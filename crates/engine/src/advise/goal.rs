@@ -116,6 +116,7 @@ fn is_set_by_work(unlimited: &Prediction) -> bool {
 }
 
 impl Measure {
+    /// The number in a prediction.
     fn of(self, prediction: &Prediction) -> Option<Ranged<f64>> {
         let ns = |ranged: Ranged<u64>| Ranged {
             value: ranged.value as f64,

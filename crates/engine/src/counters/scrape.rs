@@ -107,6 +107,7 @@ pub fn scrapes(
     Ok((observed, served))
 }
 
+/// The counters of the container with the wanted labels, checked for gaps and impossible values.
 fn observed(
     scrapes: &[Scrape],
     wanted: &Wanted,
@@ -174,6 +175,7 @@ fn lives<'a>(
     Ok(lives)
 }
 
+/// Counters at each scrape, by its time stamps or by `apart`; duplicates are dropped.
 fn moments(
     lives: &[(&Labels, Series)],
     scrapes: &[Scrape],
@@ -331,6 +333,7 @@ fn hints(all: &[&Labels]) -> String {
     some.join(", or ") + more
 }
 
+/// Reads the scrapes of a file: one in text form, or several in JSON.
 fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
     let failed = |source| Error::File { path: shown(path), source };
     let file = File::open(path).map_err(failed)?;

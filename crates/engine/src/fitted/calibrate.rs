@@ -143,6 +143,7 @@ impl Truth {
         (truth.seen.nr_periods >= 20.0).then_some(truth)
     }
 
+    /// Runs the service under a limit; `None` where the model cannot.
     fn run_under(&self, fitting: &Fitting, limit: Limit) -> Option<Seen> {
         let (kernel, seed, requests) = (kernel(fitting), self.seed, 0.0);
         let (least_ns, window_ns) = (WATCHED_NS as f64, Some(READ_NS));
@@ -189,6 +190,8 @@ fn kernel(fitting: &Fitting) -> Kernel {
 const NONE: Limit = Limit::UNLIMITED;
 
 impl Predictor<'_> {
+    /// Pairs the range of each number over `seen` with its value in `truth`, relative to `now` for
+    /// p99.
     fn compare(
         &self,
         names: [&'static str; 3],
@@ -232,6 +235,7 @@ fn at_first(limit: Limit, cpus: f64) -> Observed {
     Observed { name, limit, kernel: None, cpus, above: None, moments }
 }
 
+/// Counters of a run, read once in each of its windows.
 fn moments(seen: &Seen) -> Vec<Moment> {
     let whole = [seen.cpus];
     let windows = if seen.windows.is_empty() { &whole[..] } else { &seen.windows };

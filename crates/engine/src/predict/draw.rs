@@ -100,6 +100,7 @@ impl Unknowns {
             .collect()
     }
 
+    /// Factor on the cost of work that is often throttled; 1 where the user gave the cost.
     fn rise(&self) -> f64 {
         if self.scale.is_some() { 1.0 } else { 1.0 + RISE }
     }

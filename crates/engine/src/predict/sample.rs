@@ -95,6 +95,7 @@ fn sorted(mut answered_ns: Vec<u64>, under_way_ns: &[u64]) -> Vec<u64> {
     answered_ns
 }
 
+/// p50, p90, p95, p99 and p99.9 of ascending latencies.
 fn points(latencies_ns: &[u64]) -> Option<[u64; 5]> {
     let at = |of_a_thousand| permille(latencies_ns, of_a_thousand).copied();
     Some([at(500)?, at(900)?, at(950)?, at(990)?, at(999)?])

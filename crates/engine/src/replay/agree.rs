@@ -31,6 +31,7 @@ pub(super) struct Check {
 }
 
 impl Check {
+    /// Prepares the replay of what was recorded, where the request asks for something else.
     pub fn new(
         name: &str,
         recording: &Recording,

@@ -191,6 +191,7 @@ impl Replay {
         self.job(&self.readings[0], &run.limit, kernel, run.draw)
     }
 
+    /// Makes the runs with their predictions, doubts and slowdowns.
     fn runs_of(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
         let none = Try::none();
         let window = self.window_of_run();

@@ -29,6 +29,7 @@ pub(super) fn in_force(
     told.iter().filter_map(share).collect()
 }
 
+/// `cpu.weight` of a group, or its `cpu.shares` in that unit.
 fn weight(files: &GroupFiles) -> Option<u32> {
     let number = |name: &str| files.files.get(name)?.trim().parse::<u32>().ok();
     let of_shares = |shares: u32| {

@@ -108,6 +108,7 @@ impl Follow {
         }
     }
 
+    /// Sets the state of a limited thread, and records the one that ends.
     fn set(&mut self, task: u32, does: Does) {
         if self.plan.stops(task).is_empty() {
             return;
@@ -182,6 +183,7 @@ impl Follow {
         sum.longest_ns = sum.longest_ns.max(lasted_ns);
     }
 
+    /// Counts the wait that an event ends, or notes the one that it begins.
     fn count_wait(&mut self, what: What) {
         match what {
             What::WokenBy { task, by } => {
@@ -224,6 +226,7 @@ impl Follow {
         }
     }
 
+    /// Records period edges and pool changes of the group within stretches.
     fn record_limit(&mut self, what: What) {
         let (now_ns, own) = (self.now_ns, self.plan.group);
         let within = |kept: &&mut Kept| {
@@ -330,6 +333,7 @@ impl Kept {
         }
     }
 
+    /// The stretch with its busiest threads.
     fn into_stretch(self, plan: &Plan) -> Stretch {
         let Span { of, answered, from_ns, until_ns } = self.span;
         let mut by_task: BTreeMap<u32, (u64, Vec<[u64; 2]>)> = BTreeMap::new();

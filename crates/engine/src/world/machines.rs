@@ -60,6 +60,7 @@ impl Machines {
     }
 }
 
+/// [`Machines::mode`] without a lab.
 fn mode(exact: Option<bool>, workload: &Workload) -> Result<Mode, Error> {
     let cpus = workload.machine.cpus;
     match exact {

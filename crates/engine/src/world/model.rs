@@ -122,6 +122,7 @@ fn hand_over(
 }
 
 impl Model {
+    /// Runs one job on this thread; reports progress and feeds its trace.
     fn run_job(
         &self,
         index: usize,
@@ -205,6 +206,7 @@ impl Turns {
         Some(state.next - 1)
     }
 
+    /// Counts a result that the caller has taken.
     fn hand_over(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).handed_over += 1;
         self.moved.notify_all();

@@ -94,6 +94,7 @@ pub(super) struct Own {
 }
 
 impl Own {
+    /// Adds a sample to the sums, if its series is selected.
     pub fn add(
         &mut self,
         name: &str,
