@@ -49,7 +49,7 @@ pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<
             lacks.push((why, "the service without a limit, with system calls"));
         } else if let Some(why_not) = &run.prediction.why_not {
             let why = format!("without a limit on {kernel} it is not predictable: {why_not}");
-            lacks.push((why, "what is said to be missing"));
+            lacks.push((why, "the service with the events that are missing"));
         }
     }
     lacks.into_iter().map(lack).collect()

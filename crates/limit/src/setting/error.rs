@@ -22,7 +22,7 @@ pub(super) const FILES: &str = "cpu.max, cpu.max.burst, cpu.weight, cpu.cfs_quot
 #[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum SettingError {
     /// The text does not look like a limit.
-    #[error("{} is no limit: give {FORMS}", Quoted(.text))]
+    #[error("{} is not a limit: give {FORMS}", Quoted(.text))]
     NotALimit { text: String },
     /// A time without a period.
     #[error(
@@ -34,7 +34,7 @@ pub enum SettingError {
     Time { text: String },
     /// A number that may be CPUs or microseconds.
     #[error(
-        "{} may mean {number} CPUs, {number}m or {number} us: write '{number}cpus{rest}', \
+        "{} may mean {number} CPUs, {number}m or {number} us: give '{number}cpus{rest}', \
          '{number}m{rest}', or a quota in us, which is at least 1000",
         Quoted(.given)
     )]
@@ -60,14 +60,14 @@ pub enum SettingError {
         meant: String,
     },
     /// No CPU time at all.
-    #[error("{} is nothing: give a number above 0, or max for no limit", Quoted(.text))]
+    #[error("{} gives no CPU time: give a number above 0, or max for no limit", Quoted(.text))]
     Zero { text: String },
     /// More digits than the system of this notation keeps.
-    #[error("{} is finer than what can be had: give a multiple of {step}", Quoted(.text))]
+    #[error("{} has too many digits: give a multiple of {step}", Quoted(.text))]
     TooFine { text: String, step: &'static str },
     /// The text behind the slash is not a period.
     #[error(
-        "{}: {} is no period: give a whole number of us with its unit, from 1ms to 1s, such as \
+        "{}: {} is not a period: give a whole number of us with its unit, from 1ms to 1s, such as \
          10ms",
         Quoted(.given),
         Quoted(.text)
