@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_checked() {
+    fn numbers_that_were_not_measured_are_not_checked() {
         let asked = [kernel("6.12"), kernel("6.18")];
         let all = |_: &str| true;
         assert!(can_be_checked(&expectation("", None, None, None), &asked, all));
@@ -328,14 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_divided_by_nothing_fails() {
+    fn zero_divided_by_zero_fails() {
         let workload = workload(vec![expectation("", Some("4.19"), None, None)]);
         let runs = [done("5.4", 1, 0), done("4.19", 1, 0)];
         assert!(!check(&workload, &[kernel("5.4")], &runs).unwrap()[0].passed());
     }
 
     #[test]
-    fn what_names_nothing_is_told_with_its_place() {
+    fn errors_name_the_expectation() {
         let mut bad_metric = expectation("", None, None, None);
         bad_metric.metric = "groups./h.usage_usec".to_owned();
         let workload_bad_metric = workload(vec![bad_metric]);

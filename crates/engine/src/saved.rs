@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_replay_writes_is_read_again() {
+    fn a_written_replay_can_be_read() {
         let (recorded, runs) = replayed();
         let all: Vec<_> = replay::documents(&recorded, &runs).collect();
         let text = serde_json::to_string(&all).unwrap();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_study_is_said() {
+    fn other_documents_are_refused() {
         let told = |text: &str| Saved::parse("x.json", text).unwrap_err().to_string();
         assert!(told("{").contains("x.json: ") && told("{").contains("`cpumax replay --json`"));
         assert!(told("[]").contains("no predictions"));

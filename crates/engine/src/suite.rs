@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_on_some_kernels_is_told_with_them() {
+    fn missing_numbers_are_listed_with_their_kernels() {
         let report = |version: &str, not_measured: &[&str]| {
             let study = Study::new(scenario::load("nested").unwrap());
             let jobs = study.on(kernels::modelled(version).unwrap()).jobs();
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_scenario_is_held_to_nothing() {
+    fn expectations_of_a_changed_scenario_are_not_checked() {
         let plan = Plan::new(scenario::load("nested").unwrap());
         let own = suite(plan.clone());
         let ended = own.run(&own.jobs(), &()).unwrap();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_does_not_have_is_told() {
+    fn a_limit_that_a_kernel_lacks_is_noted() {
         let plan = Plan::new(scenario::load("fibtest").unwrap());
         let plan = plan.with_limit("/limited:cpu.max.burst=10000").unwrap();
         let plan = plan.with_limit("/limited:500m").unwrap();

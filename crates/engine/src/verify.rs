@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_range_came_true_and_what_does_not_did_not() {
+    fn a_number_comes_true_if_it_lies_in_its_range() {
         let saved = study(&["6.18"]);
         let told = |throttled, cpus| {
             let observed = observed(throttled, cpus, Some("6.18.44-fc"));
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_true_is_not_said_to_be_off_beside_that() {
+    fn a_number_that_came_true_gets_no_note() {
         let saved = study(&["6.18"]);
         // 0.511 of 0.45 to 0.51: read a little late it may be either.
         let verified = verify(&saved, &observed([6, 6], 0.511, None), None, 1).unwrap();
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_not_0_and_does_not_come_true() {
+    fn missing_counters_are_not_0_and_do_not_come_true() {
         let saved = study(&["6.18"]);
         let mut untold = observed([6, 6], 0.5, None);
         untold.moments.iter_mut().for_each(|moment| moment.throttled_ns = None);

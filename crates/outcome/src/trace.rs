@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_recorded_reads_as_lines_and_can_be_handed_on() {
+    fn recorded_events_print_as_lines_and_replay() {
         let mut first = Recorded::default();
         let event = |time_ns, what| TraceEvent { time_ns, cpu: 1, what };
         first.event(event(4_000_000, What::Switch { next: Some(0) }));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_first_requests_cost_more_all_cost_less() {
+    fn costly_first_requests_lower_the_cost_of_work() {
         let seen = FirstRun { throttled_percent: 99.0, relative_cost: 1.06 };
         assert!(!UNKNOWNS.is_likely(Some(100_000_000), seen));
         let others = UNKNOWNS.others(Some(100_000_000), seen);

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_longest_at_the_end_is_not_forgotten() {
+    fn requests_under_way_at_the_end_count() {
         let answered: Vec<u64> = (1..=98).collect();
         let told = |under_way: &[u64]| points(&sorted(answered.clone(), under_way));
         assert_eq!(told(&[]), Some([49, 89, 94, 98, 98]));

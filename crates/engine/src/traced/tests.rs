@@ -91,7 +91,7 @@ fn the_longest_request_is_seen_with_what_stopped_its_thread() {
 }
 
 #[test]
-fn who_waits_for_a_lock_waits_for_who_has_it() {
+fn a_thread_that_waits_for_a_lock_waits_for_its_holder() {
     let text = r#"
 duration = "1s"
 [machine]

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_switched_away_from_is_ready_unless_it_sleeps() {
+    fn a_preempted_task_is_ready_unless_it_sleeps() {
         let mut states = States::default();
         let mut told = |time_ns, what| -> Vec<Change> {
             states.event(&TraceEvent { time_ns, cpu: 2, what }).collect()
