@@ -64,8 +64,6 @@ pub const STEP_MILLICPUS: u64 = 10;
 pub const STEP_PART: u64 = 20;
 
 /// One recording of the service.
-///
-/// [Example](self).
 #[derive(Debug)]
 pub struct Case {
     /// Name of the recording.
@@ -85,8 +83,6 @@ impl Case {
 }
 
 /// The goals and the limits to search.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Question {
     /// Goals that a limit must keep; empty stands for [`USUAL`].
@@ -108,8 +104,6 @@ pub struct Question {
 }
 
 /// A kind of limit: everything but the number of CPUs that it gives.
-///
-/// [Example](self).
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     /// Length of a period, ns.
@@ -121,8 +115,6 @@ pub struct Kind {
 }
 
 /// A limit (or none), its runs, and the goals checked against them.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Probe {
     /// The limit.
@@ -134,8 +126,6 @@ pub struct Probe {
 }
 
 /// Result of the search over one kind of limit.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Found {
     /// The kind.
@@ -155,8 +145,6 @@ pub struct Found {
 }
 
 /// The answer to a [`Question`].
-///
-/// [Example](self).
 #[derive(Debug)]
 pub struct Advice {
     /// The goals of the question, or the usual ones.

@@ -157,8 +157,6 @@ pub struct Bounds {
 }
 
 /// The question put to counters.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// Length of a period, ns.

@@ -42,8 +42,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Counters at one moment; `None` where a source lacks one.
-///
-/// [Example](self).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Time, ns since the first moment.
@@ -61,8 +59,6 @@ pub struct Moment {
 }
 
 /// Counters of a group over some time.
-///
-/// [Example](self).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     /// Name of the group.
@@ -91,8 +87,6 @@ pub struct Above {
 }
 
 /// The difference between two moments.
-///
-/// [Example](self).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Delta {
     /// Length of time, ns.

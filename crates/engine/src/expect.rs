@@ -11,8 +11,6 @@ use cpumax_workload::{Expectation, Parts};
 use std::fmt::Display;
 
 /// A completed run.
-///
-/// [Example](Verdict).
 #[derive(Debug)]
 pub struct Done {
     /// Its kernel.
@@ -50,8 +48,6 @@ pub struct Verdict<'a> {
 }
 
 /// The measured number of one run.
-///
-/// [Example](Verdict).
 #[derive(Debug)]
 pub struct Measured {
     /// Its kernel.

@@ -76,8 +76,6 @@ pub const DRAWS: usize = 640;
 const STEP: u64 = 10;
 
 /// The question: services that fit counters, and limits and kernels to try them on.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Fitting {
     /// The kernel of the node; `None`: the one in the counters, else the newest.

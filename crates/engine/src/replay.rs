@@ -429,8 +429,6 @@ fn demands(request: &Request, load: &Load, window: Window) -> Vec<(u64, Demand)>
 }
 
 /// One limit on one kernel: one run in full, and the prediction of all its runs.
-///
-/// [Example](crate).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// Path of the group that is limited.

@@ -47,8 +47,6 @@ pub struct Saved {
 }
 
 /// The prediction for a limit on a kernel, from a replay or from advice.
-///
-/// [Example](Saved).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predicted {
     /// The recording.

@@ -52,8 +52,6 @@ pub struct Study {
 type Limit = (Option<Try>, Option<WhatIf>);
 
 /// One row of a study's table: a combination, and its report.
-///
-/// [Example](Study).
 #[derive(Debug)]
 pub struct Row {
     /// The limit; `None` is the workload's own.
@@ -271,8 +269,6 @@ impl Cell<'_> {
 }
 
 /// Rows of a running study, in order; an error means that nothing more can be run.
-///
-/// [Example](Study::rows).
 #[derive(Debug)]
 pub struct Rows {
     receiver: Option<mpsc::Receiver<Result<Row, Error>>>,

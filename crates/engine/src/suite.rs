@@ -20,8 +20,6 @@ use std::sync::Arc;
 pub const NOISE: &str = "noise";
 
 /// A scenario with the changes under which it will run.
-///
-/// [Example](Suite).
 #[derive(Debug, Clone)]
 pub struct Plan {
     workload: Arc<Workload>,
@@ -163,8 +161,6 @@ pub struct Failed {
 }
 
 /// The results of one scenario.
-///
-/// [Example](Suite).
 #[derive(Debug)]
 pub struct Ended<'a> {
     /// The scenario.

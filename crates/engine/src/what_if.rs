@@ -45,8 +45,6 @@ pub struct Try {
 }
 
 /// Another group and its limit.
-///
-/// [Example](Try).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Beside {
     /// Its path.

@@ -29,8 +29,6 @@ pub enum Goal {
 pub const USUAL: Goal = Goal::Slower(10.0);
 
 /// A goal checked against a prediction.
-///
-/// [Example](Goal::held).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
     /// The goal.

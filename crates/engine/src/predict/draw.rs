@@ -29,8 +29,6 @@ pub(crate) struct FirstRun {
 }
 
 /// How much more or less the work may cost on another day, as factors.
-///
-/// [Example](super).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkRange {
     /// Lowest factor.

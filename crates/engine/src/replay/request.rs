@@ -23,8 +23,6 @@ const CHOSEN_IN_POD: &str = "/pod/limited";
 
 /// The questions put to a recording. [`Request::default`] asks for a ladder of limits of its
 /// busiest group.
-///
-/// [Example](crate).
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The threads to limit. Empty: the group that the limits name, else the one that used most CPU

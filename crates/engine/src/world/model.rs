@@ -19,8 +19,6 @@ const AHEAD: usize = 8;
 const STEPS: u64 = 1024;
 
 /// Options of runs. Results do not depend on `threads` and `every_tick`.
-///
-/// [Example](Model).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Running {
     /// Verify every invariant of the model after every event. Slow.
