@@ -64,8 +64,6 @@ pub const STEP_MILLICPUS: u64 = 10;
 pub const STEP_PART: u64 = 20;
 
 /// One recording of the service.
-///
-/// [Example](self).
 #[derive(Debug)]
 pub struct Case {
     /// Name of the recording.
@@ -85,8 +83,6 @@ impl Case {
 }
 
 /// The goals and the limits to search.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Question {
     /// Goals that a limit must keep; empty stands for [`USUAL`].
@@ -108,8 +104,6 @@ pub struct Question {
 }
 
 /// A kind of limit: everything but the number of CPUs that it gives.
-///
-/// [Example](self).
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     /// Length of a period, ns.
@@ -121,8 +115,6 @@ pub struct Kind {
 }
 
 /// A limit (or none), its runs, and the goals checked against them.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Probe {
     /// The limit.
@@ -134,8 +126,6 @@ pub struct Probe {
 }
 
 /// Result of the search over one kind of limit.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Found {
     /// The kind.
@@ -155,8 +145,6 @@ pub struct Found {
 }
 
 /// The answer to a [`Question`].
-///
-/// [Example](self).
 #[derive(Debug)]
 pub struct Advice {
     /// The goals of the question, or the usual ones.
@@ -321,7 +309,7 @@ impl Kind {
 }
 
 /// State of answering one question.
-struct Asking<'a> {
+struct Searching<'a> {
     cases: &'a [Case],
     question: &'a Question,
     goals: &'a [Goal],
@@ -344,15 +332,15 @@ pub fn advise(
     let is_usual = question.goals.is_empty();
     let goals = if is_usual { vec![USUAL] } else { question.goals.clone() };
     let unlimited = BTreeMap::new();
-    let mut asking = Asking { cases, question, goals: &goals, running, watch, unlimited };
+    let mut searching = Searching { cases, question, goals: &goals, running, watch, unlimited };
     let none = Try::none();
-    let unlimited = asking.probes(&[&none], None)?.remove(0);
+    let unlimited = searching.run_limits(&[&none], None)?.remove(0);
     let mut lacks = Vec::new();
     for (at, case) in cases.iter().enumerate() {
         lacks.extend(enough::lacks(case, question, &unlimited.runs[at]));
     }
     let current = match &question.current {
-        Some(current) => asking.probes(&[current], None)?.pop(),
+        Some(current) => searching.run_limits(&[current], None)?.pop(),
         None => None,
     };
     let mut found = Vec::new();
@@ -360,7 +348,7 @@ pub fn advise(
         for &period_ns in &question.periods_ns {
             for &burst_percent in &question.bursts_percent {
                 let kind = Kind { period_ns, burst_percent, kernel: None };
-                found.push(asking.search(kind, None)?);
+                found.push(searching.search(kind, None)?);
             }
         }
     }
@@ -374,20 +362,20 @@ pub fn advise(
         found.iter().enumerate().filter_map(|(at, found)| Some((millicpus(found)?, at))).min();
     let best = best.map(|(_, at)| at);
     if best.is_none() {
-        lacks.extend(found.iter().filter_map(|found| enough::doubted(cases, found)));
+        lacks.extend(found.iter().filter_map(|found| enough::unreliable(cases, found)));
     }
     let mut others = Vec::new();
     if let Some(best) = best.map(|at| &found[at]).filter(|_| question.others) {
-        for kind in asking.other_kinds(best.kind) {
-            others.push(asking.search(kind, millicpus(best))?);
+        for kind in searching.other_kinds(best.kind) {
+            others.push(searching.search(kind, millicpus(best))?);
         }
     }
-    drop(asking);
+    drop(searching);
     let load = question.load;
     Ok(Advice { goals, is_usual, lacks, unlimited, current, found, best, others, load })
 }
 
-impl Asking<'_> {
+impl Searching<'_> {
     /// The kernels on which a recording is replayed.
     fn kernels(&self, case: &Case) -> Vec<Kernel> {
         match &self.question.kernels {
@@ -398,7 +386,7 @@ impl Asking<'_> {
 
     /// Runs the limits, in their order, and checks the goals; on `kernel` instead of those of the
     /// question, if given. Runs without a limit are kept for later probes.
-    fn probes(&mut self, limits: &[&Try], kernel: Option<Kernel>) -> Result<Vec<Probe>, Error> {
+    fn run_limits(&mut self, limits: &[&Try], kernel: Option<Kernel>) -> Result<Vec<Probe>, Error> {
         let mut probes: Vec<Probe> = limits
             .iter()
             .map(|&limit| Probe { limit: limit.clone(), runs: Vec::new(), held: Vec::new() })
@@ -424,7 +412,7 @@ impl Asking<'_> {
             for probe in &mut probes {
                 let own: Vec<Run> =
                     runs.iter().filter(|run| run.limit == probe.limit).cloned().collect();
-                let held = own.iter().map(|run| self.held(at, run)).collect();
+                let held = own.iter().map(|run| self.check_goals(at, run)).collect();
                 probe.runs.push(own);
                 probe.held.push(held);
             }
@@ -432,7 +420,8 @@ impl Asking<'_> {
         Ok(probes)
     }
 
-    fn held(&self, case: usize, run: &Run) -> Vec<Held> {
+    /// Checks the goals against one run, relative to the run without a limit on its kernel.
+    fn check_goals(&self, case: usize, run: &Run) -> Vec<Held> {
         let without = self.unlimited.get(&(case, run.outcome.kernel.clone()));
         let without = without.unwrap_or(&run.prediction);
         self.goals.iter().map(|goal| goal.held(&run.prediction, without)).collect()
@@ -445,7 +434,7 @@ impl Asking<'_> {
         let used = self.cases.iter().map(|case| case.replay.mean_cpus() * self.question.load);
         let used = start.unwrap_or_else(|| (used.fold(0.0, f64::max) * 1_000.0) as u64);
         let start = ladder.iter().rposition(|millicpus| *millicpus <= used).unwrap_or(0);
-        let lacking = self.lacking(kind, ladder.get(start).copied());
+        let lacking = self.unsupported_on(kind, ladder.get(start).copied());
         let mut found = Found {
             kind,
             smallest: None,
@@ -460,13 +449,13 @@ impl Asking<'_> {
         }
         let mut probes: BTreeMap<usize, Probe> = BTreeMap::new();
         let by_ranges = smallest(ladder.len(), start, |at| {
-            self.probe(kind, &ladder, at, &mut probes)?;
+            self.add_probes(kind, &ladder, at, &mut probes)?;
             Ok::<_, Error>(at.iter().map(|at| probes[at].is_kept_by_its_ranges()).collect())
         })?;
         let mut best = by_ranges.smallest;
         if let Some(least) = best.filter(|at| !probes[at].is_kept()) {
             let relied_on = smallest(ladder.len(), least, |at| {
-                self.probe(kind, &ladder, at, &mut probes)?;
+                self.add_probes(kind, &ladder, at, &mut probes)?;
                 Ok::<_, Error>(at.iter().map(|at| probes[at].is_kept()).collect())
             })?;
             best = relied_on.smallest;
@@ -481,7 +470,7 @@ impl Asking<'_> {
     }
 
     /// Makes the probes of these steps that are not in `probes` yet.
-    fn probe(
+    fn add_probes(
         &mut self,
         kind: Kind,
         ladder: &[u64],
@@ -492,13 +481,13 @@ impl Asking<'_> {
         let limit = |at: &usize| kind.limit(ladder[*at]).unwrap_or_else(Try::none);
         let limits: Vec<Try> = new.iter().map(limit).collect();
         let asked: Vec<&Try> = limits.iter().collect();
-        let done = if new.is_empty() { Vec::new() } else { self.probes(&asked, kind.kernel)? };
+        let done = if new.is_empty() { Vec::new() } else { self.run_limits(&asked, kind.kernel)? };
         probes.extend(new.into_iter().zip(done));
         Ok(())
     }
 
     /// A kernel that does not support all of such a limit.
-    fn lacking(&self, kind: Kind, millicpus: Option<u64>) -> Option<Kernel> {
+    fn unsupported_on(&self, kind: Kind, millicpus: Option<u64>) -> Option<Kernel> {
         let limit = kind.limit(millicpus?)?;
         let asked = self.cases.iter().flat_map(|case| self.kernels(case));
         let all = kind.kernel.map_or_else(|| asked.collect(), |kernel| vec![kernel]);

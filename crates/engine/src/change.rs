@@ -16,18 +16,18 @@ pub fn apply(mut workload: Workload, setting: &str) -> Result<Workload, Error> {
     let mut before = None;
     for part in setting.parts() {
         let group = match &part.target {
-            Target::Path(path) => find(&workload, path)?,
-            Target::Pod => above(&workload, before.ok_or_else(|| no_group(&workload))?)?,
+            Target::Path(path) => find_group(&workload, path)?,
+            Target::Pod => parent_group(&workload, before.ok_or_else(|| no_group(&workload))?)?,
             Target::Chosen => return Err(no_group(&workload)),
         };
-        workload = write(workload, group, part)?;
+        workload = write_part(workload, group, part)?;
         before.get_or_insert(group);
     }
     Ok(workload)
 }
 
 /// The workload after one part of a setting was written to `group`.
-fn write(workload: Workload, group: GroupIx, part: &Part) -> Result<Workload, Error> {
+fn write_part(workload: Workload, group: GroupIx, part: &Part) -> Result<Workload, Error> {
     if group == 0 {
         let root = "the root group has no such file: give another group";
         return Err(Error::Change(root.to_owned()));
@@ -63,7 +63,8 @@ pub(crate) fn lacks_beside(
     own.chain(later).find_map(|limit| limit.missing_under(&rules))
 }
 
-pub(crate) fn above(workload: &Workload, group: GroupIx) -> Result<GroupIx, Error> {
+/// The group above `group`; an error if that is the root.
+pub(crate) fn parent_group(workload: &Workload, group: GroupIx) -> Result<GroupIx, Error> {
     let group = &workload.groups[group as usize];
     let parent = group.parent.filter(|&parent| parent > 0);
     parent.ok_or_else(|| Error::NoPod { path: group.path.clone() })
@@ -74,7 +75,8 @@ fn no_group(workload: &Workload) -> Error {
     Error::Change(format!("the group is missing: {form}; there are: {}", paths(workload)))
 }
 
-pub(crate) fn find(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
+/// The group of this path; the error names a similar one.
+pub(crate) fn find_group(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let wanted = match path.trim_end_matches('/') {
         "" if path.starts_with('/') => "/",
         trimmed => trimmed,

@@ -157,8 +157,6 @@ pub struct Bounds {
 }
 
 /// The question put to counters.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// Length of a period, ns.
@@ -267,6 +265,7 @@ fn is_throttled(above: &Above) -> bool {
     above.periods.nr_throttled > 0
 }
 
+/// Judges a limit by usage and by the throttled periods of the present limit; `None` for no limit.
 fn judged(
     limit: Limit,
     cpus: &Ranged<f64>,
@@ -309,6 +308,7 @@ fn enough_for(most: f64, cpus: &Ranged<f64>, periods: &Periods, asked: &Asked) -
     all.find(keeps).and_then(|limit| limit.millicpus())
 }
 
+/// Sentences on missing or censored counters.
 fn notes(
     observed: &Observed,
     present: &Present,
@@ -382,6 +382,7 @@ impl Periods {
         self.phases.iter().flatten().fold(0.0, |most, ns| most.max(*ns))
     }
 
+    /// Least, deciles and most of the usage of periods, us.
     fn deciles(&self) -> Vec<u64> {
         let mut all: Vec<u64> = self.phases[0].iter().map(|ns| (ns / 1e3) as u64).collect();
         all.sort_unstable();

@@ -42,8 +42,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Counters at one moment; `None` where a source lacks one.
-///
-/// [Example](self).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moment {
     /// Time, ns since the first moment.
@@ -61,8 +59,6 @@ pub struct Moment {
 }
 
 /// Counters of a group over some time.
-///
-/// [Example](self).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
     /// Name of the group.
@@ -91,8 +87,6 @@ pub struct Above {
 }
 
 /// The difference between two moments.
-///
-/// [Example](self).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Delta {
     /// Length of time, ns.
@@ -272,6 +266,7 @@ const EVERY_LEAST: Duration = Duration::from_millis(1);
 /// Longest sleep before the caller is asked again whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
+/// Sleeps in short naps and reports them to `watch`; an error when the caller asks to stop.
 fn sleep_until(due: Instant, watch: &dyn Watch) -> Result<(), Error> {
     loop {
         if watch.stopped() {

@@ -11,8 +11,6 @@ use cpumax_workload::{Expectation, Parts};
 use std::fmt::Display;
 
 /// A completed run.
-///
-/// [Example](Verdict).
 #[derive(Debug)]
 pub struct Done {
     /// Its kernel.
@@ -50,8 +48,6 @@ pub struct Verdict<'a> {
 }
 
 /// The measured number of one run.
-///
-/// [Example](Verdict).
 #[derive(Debug)]
 pub struct Measured {
     /// Its kernel.
@@ -86,6 +82,7 @@ pub fn references(workload: &Parts, asked: &[Kernel]) -> Result<Vec<Kernel>, Err
     Ok(more)
 }
 
+/// The one kernel that `over` of an expectation names.
 fn reference(over: &str) -> Result<Kernel, String> {
     match kernel::parse_kernels(over).map_err(|error| error.to_string())?.as_slice() {
         [kernel] => Ok(*kernel),
@@ -159,6 +156,7 @@ pub fn can_be_checked(
         })
 }
 
+/// The number of a run for an expectation, and whether it lies within the bounds.
 fn measure(
     expectation: &Expectation,
     run: &Done,
@@ -184,6 +182,7 @@ fn measure(
     Ok(Measured { kernel: run.kernel.version, seed: run.seed, value, passed })
 }
 
+/// The metric of an outcome, divided by `per` where that is given.
 fn rate(expectation: &Expectation, outcome: &Outcome) -> Result<f64, MetricError> {
     let value = outcome.metric(&expectation.metric)?;
     Ok(match &expectation.per {
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_checked() {
+    fn numbers_that_were_not_measured_are_not_checked() {
         let asked = [kernel("6.12"), kernel("6.18")];
         let all = |_: &str| true;
         assert!(can_be_checked(&expectation("", None, None, None), &asked, all));
@@ -325,14 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_divided_by_nothing_fails() {
+    fn zero_divided_by_zero_fails() {
         let workload = workload(vec![expectation("", Some("4.19"), None, None)]);
         let runs = [done("5.4", 1, 0), done("4.19", 1, 0)];
         assert!(!check(&workload, &[kernel("5.4")], &runs).unwrap()[0].passed());
     }
 
     #[test]
-    fn what_names_nothing_is_told_with_its_place() {
+    fn errors_name_the_expectation() {
         let mut bad_metric = expectation("", None, None, None);
         bad_metric.metric = "groups./h.usage_usec".to_owned();
         let workload_bad_metric = workload(vec![bad_metric]);

@@ -76,8 +76,6 @@ pub const DRAWS: usize = 640;
 const STEP: u64 = 10;
 
 /// The question: services that fit counters, and limits and kernels to try them on.
-///
-/// [Example](self).
 #[derive(Debug, Clone)]
 pub struct Fitting {
     /// The kernel of the node; `None`: the one in the counters, else the newest.
@@ -229,18 +227,19 @@ pub fn fit(
         let what = "fewer than ten of the services drawn reproduce the counters: draw more";
         return Ok(Err(what.to_owned()));
     }
-    let fit = Told { measured: &measured, fitting, runs, draws }.fit()?;
+    let fit = Predictor { measured: &measured, fitting, runs, draws }.fit()?;
     Ok(Ok(Fit { is_kernel_told: told.is_some(), ..fit }))
 }
 
-struct Told<'a> {
+struct Predictor<'a> {
     measured: &'a Measured,
     fitting: &'a Fitting,
     runs: Runs<'a>,
     draws: Draws,
 }
 
-impl Told<'_> {
+impl Predictor<'_> {
+    /// Runs the draws under all limits and kernels of the question.
     fn fit(&self) -> Result<Fit, Error> {
         let present = self.measured.limit;
         let at = |times: f64| self.limit((self.measured.limit_cpus() * times * 1e3).round() as u64);
@@ -280,6 +279,7 @@ impl Told<'_> {
         Limit::of_millicpus(millicpus, self.measured.limit.period_ns())
     }
 
+    /// Runs the draws under a limit; the row of the present limit is the measurement.
     fn row(&self, limit: Limit) -> Result<FittedLimit, Error> {
         let measured = self.measured;
         let cpu_max = limit.to_string();
@@ -309,7 +309,7 @@ impl Told<'_> {
             low: times.low * now.value,
             high: times.high * now.value,
         });
-        let told = self.told(&seen);
+        let told = self.ranges(&seen);
         let none = limit.quota_ns().is_none().then_some(Ranged::known(0.0));
         let throttled_percent = none.unwrap_or(self.bounded(told.throttled_percent, is_raised));
         Ok(FittedLimit {
@@ -340,7 +340,7 @@ impl Told<'_> {
     }
 
     /// Ranges over the runs of all draws; the kernel's name is left empty.
-    fn told(&self, seen: &[Option<Seen>]) -> OnKernel {
+    fn ranges(&self, seen: &[Option<Seen>]) -> OnKernel {
         let of = |number: &dyn Fn(&Seen) -> f64, scale: Scale| {
             let both = self.draws.all.iter().zip(seen);
             let all = both.filter_map(|(draw, seen)| Some((draw.weight, number(seen.as_ref()?))));
@@ -357,7 +357,7 @@ impl Told<'_> {
     fn on_kernels(&self) -> Result<Vec<OnKernel>, Error> {
         let on = |kernel: &Kernel| {
             let seen = self.runs.under(&self.draws.all, self.measured.limit, *kernel)?;
-            Ok(OnKernel { kernel: kernel.version.to_string(), ..self.told(&seen) })
+            Ok(OnKernel { kernel: kernel.version.to_string(), ..self.ranges(&seen) })
         };
         self.fitting.others.iter().map(on).collect()
     }

@@ -95,8 +95,6 @@ pub struct WhatIf {
 }
 
 /// Limit and weight of a group.
-///
-/// [Example](WhatIf).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Share {
     /// Its limit.
@@ -218,8 +216,6 @@ impl Job {
 }
 
 /// The report of a run, in any world.
-///
-/// [Example](Job).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// Its outcome.
@@ -287,8 +283,6 @@ struct Expected<'a> {
 
 impl Report {
     /// The report as it is written as JSON, without expectations.
-    ///
-    /// [Example](Document).
     pub fn document(&self) -> Document<ReportDocument<'_>> {
         self.document_of(None, &[], None)
     }

@@ -31,8 +31,6 @@ pub fn modelled(list: &str) -> Result<Vec<NamedKernel>, Error> {
 }
 
 /// Real kernels that a list names.
-///
-/// [Example](crate::Machines).
 #[derive(Debug, Clone, Default)]
 pub struct Fetched {
     /// Kernels that can run.

@@ -20,7 +20,7 @@ use std::path::Path;
 /// It cannot be read, is not a recording, or contradicts itself.
 pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
     let name = name(path);
-    survived(&name, || {
+    catch_panic(&name, || {
         if is_stdin(path) {
             return Recording::read_pipe(&name, io::stdin().lock(), options);
         }
@@ -28,7 +28,8 @@ pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
     })
 }
 
-fn survived<T>(name: &str, read: impl FnOnce() -> Result<T, Unreadable>) -> Result<T, Error> {
+/// Calls `read`, and turns a panic of it into an error.
+fn catch_panic<T>(name: &str, read: impl FnOnce() -> Result<T, Unreadable>) -> Result<T, Error> {
     let result = guarded(read).unwrap_or_else(|_| {
         Err(Unreadable::Malformed {
             name: name.to_owned(),
@@ -243,9 +244,9 @@ mod tests {
     #[test]
     fn a_file_that_its_reader_does_not_survive_is_at_fault() {
         let read = || Ok([1, 2][std::hint::black_box(2)]);
-        let told = survived("x.data", read).unwrap_err().to_string();
+        let told = catch_panic("x.data", read).unwrap_err().to_string();
         assert!(told.starts_with("x.data") && told.contains("contradicts itself"), "{told}");
-        assert!(matches!(survived("x.data", || Ok(3)), Ok(3)));
+        assert!(matches!(catch_panic("x.data", || Ok(3)), Ok(3)));
     }
 
     #[test]

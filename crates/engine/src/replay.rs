@@ -109,7 +109,7 @@ impl Replay {
         }
         let mut selection = selected(recording, request, &summary)?;
         let load = recording.load(&selection);
-        let (group, service) = request.seen(name, recording, &selection)?;
+        let (group, service) = request.find_limited(name, recording, &selection)?;
         let requests = service.as_ref().map(|one| Load::of_requests(one, summary.span_ns));
         let seen = requests.as_ref().unwrap_or(&load).window();
         let window = request.window(seen, summary.span_ns)?;
@@ -429,8 +429,6 @@ fn demands(request: &Request, load: &Load, window: Window) -> Vec<(u64, Demand)>
 }
 
 /// One limit on one kernel: one run in full, and the prediction of all its runs.
-///
-/// [Example](crate).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// Path of the group that is limited.

@@ -47,8 +47,6 @@ pub struct Saved {
 }
 
 /// The prediction for a limit on a kernel, from a replay or from advice.
-///
-/// [Example](Saved).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predicted {
     /// The recording.
@@ -109,7 +107,7 @@ impl Saved {
     /// The study of advice.
     pub fn of_advice(advice: Advised) -> Saved {
         let mut saved = Saved { recordings: Vec::new(), runs: Vec::new(), advice: None };
-        saved.take_advice(advice);
+        saved.add_advice(advice);
         saved
     }
 
@@ -144,7 +142,7 @@ impl Saved {
             serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         let mut saved = Saved { recordings: Vec::new(), runs: Vec::new(), advice: None };
         for (at, item) in items.into_iter().enumerate() {
-            let taken = saved.take(item);
+            let taken = saved.add_document(item);
             taken.map_err(|what| wrong(format!("object {}: {what}", at + 1)))?;
         }
         if saved.runs.is_empty() && saved.advice.is_none() {
@@ -169,19 +167,20 @@ impl Saved {
         let replay = Replay::new(&recorded::name(path), &recording, request)?;
         let kernels = kernels.unwrap_or_else(|| replay.kernels());
         let mut runs = replay.runs(&kernels, 1, &Running::default(), watch)?;
-        replay.trace_telling(&mut runs, &Running::default(), watch)?;
+        replay.trace_decisive(&mut runs, &Running::default(), watch)?;
         let recorded = replay.document(&kernels, &runs);
         Ok((Saved::of_replay(recorded, runs), replay.summary().defects.clone()))
     }
 
-    fn take(&mut self, item: Value) -> Result<(), String> {
+    /// Adds a recording, a run or advice; other kinds are refused.
+    fn add_document(&mut self, item: Value) -> Result<(), String> {
         match answer::kind(&item)? {
             Recorded::KIND => self.recordings.push(answer::read(item)?),
             replay::Run::KIND => {
                 let run: replay::Run = answer::read(item)?;
                 self.runs.push(run.into());
             }
-            Advised::KIND => self.take_advice(answer::read(item)?),
+            Advised::KIND => self.add_advice(answer::read(item)?),
             other => {
                 let (recording, run, advice) = (Recorded::KIND, replay::Run::KIND, Advised::KIND);
                 return Err(format!(
@@ -193,7 +192,7 @@ impl Saved {
         Ok(())
     }
 
-    fn take_advice(&mut self, mut advice: Advised) {
+    fn add_advice(&mut self, mut advice: Advised) {
         for Tried { role, limit, runs, .. } in std::mem::take(&mut advice.limits) {
             let limit = Try::of(limit.limit);
             self.runs.extend(runs.into_iter().map(|run| Predicted::advised(role, &limit, run)));
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_replay_writes_is_read_again() {
+    fn a_written_replay_can_be_read() {
         let (recorded, runs) = replayed();
         let all: Vec<_> = replay::documents(&recorded, &runs).collect();
         let text = serde_json::to_string(&all).unwrap();
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_study_is_said() {
+    fn other_documents_are_refused() {
         let told = |text: &str| Saved::parse("x.json", text).unwrap_err().to_string();
         assert!(told("{").contains("x.json: ") && told("{").contains("`cpumax replay --json`"));
         assert!(told("[]").contains("no predictions"));

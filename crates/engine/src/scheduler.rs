@@ -220,7 +220,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn one_that_takes_a_question_and_says_nothing_is_given_up() {
+    fn a_silent_scheduler_is_given_up() {
         let dir = std::env::temp_dir().join(format!("cpumax-silent-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let path = dir.join("socket");

@@ -52,8 +52,6 @@ pub struct Study {
 type Limit = (Option<Try>, Option<WhatIf>);
 
 /// One row of a study's table: a combination, and its report.
-///
-/// [Example](Study).
 #[derive(Debug)]
 pub struct Row {
     /// The limit; `None` is the workload's own.
@@ -121,7 +119,7 @@ impl Study {
         let what_if = |limit: &Try| {
             let groups = &self.workload.groups;
             let group = if let Some(path) = &limit.group {
-                crate::change::find(&self.workload, path)?
+                crate::change::find_group(&self.workload, path)?
             } else {
                 let limited = groups.iter().position(|group| group.limit.quota_ns().is_some());
                 limited.ok_or(Error::NoLimit)? as u32
@@ -148,6 +146,7 @@ impl Study {
         self.cells().map(|cell| self.job(&cell)).collect()
     }
 
+    /// The combinations, in the order of the table.
     fn cells<'a>(&'a self) -> impl Iterator<Item = Cell<'a>> {
         let of_kernel = move |limit, variant, kernel: &'a NamedKernel| {
             let tried = lacks(limit, kernel).is_ok();
@@ -163,7 +162,7 @@ impl Study {
     }
 
     /// Checks that at least one kernel supports something of the limit.
-    fn is_tried_anywhere(&self, limit: &Limit) -> Result<(), Error> {
+    fn check_supported(&self, limit: &Limit) -> Result<(), Error> {
         let mut all = self.kernels.iter().map(|kernel| lacks(limit, kernel));
         match all.next() {
             Some(Err(error)) if all.all(|lacks| lacks.is_err()) => Err(error),
@@ -194,7 +193,7 @@ impl Study {
         watch: &dyn Watch,
         each: EachRow<'_>,
     ) -> Result<(), Error> {
-        self.limits.iter().try_for_each(|limit| self.is_tried_anywhere(limit))?;
+        self.limits.iter().try_for_each(|limit| self.check_supported(limit))?;
         let cells: Vec<Cell<'_>> = self.cells().collect();
         world.run(&self.jobs(), watch, &mut |index, report| each(cells[index].row(report)))
     }
@@ -270,8 +269,6 @@ impl Cell<'_> {
 }
 
 /// Rows of a running study, in order; an error means that nothing more can be run.
-///
-/// [Example](Study::rows).
 #[derive(Debug)]
 pub struct Rows {
     receiver: Option<mpsc::Receiver<Result<Row, Error>>>,

@@ -20,8 +20,6 @@ use std::sync::Arc;
 pub const NOISE: &str = "noise";
 
 /// A scenario with the changes under which it will run.
-///
-/// [Example](Suite).
 #[derive(Debug, Clone)]
 pub struct Plan {
     workload: Arc<Workload>,
@@ -163,8 +161,6 @@ pub struct Failed {
 }
 
 /// The results of one scenario.
-///
-/// [Example](Suite).
 #[derive(Debug)]
 pub struct Ended<'a> {
     /// The scenario.
@@ -246,6 +242,7 @@ impl Suite {
         self.studies().flat_map(|study| study.jobs()).collect()
     }
 
+    /// The study of each plan.
     fn studies(&self) -> impl Iterator<Item = Study> {
         self.plans.iter().zip(&self.references).map(|(plan, references)| {
             let references = references.iter().copied().map(NamedKernel::from);
@@ -283,6 +280,7 @@ impl Suite {
         of_each.map(|(plan, runs)| self.ended(plan, ended.by_ref().take(runs))).collect()
     }
 
+    /// Sorts the results of one plan into reports and failures, and checks its expectations.
     fn ended<'a, 'j>(
         &self,
         plan: &'a Plan,
@@ -388,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_on_some_kernels_is_told_with_them() {
+    fn missing_numbers_are_listed_with_their_kernels() {
         let report = |version: &str, not_measured: &[&str]| {
             let study = Study::new(scenario::load("nested").unwrap());
             let jobs = study.on(kernels::modelled(version).unwrap()).jobs();
@@ -403,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_scenario_is_held_to_nothing() {
+    fn expectations_of_a_changed_scenario_are_not_checked() {
         let plan = Plan::new(scenario::load("nested").unwrap());
         let own = suite(plan.clone());
         let ended = own.run(&own.jobs(), &()).unwrap();
@@ -416,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_does_not_have_is_told() {
+    fn a_limit_that_a_kernel_lacks_is_noted() {
         let plan = Plan::new(scenario::load("fibtest").unwrap());
         let plan = plan.with_limit("/limited:cpu.max.burst=10000").unwrap();
         let plan = plan.with_limit("/limited:500m").unwrap();

@@ -153,14 +153,14 @@ impl Replay {
     ///
     /// # Errors
     /// As of [`Replay::runs`].
-    pub fn trace_telling(
+    pub fn trace_decisive(
         &self,
         runs: &mut [Run],
         running: &Running,
         watch: &dyn Watch,
     ) -> Result<(), Error> {
-        let mut telling = look::telling(runs);
-        self.trace(&mut telling, running, watch)
+        let mut decisive = look::decisive(runs);
+        self.trace(&mut decisive, running, watch)
     }
 
     /// Traces these runs, and stores the traces in them.
@@ -174,12 +174,12 @@ impl Replay {
         watch: &dyn Watch,
     ) -> Result<(), Error> {
         let jobs = runs.iter().map(|run| self.job_of(run)).collect::<Result<Vec<Job>, Error>>()?;
-        let looked = traced(&jobs, running, watch, &|_| Look::default())?;
+        let looked = collect_events(&jobs, running, watch, &|_| Look::default())?;
         let plans = jobs.iter().zip(looked).map(|(job, look)| Arc::new(Plan::of(job, look)));
         let plans: Vec<Arc<Plan>> = plans.collect();
         let follow = |at: usize| Follow::new(Arc::clone(&plans[at]));
-        for (run, follow) in runs.iter_mut().zip(traced(&jobs, running, watch, &follow)?) {
-            run.trace = Some(follow.told());
+        for (run, follow) in runs.iter_mut().zip(collect_events(&jobs, running, watch, &follow)?) {
+            run.trace = Some(follow.finish());
         }
         Ok(())
     }
@@ -214,13 +214,14 @@ struct Span {
 }
 
 impl Plan {
+    /// Chooses the stretches around the slowest and the median request of a run.
     fn of(job: &Job, look: Look) -> Plan {
         let watch = job.watch;
         let group = watch.map_or(0, |watch| watch.group);
         let from_ns = watch.map_or(0, |watch| watch.from_ns);
         let own = job.what_if.as_ref().and_then(|what_if| what_if.shares.first());
         let period_ns = own.map_or(0, |(_, share)| share.limit.period_ns());
-        let groups = limited(&job.workload, group, &look.names);
+        let groups = groups_of_threads(&job.workload, group, &look.names);
         let is_limited = |task: u32| groups.get(task as usize).is_some_and(|all| !all.is_empty());
         let answered = look.answered.into_iter();
         let mut answered: Vec<Answered> = answered
@@ -257,6 +258,7 @@ impl Plan {
         self.names.locks.get(lock as usize).cloned().unwrap_or_else(|| format!("#{lock}"))
     }
 
+    /// The groups whose throttle stops a thread.
     fn stops(&self, task: u32) -> &[u32] {
         self.groups.get(task as usize).map_or(&[], Vec::as_slice)
     }
@@ -264,7 +266,7 @@ impl Plan {
 
 /// The groups of each thread, its own first, by the number of the thread; empty where it is not
 /// below `group`.
-fn limited(workload: &Workload, group: GroupIx, names: &Names) -> Vec<Vec<u32>> {
+fn groups_of_threads(workload: &Workload, group: GroupIx, names: &Names) -> Vec<Vec<u32>> {
     let chain = |group: GroupIx| {
         let above = |at: &GroupIx| workload.groups.get(*at as usize).and_then(|group| group.parent);
         std::iter::successors(Some(group), above).collect::<Vec<u32>>()
@@ -285,7 +287,7 @@ fn limited(workload: &Workload, group: GroupIx, names: &Names) -> Vec<Vec<u32>> 
 }
 
 /// Runs the jobs, and feeds the events of each into a sink made for it; returns the sinks.
-fn traced<T: TraceSink + Send + 'static>(
+fn collect_events<T: TraceSink + Send + 'static>(
     jobs: &[Job],
     running: &Running,
     watch: &dyn Watch,
@@ -320,17 +322,17 @@ impl<T: TraceSink + Send + 'static> Watch for Tracing<'_, T> {
     }
 
     fn trace(&self, job: usize) -> Traced {
-        Ok(Some(Box::new(Keeps { of: (self.make)(job), to: Arc::clone(&self.kept[job]) })))
+        Ok(Some(Box::new(EventSink { of: (self.make)(job), to: Arc::clone(&self.kept[job]) })))
     }
 }
 
 /// Feeds the events of one run to `of`, and moves that to `to` at the end.
-struct Keeps<T> {
+struct EventSink<T> {
     of: T,
     to: Arc<Mutex<Option<T>>>,
 }
 
-impl<T: TraceSink> TraceSink for Keeps<T> {
+impl<T: TraceSink> TraceSink for EventSink<T> {
     fn event(&mut self, event: TraceEvent) {
         self.of.event(event);
     }
@@ -340,9 +342,9 @@ impl<T: TraceSink> TraceSink for Keeps<T> {
     }
 }
 
-impl<T: TraceSink> Trace for Keeps<T> {
+impl<T: TraceSink> Trace for EventSink<T> {
     fn done(self: Box<Self>) -> Result<(), OtherError> {
-        let Keeps { of, to } = *self;
+        let EventSink { of, to } = *self;
         *to.lock().unwrap_or_else(PoisonError::into_inner) = Some(of);
         Ok(())
     }

@@ -103,7 +103,7 @@ mod tests {
     use crate::scenario;
 
     #[test]
-    fn a_setting_and_its_values_are_told_apart() {
+    fn a_setting_is_split_into_name_and_values() {
         let of = |text: &str| vary(text).map(|vary| (vary.setting, vary.values.join("|")));
         let told = |setting: &str, values: &str| Ok((setting.to_owned(), values.to_owned()));
         assert_eq!(of("timer_phase=0ms, 98ms"), told("timer_phase", "0ms|98ms"));

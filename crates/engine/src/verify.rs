@@ -158,9 +158,9 @@ pub fn verify(
                  from the kubelet itself",
         )
     })?;
-    let runs = of_limit(saved, &observed.name, limit)?;
+    let runs = runs_of_limit(saved, &observed.name, limit)?;
     let running = observed.kernel.as_ref().map(|kernel| kernel.taken().kernel);
-    let run = of_kernel(&runs, running, kernel)?;
+    let run = run_of_kernel(&runs, running, kernel)?;
     let whole = observed.whole();
     let periods = whole.periods.ok_or_else(|| unknown("its number of periods is missing"))?;
     if periods.nr_periods < LEAST_PERIODS {
@@ -189,7 +189,11 @@ pub fn verify(
     })
 }
 
-fn of_limit<'a>(saved: &'a Saved, name: &str, limit: Limit) -> Result<Vec<&'a Predicted>, Error> {
+fn runs_of_limit<'a>(
+    saved: &'a Saved,
+    name: &str,
+    limit: Limit,
+) -> Result<Vec<&'a Predicted>, Error> {
     let of = |run: &&Predicted| run.limit.limit == limit && run.limit.is_alone();
     let runs: Vec<&Predicted> = saved.runs.iter().filter(of).collect();
     if limit.quota_ns().is_none() {
@@ -225,7 +229,7 @@ fn with_burst(limit: &Limit) -> String {
 }
 
 /// The prediction for the named kernel, or for the one that behaves like the running kernel.
-fn of_kernel<'a>(
+fn run_of_kernel<'a>(
     runs: &[&'a Predicted],
     running: Option<Kernel>,
     named: Option<&str>,
@@ -309,6 +313,7 @@ impl Number {
     }
 }
 
+/// Predicted numbers that counters do not show.
 fn not_told(run: &Predicted) -> Vec<String> {
     let Prediction { request_latency_ns, requests_per_second, work_takes_ns, .. } = &run.prediction;
     let unit = run.prediction.latency_of.name();
@@ -360,6 +365,7 @@ fn beside(whole: &Delta, running: Option<Kernel>) -> Vec<Beside> {
     all
 }
 
+/// Sentences on the load, the pod, the prediction and the kernel.
 fn notes(run: &Predicted, numbers: &[Number], saved: &Saved, observed: &Observed) -> Vec<String> {
     let mut notes = Vec::new();
     let cpus = numbers.iter().find(|number| number.what == What::Cpus);
@@ -472,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_the_range_came_true_and_what_does_not_did_not() {
+    fn a_number_comes_true_if_it_lies_in_its_range() {
         let saved = study(&["6.18"]);
         let told = |throttled, cpus| {
             let observed = observed(throttled, cpus, Some("6.18.44-fc"));
@@ -490,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_true_is_not_said_to_be_off_beside_that() {
+    fn a_number_that_came_true_gets_no_note() {
         let saved = study(&["6.18"]);
         // 0.511 of 0.45 to 0.51: read a little late it may be either.
         let verified = verify(&saved, &observed([6, 6], 0.511, None), None, 1).unwrap();
@@ -500,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_not_0_and_does_not_come_true() {
+    fn missing_counters_are_not_0_and_do_not_come_true() {
         let saved = study(&["6.18"]);
         let mut untold = observed([6, 6], 0.5, None);
         untold.moments.iter_mut().for_each(|moment| moment.throttled_ns = None);

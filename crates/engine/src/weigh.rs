@@ -217,6 +217,7 @@ pub struct Weight {
 }
 
 impl Weight {
+    /// The weight of a workload over its runs, without `idle`.
     fn of(workload: &Workload, runs: &[Outcome]) -> Weight {
         let n = runs.len().max(1) as f64;
         let mean = |of: &dyn Fn(&Outcome) -> f64| runs.iter().map(of).sum::<f64>() / n;

@@ -45,8 +45,6 @@ pub struct Try {
 }
 
 /// Another group and its limit.
-///
-/// [Example](Try).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Beside {
     /// Its path.
@@ -170,10 +168,10 @@ impl Try {
     ) -> Result<Vec<(GroupIx, Share)>, Error> {
         let mut others: Vec<(GroupIx, Share)> = Vec::new();
         if let Some(pod) = self.pod {
-            others.push((change::above(workload, group)?, pod));
+            others.push((change::parent_group(workload, group)?, pod));
         }
         for beside in &self.beside {
-            let other = change::find(workload, &beside.path)?;
+            let other = change::find_group(workload, &beside.path)?;
             if other == 0 {
                 return Err(Error::Root);
             }
@@ -273,6 +271,7 @@ fn label(share: &Share) -> String {
     }
 }
 
+/// Milliseconds with at most three decimals.
 fn ms(ns: u64) -> String {
     let text = format!("{}.{:03}", ns / 1_000_000, ns / 1000 % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

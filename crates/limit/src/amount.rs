@@ -113,6 +113,7 @@ fn checked(given: &str, quota_us: u128, period_us: u128) -> Result<(), SettingEr
     }
 }
 
+/// The error of a given text that the kernel refuses.
 pub(crate) fn refused(given: &str, why: LimitError) -> SettingError {
     SettingError::Refused { given: given.to_owned(), why }
 }
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_mean_two_things_names_both() {
+    fn ambiguous_numbers_are_refused_with_all_meanings() {
         for text in ["100", "500", "999", "500/10ms"] {
             let error = cpu_max(text, Level::Container).unwrap_err().to_string();
             assert!(error.contains("500m") || !text.starts_with("500"), "{error}");
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_refused() {
+    fn other_texts_are_refused() {
         for text in [
             "",
             "-1",

@@ -18,10 +18,7 @@ pub enum LimitError {
     },
     /// The number does not fit the type it is read into.
     #[error("{file}: {} does not fit in 64 bits", Quoted(.text))]
-    DoesNotFit {
-        file: &'static str,
-        text: String,
-    },
+    DoesNotFit { file: &'static str, text: String },
     /// The kernel has no such file.
     #[error("{file} exists from Linux {since} on")]
     NoSuchFile {
@@ -37,19 +34,14 @@ pub enum LimitError {
         "a {member} of {value_us} us is not representable; at most {} us",
         u64::MAX / NS_PER_US
     )]
-    NotRepresentable {
-        member: Member,
-        value_us: u64,
-    },
+    NotRepresentable { member: Member, value_us: u64 },
     /// Quota below 1 ms.
     #[error(
         "a quota of {} is too small; at least {}, or `max` for no limit",
         Us(*.quota_ns),
         Us(MIN_QUOTA_NS)
     )]
-    QuotaTooSmall {
-        quota_ns: u64,
-    },
+    QuotaTooSmall { quota_ns: u64 },
     /// Period below 1 ms.
     #[error(
         "a period of {} is too short; from {} to {}",
@@ -57,9 +49,7 @@ pub enum LimitError {
         Us(MIN_PERIOD_NS),
         Us(MAX_PERIOD_NS)
     )]
-    PeriodTooSmall {
-        period_ns: u64,
-    },
+    PeriodTooSmall { period_ns: u64 },
     /// Period above 1 s.
     #[error(
         "a period of {} is too long; from {} to {}",
@@ -67,14 +57,10 @@ pub enum LimitError {
         Us(MIN_PERIOD_NS),
         Us(MAX_PERIOD_NS)
     )]
-    PeriodTooLarge {
-        period_ns: u64,
-    },
+    PeriodTooLarge { period_ns: u64 },
     /// Quota above 2^44-1 us.
     #[error("a quota of {} is too large; at most {}", Us(*.quota_ns), Us(MAX_QUOTA_NS))]
-    QuotaTooLarge {
-        quota_ns: u64,
-    },
+    QuotaTooLarge { quota_ns: u64 },
     /// The kernel has no burst.
     #[error("burst exists from Linux 5.14 on; leave it 0")]
     NoBurst,
@@ -84,10 +70,7 @@ pub enum LimitError {
         Us(*.burst_ns),
         Us(*.quota_ns)
     )]
-    BurstAboveQuota {
-        burst_ns: u64,
-        quota_ns: u64,
-    },
+    BurstAboveQuota { burst_ns: u64, quota_ns: u64 },
     /// Quota and burst together above 2^44-1 us.
     #[error(
         "a quota of {} and a burst of {} are together more than {}",
@@ -95,10 +78,7 @@ pub enum LimitError {
         Us(*.burst_ns),
         Us(MAX_QUOTA_NS)
     )]
-    BurstAndQuotaTooLarge {
-        burst_ns: u64,
-        quota_ns: u64,
-    },
+    BurstAndQuotaTooLarge { burst_ns: u64, quota_ns: u64 },
     /// A v1 group has more than a group above it.
     #[error(
         "a limit of {} CPUs is more than the {} CPUs of a group above it (v1 allows at most that)",

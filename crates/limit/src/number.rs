@@ -43,6 +43,7 @@ pub(crate) fn token(text: &str, limit: usize) -> (&[u8], &[u8]) {
     (token, trim_start(rest))
 }
 
+/// The bytes before the first NUL.
 fn c_string(text: &str) -> &[u8] {
     text.as_bytes().split(|byte| *byte == 0).next().unwrap_or_default()
 }
@@ -57,6 +58,7 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b'\t'..=b'\r' | b' ' | 0xa0)
 }
 
+/// Parses an unsigned number by its prefix: `0x` hexadecimal, `0` octal, else decimal.
 fn magnitude(text: &[u8]) -> Result<u64, Refused> {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     let (digits, radix) = match text {

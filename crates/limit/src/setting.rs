@@ -166,6 +166,7 @@ impl FromStr for Setting {
     }
 }
 
+/// Parses a setting into parts, one for each group.
 fn parts_of(text: &str) -> Result<Vec<Part>, SettingError> {
     let mut parts: Vec<Part> = Vec::new();
     let mut target = Target::Chosen;
@@ -236,6 +237,7 @@ fn pieces(text: &str) -> Vec<String> {
 }
 
 impl Write {
+    /// Parses one limit without its group.
     fn parse(given: &str, is_pod: bool) -> Result<Write, SettingError> {
         let write = |file, value: String| Write { file, value, given: given.to_owned() };
         let translated = elsewhere::translated(given)?;
@@ -284,6 +286,7 @@ impl SetFile {
     }
 }
 
+/// Parses a `cpu.weight` from 1 to 10000.
 fn weight(text: &str) -> Result<u32, SettingError> {
     match text.parse() {
         Ok(weight @ 1..=10_000) => Ok(weight),

@@ -100,7 +100,7 @@ fn cpu_max_is_read_leniently() {
 }
 
 #[test]
-fn what_kernels_do_differently() {
+fn kernels_differ_as_their_rules_say() {
     let cpu_max = |text: &str, rules: &Rules| Limit::UNLIMITED.write(File::CpuMax, text, rules);
     // This many us are 2^64 + 50 000 384 ns.
     let wrapping = "18446744073759552 100000";

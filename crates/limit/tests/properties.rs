@@ -40,7 +40,7 @@ fn text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_read_can_be_written(limit in limit(), old in limit()) {
+    fn contents_of_files_can_be_written_back(limit in limit(), old in limit()) {
         let unlimited = old.write(File::CfsQuotaUs, "-1", &Rules::NEWEST).unwrap();
         let v2 = unlimited
             .write_cpu_max_burst("0").unwrap()

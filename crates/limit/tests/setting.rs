@@ -24,7 +24,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn a_limit_is_said_in_the_words_of_whoever_has_it() {
+fn each_system_has_its_notation() {
     for (given, cpu_max) in [
         ("50000 100000", "50000 100000"),
         ("50000", "50000 100000"),
@@ -48,7 +48,7 @@ fn a_limit_is_said_in_the_words_of_whoever_has_it() {
 }
 
 #[test]
-fn what_was_understood_is_told_where_it_is_not_what_was_given() {
+fn translations_are_listed() {
     assert_eq!(setting("500m").understood(), ["500m = 50000 100000"]);
     assert_eq!(setting("50000").understood(), ["50000 = 50000 100000"]);
     assert_eq!(
@@ -61,7 +61,7 @@ fn what_was_understood_is_told_where_it_is_not_what_was_given() {
 }
 
 #[test]
-fn groups_are_told_apart_and_keep_their_order() {
+fn groups_keep_their_order() {
     let text = "500m,cpu.weight=50,pod:1,cpu.max.burst=1000,/other:max";
     let setting = setting(text);
     let targets: Vec<&Target> = setting.parts().iter().map(|part| &part.target).collect();
@@ -107,7 +107,7 @@ fn a_kernel_tells_what_it_does_not_have() {
 }
 
 #[test]
-fn what_other_systems_have_means_what_it_means_there() {
+fn options_of_other_systems_are_translated() {
     for (given, cpu_max) in [
         ("0.5 CPU", "50000 100000"),
         ("2 cores", "200000 100000"),
@@ -135,7 +135,7 @@ fn what_other_systems_have_means_what_it_means_there() {
 }
 
 #[test]
-fn a_comma_in_a_number_is_told_with_what_is_meant() {
+fn a_comma_in_a_number_is_refused_with_a_hint() {
     for (given, meant) in [
         ("0,5", "'0.5'"),
         ("1,5cpus", "'1.5cpus'"),
@@ -220,7 +220,7 @@ fn each_hint_is_taken_when_it_is_typed() {
 }
 
 #[test]
-fn what_the_kernel_would_cut_off_is_refused_with_what_may_be_meant() {
+fn text_that_the_kernel_would_ignore_is_refused_with_hints() {
     for (given, told) in [
         ("cpu.max=2000m", "cpu.max=2000 and ignores the rest; give 'cpu.max=2000', or '2000m'"),
         ("cpu.max=50000us", "give 'cpu.max=50000'"),
@@ -239,7 +239,7 @@ fn what_the_kernel_would_cut_off_is_refused_with_what_may_be_meant() {
 }
 
 #[test]
-fn what_is_refused_is_told_with_what_is_taken() {
+fn refusals_name_what_is_accepted() {
     for (given, told) in [
         ("nonsense", "'500m'"),
         ("500", "'500cpus', '500m'"),
@@ -343,7 +343,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_may_follow_the_kernels_own_form(
+    fn text_after_the_kernels_form_is_refused(
         quota_us in 1_000..2_000_000_u64,
         period_us in 1_000..1_000_000_u64,
         junk in "[a-z%.+-]{1,3}",

@@ -87,6 +87,7 @@ impl Tolerances {
         Tolerances { mode: Mode::Parallel, tick_ns }
     }
 
+    /// The tolerance of a field; `None` if it has none. `tasks`: number of tasks of its kind.
     fn width(&self, field: Field, tasks: u64) -> Option<Width> {
         let (percent, amount) = match self.mode {
             Mode::Exact => match field {
@@ -274,6 +275,7 @@ fn of_calls(calls: &Calls) -> Vec<(Field, u64)> {
     ]
 }
 
+/// Appends the deviations of one group, kind of task or function.
 fn add(
     deviations: &mut Vec<Deviation>,
     (table, of): (&str, &str),
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_runs_are_held_to_a_share_or_an_amount_whichever_is_more() {
+    fn tolerances_of_exact_runs_are_the_larger_of_share_and_amount() {
         let exact = Tolerances::exact(TICK_NS);
         assert_eq!(beyond(&exact, |_, _| {}), []);
         assert_eq!(beyond(&exact, |g, _| g.usage_usec = 1_980_000), []);
@@ -385,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn parallel_runs_are_held_to_use_and_throttled_periods_only() {
+    fn only_use_and_throttled_periods_of_parallel_runs_have_tolerances() {
         let parallel = Tolerances::parallel(TICK_NS);
         assert_eq!(beyond(&parallel, |g, _| g.usage_usec = 1_940_000), []);
         assert_eq!(beyond(&parallel, |g, _| g.usage_usec = 1_939_000), [Field::GroupUse]);
@@ -399,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_releases_do_is_held_to_a_tenth_however_a_run_came_about() {
+    fn numbers_of_releases_have_a_tolerance_of_a_tenth() {
         for tolerances in [Tolerances::exact(TICK_NS), Tolerances::parallel(TICK_NS)] {
             let with = |tasks, told| {
                 let mut run = run(group(), task());
@@ -433,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_one_run_has_is_compared_with_nothing() {
+    fn numbers_of_one_run_only_are_compared_with_0() {
         let (mut a, b) = (run(group(), task()), run(group(), task()));
         a.groups.clear();
         let deviations = compare(&a, &b, &Tolerances::exact(TICK_NS));
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_not_matter_which_is_the_reference() {
+    fn comparison_is_symmetric() {
         let mut other = group();
         other.usage_usec = 2_020_100;
         let (a, b) = (run(group(), task()), run(other, task()));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_is_not_known() {
+    fn missing_conditions_are_unknown() {
         let conditions: Conditions =
             serde_json::from_str(r#"{"hz": 250, "preempt": "lazy", "new": 1}"#).unwrap();
         let known =

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number_is_refused() {
+    fn paths_to_other_values_are_refused() {
         let error = outcome().metric("groups./limited").unwrap_err().to_string();
         assert!(
             error.starts_with("metric `groups./limited` is an object, not a number; there are: "),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_measured_may_be_one_number_or_many() {
+    fn names_of_missing_numbers_may_have_a_star() {
         let path = "groups./a.b.throttled_usec";
         for name in [path, "groups", "groups.*.throttled_usec", "groups.*"] {
             assert!(stands_for(name, path), "{name}");

@@ -24,41 +24,22 @@ pub struct TraceEvent {
 #[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum What {
     /// `next` runs from now on; `None`: idle.
-    Switch {
-        next: Option<u32>,
-    },
+    Switch { next: Option<u32> },
     /// The running task went to sleep: it waits for time, a token or a child, not for a CPU.
-    Sleep {
-        task: u32,
-    },
+    Sleep { task: u32 },
     /// A sleeping task became ready on this CPU.
-    Wake {
-        task: u32,
-    },
+    Wake { task: u32 },
     /// The running task passes a token that wakes another task; that task's [`What::Wake`] comes
     /// next.
-    WokenBy {
-        task: u32,
-        by: u32,
-    },
+    WokenBy { task: u32, by: u32 },
     /// A task completed a request.
-    Done {
-        task: u32,
-        took_ns: u64,
-    },
+    Done { task: u32, took_ns: u64 },
     /// The runtime left in a group's pool has changed.
-    Runtime {
-        group: u32,
-        left_ns: u64,
-    },
+    Runtime { group: u32, left_ns: u64 },
     /// A group ran out of runtime on this CPU.
-    Throttle {
-        group: u32,
-    },
+    Throttle { group: u32 },
     /// A group was released on this CPU.
-    Unthrottle {
-        group: u32,
-    },
+    Unthrottle { group: u32 },
     /// A call of a function that releases has ended on this CPU.
     Release {
         by: Releaser,
@@ -73,31 +54,17 @@ pub enum What {
         tasks: u32,
     },
     /// A task dequeued itself on its way to user mode.
-    Park {
-        task: u32,
-    },
+    Park { task: u32 },
     /// A parked task was put back.
-    Unpark {
-        task: u32,
-    },
+    Unpark { task: u32 },
     /// A group's period timer fired.
-    Period {
-        group: u32,
-    },
+    Period { group: u32 },
     /// A task began to wait for a lock.
-    LockWait {
-        task: u32,
-        lock: u32,
-    },
+    LockWait { task: u32, lock: u32 },
     /// A task got a lock.
-    LockTaken {
-        task: u32,
-        lock: u32,
-    },
+    LockTaken { task: u32, lock: u32 },
     /// A task exited.
-    Exit {
-        task: u32,
-    },
+    Exit { task: u32 },
     /// A task begins to send tokens into a channel. Only if the sink wants messages.
     SendBegins(Message),
     /// The task has sent them without waiting. Only if the sink wants messages.
@@ -106,10 +73,7 @@ pub enum What {
     /// messages.
     Received(Message),
     /// A task forked another one, whose [`What::Wake`] comes next. Only if the sink wants messages.
-    Forked {
-        task: u32,
-        child: u32,
-    },
+    Forked { task: u32, child: u32 },
 }
 
 /// A message between tasks.
@@ -184,6 +148,7 @@ impl Recorded {
         })
     }
 
+    /// The name of an event's kind, and its object in words.
     fn told(&self, what: What) -> (&'static str, String) {
         let of = |names: &[String], ix: u32| {
             names.get(ix as usize).cloned().unwrap_or_else(|| format!("#{ix}"))
@@ -242,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_recorded_reads_as_lines_and_can_be_handed_on() {
+    fn recorded_events_print_as_lines_and_replay() {
         let mut first = Recorded::default();
         let event = |time_ns, what| TraceEvent { time_ns, cpu: 1, what };
         first.event(event(4_000_000, What::Switch { next: Some(0) }));

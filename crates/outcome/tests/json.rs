@@ -54,7 +54,7 @@ fn the_document_lists_exactly_the_fields() {
 }
 
 #[test]
-fn what_is_written_reads_back_the_same() {
+fn a_written_outcome_reads_back_equal() {
     let outcome = outcome();
     let text = serde_json::to_string(&outcome).unwrap();
     assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);

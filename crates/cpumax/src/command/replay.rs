@@ -44,7 +44,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
     let watch = Terminal::new();
     let mut runs = replay.runs(&kernels, seed, &running, &watch).map_err(Failure::of)?;
     if args.stretches {
-        replay.trace_telling(&mut runs, &running, &watch).map_err(Failure::of)?;
+        replay.trace_decisive(&mut runs, &running, &watch).map_err(Failure::of)?;
     }
     drop(watch);
     let recorded = replay.document(&kernels, &runs);

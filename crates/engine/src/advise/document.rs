@@ -195,6 +195,7 @@ impl Advice {
     }
 }
 
+/// A probe in the form of the document.
 fn tried(role: Role, probe: &Probe, cases: &[Case]) -> Tried {
     let told = |held: &Held| Told {
         measure: held.measure,

@@ -37,7 +37,7 @@ pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<
     if !gaps.is_empty() {
         return gaps.into_iter().map(lack).collect();
     }
-    let mut lacks = of_recording(replay);
+    let mut lacks = recording_lacks(replay);
     lacks.extend(too_few_periods(&case.replay, question));
     for run in unlimited {
         let kernel = &run.outcome.kernel;
@@ -49,14 +49,14 @@ pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<
             lacks.push((why, "the service without a limit, with system calls"));
         } else if let Some(why_not) = &run.prediction.why_not {
             let why = format!("without a limit on {kernel} it is not predictable: {why_not}");
-            lacks.push((why, "what is said to be missing"));
+            lacks.push((why, "the service with the events that are missing"));
         }
     }
     lacks.into_iter().map(lack).collect()
 }
 
 /// The reason why a limit that would keep the goals cannot be relied on.
-pub(super) fn doubted(cases: &[Case], found: &Found) -> Option<Lack> {
+pub(super) fn unreliable(cases: &[Case], found: &Found) -> Option<Lack> {
     let risky = found.risky.as_ref()?;
     let (at, run, _) = risky.each().find(|(_, run, _)| !run.prediction.predictable)?;
     let why_not = run.prediction.why_not.as_deref().unwrap_or_default();
@@ -72,7 +72,8 @@ pub(super) fn doubted(cases: &[Case], found: &Found) -> Option<Lack> {
 
 const LONGER: &str = "for longer, while the service has its load";
 
-fn of_recording(replay: &Replay) -> Vec<(String, &'static str)> {
+/// Lacks of the recording itself: too few requests, or busy CPUs.
+fn recording_lacks(replay: &Replay) -> Vec<(String, &'static str)> {
     let mut lacks = Vec::new();
     let (answered, unit) = replay.answered();
     let what = unit.name();

@@ -29,8 +29,6 @@ pub enum Goal {
 pub const USUAL: Goal = Goal::Slower(10.0);
 
 /// A goal checked against a prediction.
-///
-/// [Example](Goal::held).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Held {
     /// The goal.
@@ -116,6 +114,7 @@ fn is_set_by_work(unlimited: &Prediction) -> bool {
 }
 
 impl Measure {
+    /// The number in a prediction.
     fn of(self, prediction: &Prediction) -> Option<Ranged<f64>> {
         let ns = |ranged: Ranged<u64>| Ranged {
             value: ranged.value as f64,

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_again_further_up_is_not_taken() {
+    fn a_step_below_a_failing_one_is_not_taken() {
         // 40 keeps it, but 42 does not, and only from 47 on all do.
         let keeps = |at: usize| at == 40 || at == 41 || at == 45 || at >= 47;
         let searched = search(100, 30, keeps);
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn one_that_keeps_it_below_is_told_and_not_taken() {
+    fn a_single_step_below_the_result_is_uneven() {
         let searched = search(100, 50, |at| at == 48 || at >= 50);
         assert_eq!((searched.smallest, searched.uneven()), (Some(50), vec![48]));
     }
 
     #[test]
-    fn what_fails_at_the_end_is_no_answer() {
+    fn a_ladder_that_fails_at_its_end_has_no_result() {
         let searched = search(20, 18, |at| at == 18);
         assert_eq!(searched.smallest, None);
     }

@@ -85,7 +85,7 @@ fn a_group_that_is_throttled_asks_for_more_than_it_uses() {
 }
 
 #[test]
-fn a_little_use_under_a_limit_that_throttles_is_told_with_limits_above() {
+fn a_throttled_group_of_little_use_is_judged_under_larger_limits() {
     // A scrape after 300 s: 0.0038 CPUs under 80m, 133 of 173 periods throttled.
     let moment = |at_ns, usage_ns, nr_periods, nr_throttled| Moment {
         at_ns,
@@ -112,7 +112,7 @@ fn a_little_use_under_a_limit_that_throttles_is_told_with_limits_above() {
 }
 
 #[test]
-fn a_pod_that_throttles_its_container_is_told() {
+fn a_pod_that_throttles_its_container_is_noted() {
     let mut observed = observed(&[5], Limit::UNLIMITED, 0);
     let limit = Limit::new(Some(40_000_000), 100_000_000, 0).unwrap();
     let periods =

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_the_share_about_as_often_as_it_says() {
+    fn an_interval_holds_the_ratio_about_as_often_as_it_should() {
         let mut stream = Stream::new(3, Domain::Counters, 1);
         let held = (0..200).filter(|&seed| {
             let drawn: Vec<(f64, f64)> =

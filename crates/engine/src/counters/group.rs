@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_group_is_said() {
+    fn a_folder_that_is_not_a_group_is_refused() {
         let none = Group::open(Path::new("/no/such/group-of-ours")).unwrap_err().to_string();
         assert!(none.contains("no such group") && none.contains("/system.slice"), "{none}");
         let root = folder("root", &[("cpu.stat", "usage_usec 1\n")]);

@@ -54,7 +54,7 @@ impl Labels {
     }
 
     /// Reads `NAME=VALUE`, with or without quotes.
-    pub fn one(text: &str) -> Option<(String, String)> {
+    pub fn parse_pair(text: &str) -> Option<(String, String)> {
         let (name, value) = text.split_once('=')?;
         let value = value.trim();
         let value = unquoted(value).map_or_else(|| value.to_owned(), |(value, _)| value);
@@ -62,26 +62,27 @@ impl Labels {
     }
 
     /// The value of a label; empty where it is absent.
-    pub fn of(&self, name: &str) -> &str {
+    pub fn value(&self, name: &str) -> &str {
         self.0.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
     }
 
     /// Removes a label and returns its value.
-    pub fn take(&mut self, name: &str) -> Option<String> {
+    pub fn remove(&mut self, name: &str) -> Option<String> {
         let at = self.0.iter().position(|(own, _)| own == name)?;
         Some(self.0.remove(at).1)
     }
 
     pub fn has_all(&self, wanted: &[(String, String)]) -> bool {
-        wanted.iter().all(|(name, value)| self.of(name) == value)
+        wanted.iter().all(|(name, value)| self.value(name) == value)
     }
 
     pub fn kind(&self) -> Kind {
         // Kubelets before 1.16 append `_name` to these labels.
-        let either =
-            |one, other| if self.of(one).is_empty() { self.of(other) } else { self.of(one) };
+        let either = |one, other| {
+            if self.value(one).is_empty() { self.value(other) } else { self.value(one) }
+        };
         let (container, pod) = (either("container", "container_name"), either("pod", "pod_name"));
-        let has_image = !self.of("image").is_empty() || !self.of("name").is_empty();
+        let has_image = !self.value("image").is_empty() || !self.value("name").is_empty();
         match (container, pod) {
             ("POD", _) => Kind::Sandbox,
             ("", "") if !has_image => Kind::Group,
@@ -104,7 +105,7 @@ impl Labels {
 
     /// The options that distinguish it from all `others`: one label where that is enough, and a
     /// readable one rather than an id.
-    pub fn apart_from(&self, others: &[&Labels]) -> String {
+    pub fn options_apart_from(&self, others: &[&Labels]) -> String {
         let rank = |name: &str| match name {
             "container" => 0,
             "pod" => 1,
@@ -116,14 +117,15 @@ impl Labels {
         own.sort_by_key(|(name, _)| rank(name));
         let mut left: Vec<&Labels> =
             others.iter().copied().filter(|other| *other != self).collect();
-        let tells = |(name, value): &&&(String, String)| left.iter().all(|o| o.of(name) != value);
+        let tells =
+            |(name, value): &&&(String, String)| left.iter().all(|o| o.value(name) != value);
         if let Some((name, value)) = own.iter().filter(|(name, _)| rank(name) < 4).find(tells) {
             return option(name, value);
         }
         let mut given = Vec::new();
         for (name, value) in own {
             let before = left.len();
-            left.retain(|other| other.of(name) == value);
+            left.retain(|other| other.value(name) == value);
             if left.len() < before {
                 given.push(option(name, value));
             }
@@ -178,15 +180,15 @@ mod tests {
     fn order_and_labels_without_a_value_mean_nothing() {
         let one = labels(r#"{pod="w",container="app",image=""}"#);
         assert_eq!(one, labels(r#"{ container="app", pod="w", }"#));
-        assert_eq!(one.of("container"), "app");
+        assert_eq!(one.value("container"), "app");
         let odd = labels(r#"{id="/=cmd|' ",name="a\"b,c}\\n"}"#);
-        assert_eq!((odd.of("id"), odd.of("name")), ("/=cmd|' ", "a\"b,c}\\n"));
+        assert_eq!((odd.value("id"), odd.value("name")), ("/=cmd|' ", "a\"b,c}\\n"));
         for none in ["", "{", "{a", "{a=", "{a=b}", "{a=\"b", "{a=\"b\\"] {
             assert!(Labels::read(none).is_none(), "{none}");
         }
-        assert_eq!(Labels::one("pod=\"a\""), Some(("pod".to_owned(), "a".to_owned())));
-        assert_eq!(Labels::one("container="), Some(("container".to_owned(), String::new())));
-        assert_eq!(Labels::one("pod"), None);
+        assert_eq!(Labels::parse_pair("pod=\"a\""), Some(("pod".to_owned(), "a".to_owned())));
+        assert_eq!(Labels::parse_pair("container="), Some(("container".to_owned(), String::new())));
+        assert_eq!(Labels::parse_pair("pod"), None);
     }
 
     #[test]
@@ -209,14 +211,14 @@ mod tests {
         let side = labels(r#"{container="side",pod="w",namespace="n",id="/2"}"#);
         let other = labels(r#"{container="app",pod="x",namespace="n",id="/3"}"#);
         let twin = labels(r#"{container="side",pod="x",namespace="n",id="/4"}"#);
-        assert_eq!(app.apart_from(&[&app, &side]), "--label container=app");
-        assert_eq!(app.apart_from(&[&app, &other]), "--label pod=w");
+        assert_eq!(app.options_apart_from(&[&app, &side]), "--label container=app");
+        assert_eq!(app.options_apart_from(&[&app, &other]), "--label pod=w");
         let all = [&app, &side, &other, &twin];
-        assert_eq!(app.apart_from(&all), "--label container=app --label pod=w");
-        let told = side.apart_from(&[&labels(r#"{container="a",pod="p"}"#), &side]);
+        assert_eq!(app.options_apart_from(&all), "--label container=app --label pod=w");
+        let told = side.options_apart_from(&[&labels(r#"{container="a",pod="p"}"#), &side]);
         assert_eq!(told, "--label container=side");
         let life = labels(r#"{container="app",pod="w",namespace="n",id="/5"}"#);
-        assert_eq!(life.apart_from(&[&app, &life]), "--label id=/5");
-        assert_eq!(labels(r#"{pod="a b"}"#).apart_from(&[]), "--label 'pod=a b'");
+        assert_eq!(life.options_apart_from(&[&app, &life]), "--label id=/5");
+        assert_eq!(labels(r#"{pod="a b"}"#).options_apart_from(&[]), "--label 'pod=a b'");
     }
 }

@@ -90,7 +90,7 @@ pub fn scrapes(
 ) -> Result<(Observed, Served), Error> {
     let wanted = labels.iter().map(|text| {
         let form = "give LABEL=VALUE, such as pod=web-1";
-        Labels::one(text).ok_or_else(|| Error::Question(format!("--label '{text}': {form}")))
+        Labels::parse_pair(text).ok_or_else(|| Error::Question(format!("--label '{text}': {form}")))
     });
     let wanted: Vec<(String, String)> = wanted.collect::<Result<_, Error>>()?;
     let mut scrapes = Vec::new();
@@ -107,6 +107,7 @@ pub fn scrapes(
     Ok((observed, served))
 }
 
+/// The counters of the container with the wanted labels, checked for gaps and impossible values.
 fn observed(
     scrapes: &[Scrape],
     wanted: &Wanted,
@@ -174,6 +175,7 @@ fn lives<'a>(
     Ok(lives)
 }
 
+/// Counters at each scrape, by its time stamps or by `apart`; duplicates are dropped.
 fn moments(
     lives: &[(&Labels, Series)],
     scrapes: &[Scrape],
@@ -278,11 +280,11 @@ fn impossible(delta: &Delta, limit: Option<Limit>) -> Option<String> {
 
 /// The pod's own group, where that has a limit.
 fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
-    let pod = container.of("pod");
+    let pod = container.value("pod");
     let is_it = |labels: &Labels| {
         labels.kind() == Kind::Pod
-            && labels.of("pod") == pod
-            && labels.of("namespace") == container.of("namespace")
+            && labels.value("pod") == pod
+            && labels.value("namespace") == container.value("namespace")
     };
     let is_in_one = container.kind() == Kind::Container && !pod.is_empty();
     let (first, last) = (&scrapes.first()?.containers, &scrapes.last()?.containers);
@@ -326,11 +328,12 @@ fn chosen<'a>(scrape: &'a Containers, wanted: &Wanted) -> Result<&'a Labels, Err
 
 /// Options that choose each of the first of these.
 fn hints(all: &[&Labels]) -> String {
-    let some: Vec<String> = all.iter().take(NAMED).map(|one| one.apart_from(all)).collect();
+    let some: Vec<String> = all.iter().take(NAMED).map(|one| one.options_apart_from(all)).collect();
     let more = if all.len() > NAMED { " ..." } else { "" };
     some.join(", or ") + more
 }
 
+/// Reads the scrapes of a file: one in text form, or several in JSON.
 fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
     let failed = |source| Error::File { path: shown(path), source };
     let file = File::open(path).map_err(failed)?;
@@ -358,7 +361,7 @@ fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
             return Err(wrong("a line of a scrape has at most 64 KiB"));
         }
         let Ok(text) = str::from_utf8(&line) else { return Err(wrong("it is not UTF-8 text")) };
-        take(text.trim_end(), &mut all, metrics).map_err(|what| wrong(&what))?;
+        parse_line(text.trim_end(), &mut all, metrics).map_err(|what| wrong(&what))?;
         if all.containers.len() > SERIES_MAX {
             return Err(wrong(&format!("a scrape has at most {SERIES_MAX} containers")));
         }
@@ -366,7 +369,7 @@ fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
 }
 
 /// Reads one line: a metric with labels, a value, and perhaps a time. Unknown metrics are skipped.
-fn take(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), String> {
+fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), String> {
     let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
     if !is_known(name) && !metrics.has(name) {
         return Ok(());
@@ -405,13 +408,13 @@ impl Scrape {
         }
         self.own.add(name, &labels, value, metrics)?;
         if name == VERSION {
-            let release = labels.of("kernelVersion");
+            let release = labels.value("kernelVersion");
             self.kernel = Some(release.to_owned()).filter(|release| !release.is_empty());
         }
         if !is_known(name) || name == VERSION {
             return Ok(());
         }
-        let cpu = labels.take("cpu");
+        let cpu = labels.remove("cpu");
         let series = self.containers.entry(labels).or_default();
         series.at_ms = at_ms.filter(|at| at.is_finite()).or(series.at_ms);
         let slot = match name {

@@ -5,7 +5,7 @@
 use super::draws::Runs;
 use super::measured::Measured;
 use super::service::{Seen, Service, Setting};
-use super::{Fitting, Known, Scale, Told, range};
+use super::{Fitting, Known, Predictor, Scale, range};
 use crate::counters::{AllowedCpus, Moment, Observed, Served};
 use crate::error::Error;
 use crate::predict::Ranged;
@@ -64,7 +64,7 @@ pub fn calibrate(
     let mut refused = 0;
     for number in services {
         let Some(truth) = Truth::draw(fitting, knows, number) else { continue };
-        let Some(numbers) = truth.told(fitting, watch)? else {
+        let Some(numbers) = truth.predictions(fitting, watch)? else {
             refused += 1;
             continue;
         };
@@ -135,7 +135,7 @@ impl Truth {
             limit,
             known: if knows == Knows::Service { known } else { Known::default() },
         };
-        truth.seen = truth.under(fitting, limit)?;
+        truth.seen = truth.run_under(fitting, limit)?;
         truth.observed.moments = moments(&truth.seen);
         if knows >= Knows::Requests {
             truth.known.served = served(&truth.seen);
@@ -143,14 +143,15 @@ impl Truth {
         (truth.seen.nr_periods >= 20.0).then_some(truth)
     }
 
-    fn under(&self, fitting: &Fitting, limit: Limit) -> Option<Seen> {
+    /// Runs the service under a limit; `None` where the model cannot.
+    fn run_under(&self, fitting: &Fitting, limit: Limit) -> Option<Seen> {
         let (kernel, seed, requests) = (kernel(fitting), self.seed, 0.0);
         let (least_ns, window_ns) = (WATCHED_NS as f64, Some(READ_NS));
         self.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
     }
 
     /// Predictions for it beside the truth; `None` if there is no fit.
-    fn told(
+    fn predictions(
         &self,
         fitting: &Fitting,
         watch: &dyn Watch,
@@ -164,8 +165,8 @@ impl Truth {
         if draws.misfit.is_some() {
             return Ok(None);
         }
-        let told = Told { measured: &measured, fitting, runs, draws };
-        let times = |times: f64| told.limit((measured.limit_cpus() * times * 1e3) as u64);
+        let predictor = Predictor { measured: &measured, fitting, runs, draws };
+        let times = |times: f64| predictor.limit((measured.limit_cpus() * times * 1e3) as u64);
         let smaller = ["CPUs, 3/4 of the limit", "throttled %, 3/4 of the limit", ""];
         let larger = ["CPUs, 3/2 of the limit", "throttled %, 3/2 of the limit"];
         let larger = [larger[0], larger[1], "p99, 3/2 of the limit"];
@@ -174,9 +175,9 @@ impl Truth {
         let mut all = Vec::new();
         for (limit, names) in limits {
             let Some(limit) = limit else { continue };
-            let Some(truth) = self.under(fitting, limit) else { continue };
-            let seen = told.runs.under(&told.draws.all, limit, kernel(fitting))?;
-            all.extend(told.held(names, &seen, &truth, &self.seen));
+            let Some(truth) = self.run_under(fitting, limit) else { continue };
+            let seen = predictor.runs.under(&predictor.draws.all, limit, kernel(fitting))?;
+            all.extend(predictor.compare(names, &seen, &truth, &self.seen));
         }
         Ok(Some(all))
     }
@@ -188,8 +189,10 @@ fn kernel(fitting: &Fitting) -> Kernel {
 
 const NONE: Limit = Limit::UNLIMITED;
 
-impl Told<'_> {
-    fn held(
+impl Predictor<'_> {
+    /// Pairs the range of each number over `seen` with its value in `truth`, relative to `now` for
+    /// p99.
+    fn compare(
         &self,
         names: [&'static str; 3],
         seen: &[Option<Seen>],
@@ -232,6 +235,7 @@ fn at_first(limit: Limit, cpus: f64) -> Observed {
     Observed { name, limit, kernel: None, cpus, above: None, moments }
 }
 
+/// Counters of a run, read once in each of its windows.
 fn moments(seen: &Seen) -> Vec<Moment> {
     let whole = [seen.cpus];
     let windows = if seen.windows.is_empty() { &whole[..] } else { &seen.windows };

@@ -62,6 +62,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
+    /// The spread of usage (CPUs) in windows of this length; `None` for too few windows.
     pub fn of(windows: &[f64], seconds: f64) -> Option<Spread> {
         if windows.len() < WINDOWS_LEAST {
             return None;

@@ -88,6 +88,7 @@ impl Seen {
     }
 }
 
+/// Draws a number whose logarithm is uniform between the bounds.
 fn log_uniform(stream: &mut Stream, low: f64, high: f64) -> f64 {
     low * (high / low).powf(stream.unit())
 }
@@ -175,6 +176,7 @@ impl Service {
         }
     }
 
+    /// The workload of the service under a limit.
     fn workload(&self, limit: Limit, length_ns: u64) -> Option<Workload> {
         let (work, gap) = (self.work.of_mean(self.work_ns), self.gap.of_mean(self.gap_ns));
         let spec = match self.clients {

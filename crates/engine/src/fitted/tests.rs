@@ -28,7 +28,7 @@ fn observed(cpus: f64, nr_periods: u32, nr_throttled: u32) -> Observed {
 }
 
 #[test]
-fn limits_throttle_less_the_larger_they_are_and_p99_is_told_of_larger_ones_only() {
+fn larger_limits_throttle_less_and_only_they_have_a_p99() {
     let others = parse_kernels("5.4,7.3").unwrap();
     let asked = Fitting { others, ..fitting(96) };
     let told = |threads| {
@@ -54,7 +54,7 @@ fn limits_throttle_less_the_larger_they_are_and_p99_is_told_of_larger_ones_only(
 }
 
 #[test]
-fn what_is_never_throttled_loses_nothing_and_a_limit_is_named() {
+fn a_group_that_is_never_throttled_gets_a_limit() {
     let keep = Keep { throttled_percent: Some(5.0), p99_ns: None };
     let fit = fit(&observed(0.1, 300, 0), &Fitting { keep, ..fitting(96) }, &());
     let fit = fit.unwrap().unwrap();
@@ -63,7 +63,7 @@ fn what_is_never_throttled_loses_nothing_and_a_limit_is_named() {
 }
 
 #[test]
-fn what_no_service_of_one_kind_counts_is_told() {
+fn counters_of_no_single_service_are_refused() {
     let why = |observed: &Observed| fit(observed, &fitting(64), &()).unwrap().unwrap_err();
     // A tenth of the limit is used, and all periods are throttled.
     assert!(why(&observed(0.05, 300, 300)).contains("no service of one kind"));

@@ -29,8 +29,6 @@ pub(crate) struct FirstRun {
 }
 
 /// How much more or less the work may cost on another day, as factors.
-///
-/// [Example](super).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkRange {
     /// Lowest factor.
@@ -100,6 +98,7 @@ impl Unknowns {
             .collect()
     }
 
+    /// Factor on the cost of work that is often throttled; 1 where the user gave the cost.
     fn rise(&self) -> f64 {
         if self.scale.is_some() { 1.0 } else { 1.0 + RISE }
     }
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_first_requests_cost_more_all_cost_less() {
+    fn costly_first_requests_lower_the_cost_of_work() {
         let seen = FirstRun { throttled_percent: 99.0, relative_cost: 1.06 };
         assert!(!UNKNOWNS.is_likely(Some(100_000_000), seen));
         let others = UNKNOWNS.others(Some(100_000_000), seen);

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn one_odd_run_of_many_makes_no_range() {
+    fn one_outlier_of_many_runs_is_left_out() {
         let samples: Vec<_> = (0..11).map(|n| (sample(0.5, 90.0, 30 + n), n == 5)).collect();
         let p50 = predict(&borrowed(&samples), Unit::Bursts).request_latency_ns.unwrap().p50;
         assert_eq!(p50, Ranged { value: 35, low: 31, high: 39 });
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_one_or_the_other_is_told_as_both() {
+    fn ranges_are_widened_by_an_alternative() {
         let one = [(sample(0.5, 90.0, 1_000), true), (sample(0.5, 91.0, 1_100), false)];
         let of = |p50| predict(&[(&sample(0.4, 95.0, p50), true)], Unit::Bursts);
         let mut same = predict(&borrowed(&one), Unit::Bursts);

@@ -95,6 +95,7 @@ fn sorted(mut answered_ns: Vec<u64>, under_way_ns: &[u64]) -> Vec<u64> {
     answered_ns
 }
 
+/// p50, p90, p95, p99 and p99.9 of ascending latencies.
 fn points(latencies_ns: &[u64]) -> Option<[u64; 5]> {
     let at = |of_a_thousand| permille(latencies_ns, of_a_thousand).copied();
     Some([at(500)?, at(900)?, at(950)?, at(990)?, at(999)?])
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_longest_at_the_end_is_not_forgotten() {
+    fn requests_under_way_at_the_end_count() {
         let answered: Vec<u64> = (1..=98).collect();
         let told = |under_way: &[u64]| points(&sorted(answered.clone(), under_way));
         assert_eq!(told(&[]), Some([49, 89, 94, 98, 98]));

@@ -31,6 +31,7 @@ pub(super) struct Check {
 }
 
 impl Check {
+    /// Prepares the replay of what was recorded, where the request asks for something else.
     pub fn new(
         name: &str,
         recording: &Recording,
@@ -97,7 +98,7 @@ impl Replay {
             runs.iter().filter(is_there).cloned().collect()
         } else {
             // Work recorded under a limit has that limit's cost already.
-            replay.tried(&[own], &new, (seed, limited_scale(own)), running, watch)?
+            replay.run_limits(&[own], &new, (seed, limited_scale(own)), running, watch)?
         };
         for run in tried {
             let lines = replay.disagreements(&run.prediction);

@@ -64,14 +64,14 @@ impl Replay {
         running: &Running,
         watch: &dyn Watch,
     ) -> Result<Vec<Run>, Error> {
-        let mut runs = self.tried(limits, kernels, (seed, self.scale), running, watch)?;
+        let mut runs = self.run_limits(limits, kernels, (seed, self.scale), running, watch)?;
         self.mark_disagreements(&mut runs, seed, running, watch)?;
         Ok(runs)
     }
 
     /// Like [`Replay::under`], without the comparison with the recording. `scale`: factor on the
     /// recorded cost of the work.
-    pub(super) fn tried(
+    pub(super) fn run_limits(
         &self,
         limits: &[&Try],
         kernels: &[Kernel],
@@ -85,9 +85,9 @@ impl Replay {
         }
         let unknowns = Unknowns { seed, scale, work: self.work };
         let first = |cell: &Cell<'_>| vec![(0, unknowns.first(cell.limit.period_ns()))];
-        self.ask(&mut cells, first, running, watch)?;
+        self.run_draws(&mut cells, first, running, watch)?;
         for cell in &mut cells {
-            let is_likely = unknowns.is_likely(cell.limit.period_ns(), self.seen(cell, 0));
+            let is_likely = unknowns.is_likely(cell.limit.period_ns(), self.first_run(cell, 0));
             cell.samples[0].iter_mut().for_each(|(_, draw)| draw.likely = is_likely);
             cell.outcome = cell.outcome.take().filter(|_| is_likely);
         }
@@ -97,17 +97,17 @@ impl Replay {
             let readings = if throttled_percent > 0.0 { self.readings.len() } else { 1 };
             let mut asked: Vec<(usize, Draw)> = Vec::new();
             for reading in 0..readings {
-                let others = unknowns.others(period_ns, self.seen(cell, reading));
+                let others = unknowns.others(period_ns, self.first_run(cell, reading));
                 asked.extend(others.into_iter().map(|draw| (reading, draw)));
             }
             asked
         };
-        self.ask(&mut cells, others, running, watch)?;
-        Ok(self.answers(cells))
+        self.run_draws(&mut cells, others, running, watch)?;
+        Ok(self.runs_of(cells))
     }
 
     /// Evaluates the first run of a cell, with the costs of a reading.
-    fn seen(&self, cell: &Cell<'_>, reading: usize) -> FirstRun {
+    fn first_run(&self, cell: &Cell<'_>, reading: usize) -> FirstRun {
         let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);
         let relative_cost = self.readings[reading].costs.relative_cost(answered);
         FirstRun { throttled_percent: cell.throttled_percent(), relative_cost }
@@ -115,7 +115,7 @@ impl Replay {
 
     /// Runs the draws that `choose` picks for each cell, each with its reading, and stores the
     /// samples.
-    fn ask(
+    fn run_draws(
         &self,
         cells: &mut [Cell<'_>],
         choose: impl Fn(&Cell<'_>) -> Vec<(usize, Draw)>,
@@ -191,7 +191,8 @@ impl Replay {
         self.job(&self.readings[0], &run.limit, kernel, run.draw)
     }
 
-    fn answers(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
+    /// Makes the runs with their predictions, doubts and slowdowns.
+    fn runs_of(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
         let none = Try::none();
         let window = self.window_of_run();
         let mut runs: Vec<Run> = Vec::new();

@@ -29,6 +29,7 @@ pub(super) fn in_force(
     told.iter().filter_map(share).collect()
 }
 
+/// `cpu.weight` of a group, or its `cpu.shares` in that unit.
 fn weight(files: &GroupFiles) -> Option<u32> {
     let number = |name: &str| files.files.get(name)?.trim().parse::<u32>().ok();
     let of_shares = |shares: u32| {
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_above_has_stays_and_the_limit_that_is_tried_does_not() {
+    fn limits_above_stay_and_that_of_the_limited_group_does_not() {
         let nested = crate::scenario::load("nested").unwrap();
         let path = |group: usize| nested.groups[group].path.clone();
         let group = (1..nested.groups.len())

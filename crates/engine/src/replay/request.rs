@@ -23,8 +23,6 @@ const CHOSEN_IN_POD: &str = "/pod/limited";
 
 /// The questions put to a recording. [`Request::default`] asks for a ladder of limits of its
 /// busiest group.
-///
-/// [Example](crate).
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// The threads to limit. Empty: the group that the limits name, else the one that used most CPU
@@ -127,13 +125,13 @@ impl Request {
     ///
     /// # Errors
     /// The patterns choose no thread.
-    pub(super) fn seen(
+    pub(super) fn find_limited(
         &self,
         name: &str,
         recording: &Recording,
         selection: &Selection,
     ) -> Result<(GroupIx, Option<Service>), Error> {
-        match reading(name, recording, selection) {
+        match read(name, recording, selection) {
             Err(Error::NotInGroup { .. }) if !selection.limited.is_empty() => {
                 let patterns: Vec<String> = self.group.iter().map(ToString::to_string).collect();
                 Err(Error::NoThread { patterns: patterns.join(" ") })
@@ -151,9 +149,9 @@ impl Request {
         service: Option<&Service>,
     ) -> Result<Vec<Reading>, Error> {
         let loaded = |selection: &Selection| -> Result<Reading, Error> {
-            let (reading, ..) = reading(name, recording, selection)?;
+            let (reading, ..) = read(name, recording, selection)?;
             match self.scale_load {
-                Some(factor) => reading.under(factor),
+                Some(factor) => reading.with_traffic(factor),
                 None => Ok(reading),
             }
         };
@@ -183,14 +181,14 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    fn under(self, factor: f64) -> Result<Reading, Error> {
+    fn with_traffic(self, factor: f64) -> Result<Reading, Error> {
         let workload = Arc::unwrap_or_clone(self.workload).scale_load(Tasks::All, factor)?;
         Ok(Reading { workload: Arc::new(workload), ..self })
     }
 }
 
 /// Reads the recording with this selection; also returns the limited group and its requests.
-fn reading(
+fn read(
     name: &str,
     recording: &Recording,
     selection: &Selection,

@@ -93,7 +93,7 @@ impl Follow {
     }
 
     /// The state to show for a thread of this scheduler state.
-    fn seen(&self, task: u32, state: State) -> Does {
+    fn state_of(&self, task: u32, state: State) -> Does {
         match state {
             State::Away => Does::Sleeps,
             State::Running { .. } => Does::Runs,
@@ -108,6 +108,7 @@ impl Follow {
         }
     }
 
+    /// Sets the state of a limited thread, and records the one that ends.
     fn set(&mut self, task: u32, does: Does) {
         if self.plan.stops(task).is_empty() {
             return;
@@ -118,11 +119,11 @@ impl Follow {
             return;
         }
         self.does.insert(task, (does, now_ns));
-        self.ended(task, was, since_ns);
+        self.record_interval(task, was, since_ns);
     }
 
     /// Records that a thread was in this state until now.
-    fn ended(&mut self, task: u32, was: Does, since_ns: u64) {
+    fn record_interval(&mut self, task: u32, was: Does, since_ns: u64) {
         let now_ns = self.now_ns;
         if was == Does::Sleeps || now_ns == since_ns {
             return;
@@ -164,7 +165,7 @@ impl Follow {
     }
 
     /// Counts a wait of a thread for another one since then.
-    fn waited(&mut self, pair: Pair, since_ns: u64) {
+    fn add_wait(&mut self, pair: Pair, since_ns: u64) {
         let since_ns = since_ns.max(self.plan.from_ns).min(self.now_ns);
         let (waiter, _, holder) = pair;
         let lasted_ns = self.now_ns - since_ns;
@@ -182,6 +183,7 @@ impl Follow {
         sum.longest_ns = sum.longest_ns.max(lasted_ns);
     }
 
+    /// Counts the wait that an event ends, or notes the one that it begins.
     fn count_wait(&mut self, what: What) {
         match what {
             What::WokenBy { task, by } => {
@@ -194,7 +196,7 @@ impl Follow {
                     return;
                 }
                 if let Some((State::Away, since_ns)) = self.states.of(task) {
-                    self.waited((task, None, by), since_ns);
+                    self.add_wait((task, None, by), since_ns);
                 }
             }
             What::LockWait { task, lock } => {
@@ -204,7 +206,7 @@ impl Follow {
             }
             What::LockTaken { task, lock } => {
                 if let Some((holder, since_ns)) = self.held_by.remove(&task) {
-                    self.waited((task, Some(lock), holder), since_ns);
+                    self.add_wait((task, Some(lock), holder), since_ns);
                 }
                 self.holders.insert(lock, task);
             }
@@ -219,12 +221,13 @@ impl Follow {
         });
         let ready: Vec<(u32, State)> = ready.map(|(task, state, _)| (task, state)).collect();
         for (task, state) in ready {
-            let does = self.seen(task, state);
+            let does = self.state_of(task, state);
             self.set(task, does);
         }
     }
 
-    fn limit(&mut self, what: What) {
+    /// Records period edges and pool changes of the group within stretches.
+    fn record_limit(&mut self, what: What) {
         let (now_ns, own) = (self.now_ns, self.plan.group);
         let within = |kept: &&mut Kept| {
             (kept.span.from_ns..=kept.span.until_ns).contains(&now_ns) && kept.has_room()
@@ -238,7 +241,7 @@ impl Follow {
             What::Runtime { group, left_ns } if group == own => {
                 let goes_on = |kept: &&mut Kept| now_ns <= kept.span.until_ns;
                 for kept in self.stretches.iter_mut().filter(goes_on) {
-                    kept.runtime(now_ns, left_ns);
+                    kept.add_runtime(now_ns, left_ns);
                 }
             }
             _ => {}
@@ -246,9 +249,9 @@ impl Follow {
     }
 
     /// Ends the recording, and returns the trace.
-    pub(super) fn told(mut self) -> RunTrace {
+    pub(super) fn finish(mut self) -> RunTrace {
         for (task, (does, since_ns)) in std::mem::take(&mut self.does) {
-            self.ended(task, does, since_ns);
+            self.record_interval(task, does, since_ns);
         }
         let plan = Arc::clone(&self.plan);
         let mut waits: Vec<Wait> = std::mem::take(&mut self.waits)
@@ -270,7 +273,7 @@ impl Follow {
         waits.sort_by_key(|wait| std::cmp::Reverse(time(wait)));
         let waits_left_out = waits.len().saturating_sub(WAITS);
         waits.truncate(WAITS);
-        let stretches = self.stretches.into_iter().map(|kept| kept.told(&plan)).collect();
+        let stretches = self.stretches.into_iter().map(|kept| kept.into_stretch(&plan)).collect();
         RunTrace { stretches, waits, waits_left_out }
     }
 }
@@ -281,7 +284,7 @@ impl TraceSink for Follow {
         self.count_wait(event.what);
         let changes: Vec<Change> = self.states.event(&event).collect();
         for Change { task, is, .. } in changes {
-            let does = self.seen(task, is);
+            let does = self.state_of(task, is);
             self.set(task, does);
         }
         match event.what {
@@ -293,7 +296,7 @@ impl TraceSink for Follow {
                 self.throttled.remove(&(group, event.cpu));
                 self.update_ready(group, event.cpu);
             }
-            what => self.limit(what),
+            what => self.record_limit(what),
         }
     }
 
@@ -313,7 +316,7 @@ impl Kept {
     }
 
     /// Adds a point of runtime; keeps the first and the last of points within one step.
-    fn runtime(&mut self, now_ns: u64, left_ns: u64) {
+    fn add_runtime(&mut self, now_ns: u64, left_ns: u64) {
         let from_ns = self.span.from_ns;
         if now_ns < from_ns {
             self.runtime.clear();
@@ -330,7 +333,8 @@ impl Kept {
         }
     }
 
-    fn told(self, plan: &Plan) -> Stretch {
+    /// The stretch with its busiest threads.
+    fn into_stretch(self, plan: &Plan) -> Stretch {
         let Span { of, answered, from_ns, until_ns } = self.span;
         let mut by_task: BTreeMap<u32, (u64, Vec<[u64; 2]>)> = BTreeMap::new();
         for (task, start, end, does) in self.pieces {

@@ -39,7 +39,7 @@ impl TraceSink for Look {
 /// The runs to trace, on the last kernel. Of the limits that throttle at all: the smallest whose
 /// effect is hardly noticed and the next smaller one; where each is noticed, the largest and the
 /// smallest.
-pub(super) fn telling(runs: &mut [Run]) -> Vec<&mut Run> {
+pub(super) fn decisive(runs: &mut [Run]) -> Vec<&mut Run> {
     let Some(kernel) = runs.last().map(|run| run.outcome.kernel.clone()) else {
         return Vec::new();
     };

@@ -44,11 +44,12 @@ fn look_at(text: &str, kernel: &str) -> RunTrace {
     let (seed, noise, what_if, watch) = (1, None, Some(what_if), Some(watch));
     let jobs = [Job { workload, what_if, variant: None, kernel, seed, noise, watch }];
     let running = Running::default();
-    let look = traced(&jobs, &running, &(), &|_| Look::default()).unwrap().remove(0);
+    let look = collect_events(&jobs, &running, &(), &|_| Look::default()).unwrap().remove(0);
     let plan = Arc::new(Plan::of(&jobs[0], look));
-    let follow =
-        traced(&jobs, &running, &(), &|_| Follow::new(Arc::clone(&plan))).unwrap().remove(0);
-    follow.told()
+    let follow = collect_events(&jobs, &running, &(), &|_| Follow::new(Arc::clone(&plan)))
+        .unwrap()
+        .remove(0);
+    follow.finish()
 }
 
 /// Time of a thread in this state, ns.
@@ -90,7 +91,7 @@ fn the_longest_request_is_seen_with_what_stopped_its_thread() {
 }
 
 #[test]
-fn who_waits_for_a_lock_waits_for_who_has_it() {
+fn a_thread_that_waits_for_a_lock_waits_for_its_holder() {
     let text = r#"
 duration = "1s"
 [machine]
@@ -131,7 +132,7 @@ fn a_replay_is_looked_at_where_its_answer_lies() {
     let kernels = cpumax_machine::kernel::parse_kernels("5.4,6.18").unwrap();
     let running = Running::default();
     let mut runs = replay.runs(&kernels, 1, &running, &()).unwrap();
-    replay.trace_telling(&mut runs, &running, &()).unwrap();
+    replay.trace_decisive(&mut runs, &running, &()).unwrap();
     let traced: Vec<&Run> = runs.iter().filter(|run| run.trace.is_some()).collect();
     assert!((1..=2).contains(&traced.len()));
     for run in traced {

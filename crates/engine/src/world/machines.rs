@@ -60,6 +60,7 @@ impl Machines {
     }
 }
 
+/// [`Machines::mode`] without a lab.
 fn mode(exact: Option<bool>, workload: &Workload) -> Result<Mode, Error> {
     let cpus = workload.machine.cpus;
     match exact {
@@ -188,7 +189,7 @@ mod tests {
     use crate::builtin;
 
     #[test]
-    fn a_kernel_is_told_of_cpus_without_a_tick() {
+    fn boot_parameters_name_cpus_without_a_tick() {
         let of = |machine: &str| {
             let text = format!(
                 "duration = \"1s\"\n[machine]\ncpus = 4\n{machine}\n[[task]]\nname = \"t\"\n\

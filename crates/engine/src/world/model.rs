@@ -19,8 +19,6 @@ const AHEAD: usize = 8;
 const STEPS: u64 = 1024;
 
 /// Options of runs. Results do not depend on `threads` and `every_tick`.
-///
-/// [Example](Model).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Running {
     /// Verify every invariant of the model after every event. Slow.
@@ -82,7 +80,7 @@ impl World for Model {
                 let (done, turns) = (done.clone(), &turns);
                 let work = move || {
                     while let Some(index) = turns.next() {
-                        let report = self.one(index, &jobs[index], turns, watch);
+                        let report = self.run_job(index, &jobs[index], turns, watch);
                         if done.send((index, report)).is_err() {
                             break;
                         }
@@ -116,13 +114,14 @@ fn hand_over(
                 return;
             }
             next += 1;
-            turns.told();
+            turns.hand_over();
         }
     }
 }
 
 impl Model {
-    fn one(
+    /// Runs one job on this thread; reports progress and feeds its trace.
+    fn run_job(
         &self,
         index: usize,
         job: &Job,
@@ -181,7 +180,7 @@ struct Turns {
 #[derive(Default)]
 struct State {
     next: usize,
-    told: usize,
+    handed_over: usize,
     stopped: bool,
 }
 
@@ -194,7 +193,7 @@ impl Turns {
     fn next(&self) -> Option<usize> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_ahead = |state: &mut State| {
-            !state.stopped && state.next < self.jobs && state.next >= state.told + self.ahead
+            !state.stopped && state.next < self.jobs && state.next >= state.handed_over + self.ahead
         };
         let waited = self.moved.wait_while(state, is_ahead);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
@@ -205,8 +204,9 @@ impl Turns {
         Some(state.next - 1)
     }
 
-    fn told(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).told += 1;
+    /// Counts a result that the caller has taken.
+    fn hand_over(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).handed_over += 1;
         self.moved.notify_all();
     }
 

@@ -22,10 +22,8 @@ pub(super) const FILES: &str = "cpu.max, cpu.max.burst, cpu.weight, cpu.cfs_quot
 #[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
 pub enum SettingError {
     /// The text does not look like a limit.
-    #[error("{} is no limit: give {FORMS}", Quoted(.text))]
-    NotALimit {
-        text: String,
-    },
+    #[error("{} is not a limit: give {FORMS}", Quoted(.text))]
+    NotALimit { text: String },
     /// A time without a period.
     #[error(
         "{} is a time, and a limit is a part of a period: give both, as in '{}', or CPUs, as in \
@@ -33,12 +31,10 @@ pub enum SettingError {
         Quoted(.text),
         in_a_period(.text)
     )]
-    Time {
-        text: String,
-    },
+    Time { text: String },
     /// A number that may be CPUs or microseconds.
     #[error(
-        "{} may mean {number} CPUs, {number}m or {number} us: write '{number}cpus{rest}', \
+        "{} may mean {number} CPUs, {number}m or {number} us: give '{number}cpus{rest}', \
          '{number}m{rest}', or a quota in us, which is at least 1000",
         Quoted(.given)
     )]
@@ -64,19 +60,14 @@ pub enum SettingError {
         meant: String,
     },
     /// No CPU time at all.
-    #[error("{} is nothing: give a number above 0, or max for no limit", Quoted(.text))]
-    Zero {
-        text: String,
-    },
+    #[error("{} gives no CPU time: give a number above 0, or max for no limit", Quoted(.text))]
+    Zero { text: String },
     /// More digits than the system of this notation keeps.
-    #[error("{} is finer than what can be had: give a multiple of {step}", Quoted(.text))]
-    TooFine {
-        text: String,
-        step: &'static str,
-    },
+    #[error("{} has too many digits: give a multiple of {step}", Quoted(.text))]
+    TooFine { text: String, step: &'static str },
     /// The text behind the slash is not a period.
     #[error(
-        "{}: {} is no period: give a whole number of us with its unit, from 1ms to 1s, such as \
+        "{}: {} is not a period: give a whole number of us with its unit, from 1ms to 1s, such as \
          10ms",
         Quoted(.given),
         Quoted(.text)
@@ -101,46 +92,28 @@ pub enum SettingError {
     },
     /// A file without a value.
     #[error("{} has no value: give FILE=VALUE, such as 'cpu.max=50000 100000'", Quoted(.text))]
-    NoValue {
-        text: String,
-    },
+    NoValue { text: String },
     /// A file that cannot be written.
     #[error("there is no file {}: {FILES} can be set", Quoted(.file))]
-    NoSuchFile {
-        file: String,
-    },
+    NoSuchFile { file: String },
     /// A weight out of range.
     #[error("cpu.weight takes a whole number from 1 to 10000, not {}", Quoted(.text))]
-    Weight {
-        text: String,
-    },
+    Weight { text: String },
     /// A file of a group is written twice.
     #[error("{} has {file} twice for {group}: give each group and file once", Quoted(.setting))]
-    Twice {
-        setting: String,
-        file: &'static str,
-        group: String,
-    },
+    Twice { setting: String, file: &'static str, group: String },
     /// No group, or no limit for it.
     #[error(
         "{} has no limit for a group: give [GROUP:]LIMIT, such as '/limited:500m'",
         Quoted(.text)
     )]
-    NoLimit {
-        text: String,
-    },
+    NoLimit { text: String },
     /// The kernel refuses it.
     #[error("{}: {why}", Quoted(.given))]
-    Refused {
-        given: String,
-        why: LimitError,
-    },
+    Refused { given: String, why: LimitError },
     /// The kernel has none of the files.
     #[error("{}: nothing of this can be set: {missing}", Quoted(.given))]
-    Nothing {
-        given: String,
-        missing: Missing,
-    },
+    Nothing { given: String, missing: Missing },
 }
 
 /// `; give 'A', or 'B'`.

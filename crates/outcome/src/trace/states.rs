@@ -10,19 +10,13 @@ pub enum State {
     /// Asleep, not yet forked, or exited.
     Away,
     /// Running on this CPU.
-    Running {
-        cpu: u16,
-    },
+    Running { cpu: u16 },
     /// Queued; it was last seen on this CPU.
-    Ready {
-        cpu: u16,
-    },
+    Ready { cpu: u16 },
     /// Dequeued on its way to user mode, as its group is throttled.
     Parked,
     /// Waiting for a lock.
-    LockWait {
-        lock: u32,
-    },
+    LockWait { lock: u32 },
 }
 
 /// A change of a task's state.
@@ -87,6 +81,7 @@ impl States {
         self.states.iter().map(|(&task, &(state, since_ns))| (task, state, since_ns))
     }
 
+    /// Makes the previous task of a CPU ready, and the next one running.
     fn switch(&mut self, cpu: u16, next: Option<u32>, time_ns: u64) -> [Option<Change>; 2] {
         let mut changes = [None, None];
         if let Some(previous) = self.running.remove(&cpu)
@@ -121,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_switched_away_from_is_ready_unless_it_sleeps() {
+    fn a_preempted_task_is_ready_unless_it_sleeps() {
         let mut states = States::default();
         let mut told = |time_ns, what| -> Vec<Change> {
             states.event(&TraceEvent { time_ns, cpu: 2, what }).collect()

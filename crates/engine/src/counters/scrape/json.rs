@@ -143,6 +143,7 @@ fn at_ms(scrape: &Scrape) -> Option<u64> {
     scrape.containers.values().find_map(|series| series.at_ms).map(|ms| ms as u64)
 }
 
+/// Scrapes in an answer of Prometheus, one for each time.
 fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
     let answered: Answered = serde_json::from_value(value).map_err(|error| error.to_string())?;
     let data = answered.data;
@@ -173,6 +174,7 @@ fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
     Ok(all.into_values().collect())
 }
 
+/// The two scrapes in an answer of docker: the last and the one before it.
 fn stats(value: Value) -> Result<Vec<Scrape>, String> {
     let stats: Stats = serde_json::from_value(value).map_err(|error| error.to_string())?;
     let name = stats.name.trim_start_matches('/').to_owned();

@@ -94,6 +94,7 @@ pub(super) struct Own {
 }
 
 impl Own {
+    /// Adds a sample to the sums, if its series is selected.
     pub fn add(
         &mut self,
         name: &str,
@@ -105,7 +106,7 @@ impl Own {
             *self.requests.get_or_insert(0.0) += value;
         }
         if metrics.latency.as_ref().is_some_and(|wanted| wanted.selects(name, labels)) {
-            let le = labels.of("le");
+            let le = labels.value("le");
             let bound = le.parse::<f64>().ok().filter(|bound| *bound >= 0.0).map(f64::abs);
             let bound = bound.ok_or_else(|| format!("the upper bound `le` cannot be '{le}'"))?;
             *self.buckets.entry(bound.to_bits()).or_default() += value;

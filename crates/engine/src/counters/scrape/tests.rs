@@ -132,7 +132,7 @@ fn missing_metrics_are_not_taken_to_be_0() {
 }
 
 #[test]
-fn a_container_without_a_limit_is_told_of() {
+fn a_container_without_a_limit_has_usage() {
     let all = [PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA];
     let observed = told(&two(|lines| lines.without(&all)), &["container=app"]).unwrap();
     assert_eq!(observed.limit, Some(Limit::UNLIMITED));
@@ -151,7 +151,7 @@ fn a_limit_that_was_changed_between_scrapes_is_no_answer() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_counters_are_refused() {
     for (after, what) in [
         ([99_130, 1600, 860], "1650.50 CPUs used under a limit of 0.50 CPUs"),
         ([142, 1600, 860], "0.70 CPUs used under a limit of 0.50 CPUs"),
