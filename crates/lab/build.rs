@@ -10,16 +10,16 @@ const SOURCE: &str = "preload/turns.c";
 fn main() {
     println!("cargo::rerun-if-changed={SOURCE}");
     println!("cargo::rerun-if-env-changed=CC");
-    let architecture = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
-    assert!(
-        architecture == "x86_64",
-        "the lab's machines are x86_64, and so must the host be: not {architecture}"
-    );
+    let library = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("turns.so");
+    // Elsewhere no virtual machine is started, and no library is loaded.
+    if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|architecture| architecture != "x86_64") {
+        std::fs::write(library, []).expect("OUT_DIR can be written");
+        return;
+    }
     assert!(
         env::var("CC").is_ok() || env::var("HOST").is_ok_and(|host| host.starts_with("x86_64")),
         "{SOURCE} runs on x86_64: $CC names a compiler for it"
     );
-    let library = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("turns.so");
     // QEMU is linked with this machine's C library, whatever this program is linked with. `$CC` may
     // have several words.
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());

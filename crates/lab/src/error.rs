@@ -18,6 +18,12 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
+    /// The host's processor is not the one of the lab's kernels.
+    #[error(
+        "the lab's kernels are for x86-64, and this machine is {}: use one that is",
+        std::env::consts::ARCH
+    )]
+    Architecture,
     /// A needed program is not installed.
     #[error("{program} is not installed; on Debian or Ubuntu: apt-get install {package}")]
     Missing {

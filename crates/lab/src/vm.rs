@@ -104,8 +104,11 @@ impl Vm {
     /// Starts a machine.
     ///
     /// # Errors
-    /// QEMU is missing or cannot be started.
+    /// The host is not x86-64; QEMU is missing or cannot be started.
     pub fn start(machine: &Machine<'_>, begin: Begin) -> Result<Vm, Error> {
+        if cfg!(not(target_arch = "x86_64")) {
+            return Err(Error::Architecture);
+        }
         let [(console, its_console), (guest, its_guest)] = [pipe()?, pipe()?];
         let (monitor, its_monitor) =
             UnixStream::pair().map_err(Error::file("make", "a socket".as_ref()))?;
