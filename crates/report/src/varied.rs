@@ -165,7 +165,8 @@ mod tests {
         let kernels = kernels::modelled("4.19,5.4").unwrap();
         let suite = Suite::new(plans, kernels, 1..=1, Box::new(Model::default())).unwrap();
         let ended = suite.run(&suite.jobs(), &()).unwrap();
-        anstream::adapter::strip_str(&super::numbers_table(&ended, Page::of(None), false)).to_string()
+        anstream::adapter::strip_str(&super::numbers_table(&ended, Page::of(None), false))
+            .to_string()
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) fn check(workload: &Parts) -> Checked {
         workload.tasks.iter().map(|task| forks_of(workload, task)).collect();
     let order = match sorted(&forks) {
         Ok(order) => order,
-        Err(cyclic) => return chains(workload, &forks, &cyclic),
+        Err(cyclic) => return check_chains(workload, &forks, &cyclic),
     };
     // Parents first, so that the instances of a kind are known before its own forks are counted.
     let mut instances: Vec<u64> = workload.tasks.iter().map(|task| task.count.into()).collect();
@@ -125,7 +125,7 @@ fn without_childless(forks: &[Vec<Fork>], mut left: Vec<bool>) -> Vec<bool> {
 }
 
 /// Checks kinds on cycles: each may fork exactly one of them, once, after some time.
-fn chains(workload: &Parts, forks: &[Vec<Fork>], cyclic: &[bool]) -> Checked {
+fn check_chains(workload: &Parts, forks: &[Vec<Fork>], cyclic: &[bool]) -> Checked {
     for (kind, of_kind) in forks.iter().enumerate().filter(|(kind, _)| cyclic[*kind]) {
         let mut onward = of_kind.iter().filter(|fork| cyclic[fork.to as usize]);
         let Some(first) = onward.next() else { continue };
