@@ -47,7 +47,6 @@ pub struct Led {
     pub parted: Option<String>,
 }
 
-/// Number of initial runs.
 const FIRST: u64 = 128;
 /// Number of best runs that each round continues.
 const WIDTH: usize = 4;
@@ -55,7 +54,6 @@ const WIDTH: usize = 4;
 const EACH: u64 = 48;
 /// Rounds without progress after which the search ends.
 const IN_VAIN: u32 = 6;
-/// Most rounds.
 const ROUNDS: u32 = 200;
 /// Bounds for the difference in CPU time of any task, ns, where equal turns do not lead to the end.
 const APART_BY_NS: [i64; 3] = [400_000, 200_000, 100_000];
@@ -163,7 +161,6 @@ struct Turn<'a> {
     task: &'a str,
     from_ns: u64,
     to_ns: u64,
-    /// CPU time in it, ns.
     ns: u64,
 }
 

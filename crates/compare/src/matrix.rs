@@ -34,7 +34,6 @@ pub struct Noisy {
 }
 
 impl Noisy {
-    /// Usual initial number.
     const FEW: u32 = 100;
     /// Number of runs that make a disagreement by chance improbable.
     pub const MOST: u32 = 1000;

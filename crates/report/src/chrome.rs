@@ -68,9 +68,7 @@ struct Entry<'a> {
     name: &'a str,
     pid: u32,
     tid: u32,
-    /// Start, us.
     ts: f64,
-    /// Length, us.
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
     /// Scope of an instant; `t`: its thread.

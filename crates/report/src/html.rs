@@ -23,9 +23,7 @@ use plot::{Axis, Mark, Plot, Point, Series, key};
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("html/style.css");
-/// Number of distinct colours.
 const COLOURS: usize = 6;
-/// Most distributions in one plot.
 const DISTRIBUTIONS: usize = 6;
 
 /// A study and its name.

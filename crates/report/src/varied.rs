@@ -83,7 +83,6 @@ fn table(ended: &[Ended<'_>], page: Page) -> String {
     text(&table)
 }
 
-/// The number as the user writes it.
 fn title(expectation: &Expectation) -> String {
     let Expectation { metric, per, over, .. } = expectation;
     let per = per.as_ref().map(|per| format!(" per {per}")).unwrap_or_default();

@@ -61,7 +61,6 @@ pub struct Ask {
     seed: u64,
 }
 
-/// The results that it prints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AskReport {
     /// Time from the first request to the end, ns.
@@ -84,7 +83,6 @@ impl Ask {
     }
 }
 
-/// A connection, and its request.
 struct Connection {
     stream: Option<TcpStream>,
     wire: Wire,

@@ -48,7 +48,6 @@ enum LastAct {
     Received,
 }
 
-/// State of a thread during the recording.
 struct State {
     left: Option<Left>,
     /// The system call that it is in.
@@ -59,7 +58,6 @@ struct State {
     knows_ready: bool,
     /// Whether a timer woke it.
     is_timed: bool,
-    /// Whether it waits for a lock.
     waits_for_lock: bool,
     is_sending: bool,
     is_born: bool,

@@ -9,7 +9,6 @@ use std::fmt::Write;
 
 mod clients;
 
-/// The group of the service.
 pub const GROUP: &str = "/svc";
 
 /// Text of a scenario, and its channels so far.
@@ -37,7 +36,6 @@ impl Text {
         let _ = writeln!(self.text, "[[job]]\nname = \"{name}\"\nprogram = [{steps}]");
     }
 
-    /// Adds tasks with an endless program.
     fn add_endless_task(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
         self.add_task((name, count), group, &format!("{{ forever = [{steps}] }}"));
     }
@@ -244,7 +242,6 @@ impl Plan {
         text.add_job(&answered, &[]);
     }
 
-    /// Adds the tasks that serve.
     fn add_servers(&self, text: &mut Text) {
         let workers = self.workers;
         match self.server {

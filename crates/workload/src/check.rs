@@ -159,7 +159,6 @@ fn check_name(part: PartIx, field: &'static str, name: &str) -> Checked {
     Ok(())
 }
 
-/// Checks labels, which several kinds may share.
 pub(crate) fn check_labels(workload: &Parts) -> Checked {
     for (ix, task) in workload.tasks.iter().enumerate() {
         task.label.as_ref().map_or(Ok(()), |label| check_name(PartIx::Task(ix), "label", label))?;

@@ -132,7 +132,6 @@ fn draw_builder(seed: u64, bounds: &Bounds) -> Builder {
     draft
 }
 
-/// A random stream with the draws needed here.
 struct Dice(Stream);
 
 impl Dice {

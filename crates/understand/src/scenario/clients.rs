@@ -118,7 +118,6 @@ impl Plan {
         }
     }
 
-    /// Clients that are event loops.
     fn add_client_loops(&self, text: &mut Text) {
         let is_open = self.client.is_open();
         let begin = || (!is_open).then(|| "{ begin = true }".to_owned());

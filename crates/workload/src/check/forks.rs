@@ -12,7 +12,6 @@ use crate::error::{Kind, PartIx};
 use crate::model::{Op, Parts, TaskIx, TaskSpec};
 use crate::units::quoted;
 
-/// One `fork` in a program.
 struct Fork {
     to: TaskIx,
     op: usize,

@@ -63,7 +63,6 @@ fn check_kernel_threads(workload: &Parts) -> Checked {
     Ok(())
 }
 
-/// One `post` in a job.
 struct Posted {
     job: usize,
     op: usize,

@@ -109,7 +109,6 @@ struct OpenLoop {
     effects: Effects,
 }
 
-/// The task or job that a program belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Task(usize),
@@ -202,7 +201,6 @@ impl<'a> Walk<'a> {
         self.refuse(ix, Kind::Program, format!("`{verb}` in a job"), accepted)
     }
 
-    /// Checks indices, lengths and numbers.
     fn check_references(&self, ix: usize, op: &Op) -> Checked {
         let workload = self.workload;
         let part = self.owner.part(ix);

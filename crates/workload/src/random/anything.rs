@@ -28,7 +28,6 @@ pub fn parts(choices: &[u64]) -> Parts {
     maker.parts
 }
 
-/// The choices that are left.
 struct Choices<I>(I);
 
 impl<I: Iterator<Item = u64>> Choices<I> {
@@ -80,7 +79,6 @@ struct Maker<I> {
     parts: Parts,
 }
 
-/// Context of an instruction.
 #[derive(Clone)]
 struct Place {
     /// Kind of task that executes the program; `None` for a job.
@@ -273,7 +271,6 @@ impl<I: Iterator<Item = u64>> Maker<I> {
             n => n % 6,
         };
         for number in 1..=groups {
-            // A deep tree, or a wide one.
             let parent = if groups > 8 { number - 1 } else { self.choices.below(number) };
             let above = self.parts.groups[parent].path.clone();
             let v1 =

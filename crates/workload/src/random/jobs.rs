@@ -12,7 +12,6 @@ use crate::step::{
 };
 use std::time::Duration;
 
-/// Longest work, sleep or think time, ns.
 const LONGEST_NS: u64 = 5_000_000;
 
 struct Plan {

@@ -10,10 +10,8 @@ use crate::step::{
 };
 use std::time::Duration;
 
-/// Longest work or sleep, ns.
 const LONGEST_NS: u64 = 20_000_000;
 
-/// Names to which programs may refer.
 pub(super) struct Context<'a> {
     pub cpus: u16,
     pub locks: &'a [(String, LockKind)],
@@ -23,7 +21,6 @@ pub(super) struct Context<'a> {
     pub kinds: &'a Vec<String>,
 }
 
-/// Context of an instruction.
 #[derive(Debug, Clone, Copy)]
 struct Position {
     depth: u64,
@@ -115,7 +112,6 @@ fn add_instruction(
     }
 }
 
-/// Adds a section under a lock.
 fn add_locked(
     dice: &mut Dice,
     context: &Context<'_>,
@@ -176,7 +172,6 @@ fn add_fork(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Ve
     }
 }
 
-/// Adds a change of this task or of others.
 fn add_task_change(
     dice: &mut Dice,
     context: &Context<'_>,

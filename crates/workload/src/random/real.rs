@@ -18,7 +18,6 @@ use crate::step::{
 use cpumax_limit::Limit;
 use std::time::Duration;
 
-/// Shortest work or sleep, ns.
 const SHORTEST_NS: u64 = 100_000;
 const MAX_GROUPS: u64 = 6;
 const MAX_DEPTH: usize = 4;
@@ -30,7 +29,6 @@ const INODE: &str = "inode";
 const RWSEM: &str = "rwsem";
 const CHANNEL: &str = "channel";
 
-/// Names to which programs may refer.
 struct Context<'a> {
     cpus: u16,
     paths: &'a [String],
@@ -201,7 +199,6 @@ fn draw_task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> 
     task.program([forever(body)])
 }
 
-/// A fixed length, or a distribution.
 fn lengths(dice: &mut Dice, most_ns: u64) -> crate::build::Length {
     let high = length(dice, most_ns);
     if dice.one_in(3) {
