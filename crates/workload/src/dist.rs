@@ -32,7 +32,7 @@ pub enum Domain {
     Machine = 5,
     /// Generation of random workloads.
     Workload = 6,
-    /// Intervals whose counters are drawn again; index: number of the draw.
+    /// Intervals of counters that a bootstrap draws again.
     Counters = 7,
     /// Services whose model is fitted to counters; index: number of the service.
     Fit = 8,
