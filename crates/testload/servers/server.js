@@ -1,5 +1,5 @@
-// Node's own HTTP server: one event loop. A request writes and parses JSON, about 0.5 to 4 ms, mostly
-// short.
+// Node's own HTTP server: one event loop. A request writes and parses JSON, about 0.5 to 4 ms,
+// mostly short.
 const http = require("http");
 
 function answer() {
