@@ -175,8 +175,8 @@ impl Model {
         Ok(Answer::Done(Box::new(run)))
     }
 
-    /// Describes where a run under this noise diverges from `followed`, and how close the order of the two
-    /// tasks there was.
+    /// Describes where a run under this noise diverges from `followed`, and how close the order of
+    /// the two tasks there was.
     fn parted(
         &self,
         job: &Job<'_>,

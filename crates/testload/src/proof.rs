@@ -37,7 +37,7 @@ pub struct Proof {
     /// Directory of recordings and results.
     #[arg(long, default_value = "target/proof")]
     dir: PathBuf,
-    /// Limits, quota/period in ms with `+b` and a burst; `U`, no limit, shows how the machine drifts.
+    /// Limits, quota/period in ms with `+b` and a burst; `U`, no limit, shows the drift.
     #[arg(
         long,
         value_delimiter = ',',
