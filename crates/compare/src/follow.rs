@@ -69,7 +69,7 @@ pub(crate) type Try<'a> =
 /// Finds the run that follows `followed` longest, or the first whose numbers all agree; `None` if
 /// the model fails.
 ///
-/// Tasks may have equal turns of slightly different length, which shows only later. So where equal
+/// Tasks may have equal turns of slightly different length, which shows only later. Where equal
 /// turns do not lead to numbers that agree, the search is repeated by CPU time, with smaller and
 /// smaller bounds ([`APART_BY_NS`]).
 pub(crate) fn guide(

@@ -1,9 +1,9 @@
 //! Bounds the number of tasks that are forked.
 //!
 //! Programs have no conditions, so a kind that forks itself, directly or through others, does so
-//! without end. Such a kind is accepted as a chain of tasks, where each forks one successor after
-//! some time; more forks grow without bound. An endless loop may fork; the number of tasks alive at
-//! once then depends on the run.
+//! without end. The checks accept a chain of tasks, where each forks one successor after some time;
+//! more forks grow without bound. An endless loop may fork; the number of tasks alive at once then
+//! depends on the run.
 
 use super::program::passes_time;
 use super::{Checked, refuse};

@@ -1,6 +1,6 @@
 //! Checks jobs: their names, the tasks that may serve them, and that posting ends.
 //!
-//! A job in which no time passes starts the jobs that it posts at the same instant. Such a chain
+//! A job in which no time passes starts the jobs that it posts at the same instant. A chain of them
 //! must be short, or a run would stand still. A job in which time passes ends the chain, because a
 //! task has to execute it.
 
