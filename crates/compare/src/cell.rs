@@ -41,7 +41,7 @@ pub struct Cell {
     pub parted: Option<String>,
     /// A run of the model guided along the reference's, if the two differ and events were recorded.
     #[serde(default)]
-    pub led: Option<LedCell>,
+    pub led: Option<GuidedCell>,
     /// For each outcome, the reference first, paths (or their last parts) of numbers that the world
     /// does not measure.
     #[serde(default)]
@@ -55,7 +55,7 @@ pub struct Cell {
 
 /// A run guided along the reference's ([`crate::follow`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LedCell {
+pub struct GuidedCell {
     /// Number of times at which it draws other microseconds.
     pub places: usize,
     /// Ratio of its worst number; at most 1 if all agree.

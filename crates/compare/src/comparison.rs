@@ -2,7 +2,7 @@
 
 use crate::cell::{Cell, Verdict};
 use crate::matrix::{Noisy, Pair, column};
-use crate::parting::{beside, parting};
+use crate::parting::{beside, find_divergence};
 use crate::world::{Error, World};
 use crate::worlds::{How, prepare, world};
 use cpumax_engine::NamedKernel;
@@ -368,7 +368,7 @@ impl Cell {
         };
         let mut files: Vec<_> = self.traces.iter().zip(["first", "second"]).map(of).collect();
         if let [first, second] = &self.traces[..]
-            && let Some(found) = parting(first, second)
+            && let Some(found) = find_divergence(first, second)
         {
             let head = format!(
                 "From {:.3} ms on {} gets {} CPU time on the left ({}) than on the right ({}); \

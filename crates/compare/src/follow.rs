@@ -7,7 +7,7 @@
 //! reaches the end with every number within its tolerance, then only microseconds separated the
 //! two.
 
-use crate::parting::parting_by;
+use crate::parting::find_divergence_by;
 use crate::world::Error;
 use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::{Recorded, What};
@@ -31,7 +31,7 @@ impl Microseconds {
 
 /// A guided run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Led {
+pub struct GuidedRun {
     /// Its random microseconds.
     pub microseconds: Microseconds,
     /// Its outcome.
@@ -47,16 +47,14 @@ pub struct Led {
     pub parted: Option<String>,
 }
 
-/// Number of initial runs.
-const FIRST: u64 = 128;
+const INITIAL_RUNS: u64 = 128;
 /// Number of best runs that each round continues.
-const WIDTH: usize = 4;
+const KEPT_RUNS: usize = 4;
 /// Number of new runs from each of these in a round.
-const EACH: u64 = 48;
+const RUNS_OF_EACH: u64 = 48;
 /// Rounds without progress after which the search ends.
-const IN_VAIN: u32 = 6;
-/// Most rounds.
-const ROUNDS: u32 = 200;
+const ROUNDS_IN_VAIN: u32 = 6;
+const MAX_ROUNDS: u32 = 200;
 /// Bounds for the difference in CPU time of any task, ns, where equal turns do not lead to the end.
 const APART_BY_NS: [i64; 3] = [400_000, 200_000, 100_000];
 /// How long before the divergence new microseconds begin, ns; doubled up to [`DOUBLINGS`] - 1
@@ -71,33 +69,34 @@ pub(crate) type Try<'a> =
 /// Finds the run that follows `followed` longest, or the first whose numbers all agree; `None` if
 /// the model fails.
 ///
-/// Tasks may have equal turns of slightly different length, which shows only later. So where equal
+/// Tasks may have equal turns of slightly different length, which shows only later. Where equal
 /// turns do not lead to numbers that agree, the search is repeated by CPU time, with smaller and
 /// smaller bounds ([`APART_BY_NS`]).
-pub(crate) fn lead(
+pub(crate) fn guide(
     followed: &Recorded,
     ratio: &dyn Fn(&Outcome) -> f64,
     run: Try<'_>,
-) -> Result<Option<Led>, Error> {
-    let mut led = |microseconds: Microseconds| -> Result<Option<Led>, Error> {
+) -> Result<Option<GuidedRun>, Error> {
+    let mut led = |microseconds: Microseconds| -> Result<Option<GuidedRun>, Error> {
         let Ok((outcome, trace)) = run(&microseconds)? else { return Ok(None) };
         let ratio = ratio(&outcome);
-        Ok(Some(Led { microseconds, outcome, trace, together_ns: 0, ratio, parted: None }))
+        Ok(Some(GuidedRun { microseconds, outcome, trace, together_ns: 0, ratio, parted: None }))
     };
-    let first: Result<Option<Vec<Led>>, Error> =
-        (1..=FIRST).map(|seed| led(Microseconds::of(seed))).collect();
+    let first: Result<Option<Vec<GuidedRun>>, Error> =
+        (1..=INITIAL_RUNS).map(|seed| led(Microseconds::of(seed))).collect();
     let Some(first) = first? else { return Ok(None) };
     let turns = Turn::all(followed);
     let by_turns = |trace: &Recorded| together_ns(&turns, &Turn::all(trace));
-    let mut best = lead_by(&by_turns, &first, &mut led)?;
+    let mut best = guide_by(&by_turns, &first, &mut led)?;
     for apart_ns in APART_BY_NS {
         if best.as_ref().is_none_or(|led| led.ratio <= 1.0) {
             break;
         }
         let by_time = |trace: &Recorded| {
-            parting_by(apart_ns, followed, trace).map_or(u64::MAX, |parting| parting.time_ns)
+            find_divergence_by(apart_ns, followed, trace)
+                .map_or(u64::MAX, |parting| parting.time_ns)
         };
-        let next = lead_by(&by_time, &first, &mut led)?;
+        let next = guide_by(&by_time, &first, &mut led)?;
         if next.as_ref().is_some_and(|next| next.ratio <= 1.0) {
             best = next;
         }
@@ -105,27 +104,27 @@ pub(crate) fn lead(
     Ok(best)
 }
 
-/// Searches as [`lead`], from these runs; `together_ns` says how long a run follows.
-fn lead_by(
+/// Searches as [`guide`], from these runs; `together_ns` says how long a run follows.
+fn guide_by(
     together_ns: &dyn Fn(&Recorded) -> u64,
-    first: &[Led],
-    led: &mut dyn FnMut(Microseconds) -> Result<Option<Led>, Error>,
-) -> Result<Option<Led>, Error> {
-    let ranked = |led: Led| Led { together_ns: together_ns(&led.trace), ..led };
-    let mut best: Vec<Led> = Vec::new();
+    first: &[GuidedRun],
+    led: &mut dyn FnMut(Microseconds) -> Result<Option<GuidedRun>, Error>,
+) -> Result<Option<GuidedRun>, Error> {
+    let ranked = |led: GuidedRun| GuidedRun { together_ns: together_ns(&led.trace), ..led };
+    let mut best: Vec<GuidedRun> = Vec::new();
     for next in first {
         keep(&mut best, ranked(next.clone()));
     }
     let (mut seed, mut in_vain) = (1_000_000, 0);
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         let longest_ns = best[0].together_ns;
-        if best[0].ratio <= 1.0 || longest_ns == u64::MAX || in_vain == IN_VAIN {
+        if best[0].ratio <= 1.0 || longest_ns == u64::MAX || in_vain == ROUNDS_IN_VAIN {
             break;
         }
         let parents: Vec<_> =
             best.iter().map(|led| (led.microseconds.clone(), led.together_ns)).collect();
         for (parent, together_ns) in parents {
-            for n in 0..EACH {
+            for n in 0..RUNS_OF_EACH {
                 seed += 1;
                 let from_ns = together_ns.saturating_sub(NEAR_NS << (n % DOUBLINGS));
                 let mut microseconds = parent.clone();
@@ -145,15 +144,15 @@ fn lead_by(
 }
 
 /// Inserts a run among the best, unless one with an equal rank is there.
-fn keep(best: &mut Vec<Led>, next: Led) {
-    let rank = |led: &Led| (led.ratio <= 1.0, led.together_ns);
+fn keep(best: &mut Vec<GuidedRun>, next: GuidedRun) {
+    let rank = |led: &GuidedRun| (led.ratio <= 1.0, led.together_ns);
     if best.iter().any(|led| rank(led) == rank(&next)) {
         return;
     }
     let at = best.partition_point(|led| rank(led) > rank(&next));
-    if at < WIDTH {
+    if at < KEPT_RUNS {
         best.insert(at, next);
-        best.truncate(WIDTH);
+        best.truncate(KEPT_RUNS);
     }
 }
 
@@ -163,7 +162,6 @@ struct Turn<'a> {
     task: &'a str,
     from_ns: u64,
     to_ns: u64,
-    /// CPU time in it, ns.
     ns: u64,
 }
 
@@ -339,7 +337,7 @@ mod tests {
         let (wanted, followed) = long_or_short(&theirs);
         let same = |found: &Outcome| if found.events == wanted.events { 0.0 } else { 2.0 };
         let mut run = |microseconds: &Microseconds| Ok(Ok(long_or_short(microseconds)));
-        let led = lead(&followed, &same, &mut run).unwrap().unwrap();
+        let led = guide(&followed, &same, &mut run).unwrap().unwrap();
         assert_eq!(led.outcome.events, wanted.events);
     }
 
@@ -354,7 +352,7 @@ mod tests {
             tries += 1;
             Ok(Ok(drawn(microseconds)))
         };
-        let led = lead(&followed, &never, &mut run).unwrap().unwrap();
+        let led = guide(&followed, &never, &mut run).unwrap().unwrap();
         assert_eq!(led.together_ns, u64::MAX);
         assert!(led.microseconds.from.len() > 3, "{:?}", led.microseconds);
         assert!(led.microseconds.from.is_sorted());
@@ -362,10 +360,10 @@ mod tests {
         // The first run whose numbers agree is enough.
         let mut run = |microseconds: &Microseconds| Ok(Ok(drawn(microseconds)));
         let agrees = |outcome: &Outcome| if outcome.events > 14 { 0.5 } else { 2.0 };
-        let led = lead(&followed, &agrees, &mut run).unwrap().unwrap();
+        let led = guide(&followed, &agrees, &mut run).unwrap().unwrap();
         assert!(led.ratio < 1.0 && led.microseconds.from.is_empty());
         // A model that fails yields no run.
         let mut run = |_: &Microseconds| Ok(Err("no".to_owned()));
-        assert_eq!(lead(&followed, &never, &mut run).unwrap(), None);
+        assert_eq!(guide(&followed, &never, &mut run).unwrap(), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Runs one column of a matrix: many workloads in two worlds.
 
-use crate::cell::{Cell, LedCell, Mode, deviations};
+use crate::cell::{Cell, GuidedCell, Mode, deviations};
 use crate::world::{Answer, Each, Error, Job, World};
 use cpumax_outcome::{Outcome, worst};
 use cpumax_workload::Workload;
@@ -34,7 +34,6 @@ pub struct Noisy {
 }
 
 impl Noisy {
-    /// Usual initial number.
     const FEW: u32 = 100;
     /// Number of runs that make a disagreement by chance improbable.
     pub const MOST: u32 = 1000;
@@ -98,7 +97,7 @@ pub fn column<'a>(
             let again = is_far && has_noise && noisy.most > noisy.few;
             let mut many = if again { held(against, noisy.most)?.0 } else { few };
             if many.verdict.differs() {
-                lead(&mut many, against, &jobs[index], mode, &answer)?;
+                guide(&mut many, against, &jobs[index], mode, &answer)?;
             }
             Ok(many)
         };
@@ -136,7 +135,7 @@ fn run_other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<
 
 /// Tries a guided run in the other world, if the reference's events were recorded, and stores it in
 /// the cell.
-fn lead(
+fn guide(
     cell: &mut Cell,
     against: &mut dyn World,
     job: &Job<'_>,
@@ -149,8 +148,8 @@ fn lead(
         worst(&deviations(job.workload, mode, run, &[outcome])).map_or(0.0, |worst| worst.ratio)
     };
     let job = Job { observed: Some(&**run), follow: Some(follow), ..*job };
-    let Some(led) = against.lead(&job, &ratio)? else { return Ok(()) };
-    cell.led = Some(LedCell {
+    let Some(led) = against.guide(&job, &ratio)? else { return Ok(()) };
+    cell.led = Some(GuidedCell {
         places: led.microseconds.from.len(),
         ratio: led.ratio,
         together_ns: (led.together_ns != u64::MAX).then_some(led.together_ns),

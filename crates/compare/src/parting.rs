@@ -16,7 +16,7 @@ const AFTER_NS: u64 = 5_000_000;
 
 /// A divergence of two runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parting {
+pub struct Divergence {
     /// Begin of the difference, ns since the start.
     pub since_ns: u64,
     /// Time at which the difference reached its bound, ns since the start.
@@ -28,12 +28,16 @@ pub struct Parting {
 }
 
 /// Finds where two recorded runs diverge by 2 ms; `None` if they do not.
-pub fn parting(reference: &Recorded, other: &Recorded) -> Option<Parting> {
-    parting_by(APART_NS, reference, other)
+pub fn find_divergence(reference: &Recorded, other: &Recorded) -> Option<Divergence> {
+    find_divergence_by(APART_NS, reference, other)
 }
 
 /// Finds where a task's CPU time in two runs first differs by more than `apart_ns`, ns.
-pub(crate) fn parting_by(apart_ns: i64, reference: &Recorded, other: &Recorded) -> Option<Parting> {
+pub(crate) fn find_divergence_by(
+    apart_ns: i64,
+    reference: &Recorded,
+    other: &Recorded,
+) -> Option<Divergence> {
     let mut numbers = BTreeMap::new();
     let mut sides = [numbered(reference, &mut numbers), numbered(other, &mut numbers)];
     // The last running task continues to the end.
@@ -64,7 +68,7 @@ pub(crate) fn parting_by(apart_ns: i64, reference: &Recorded, other: &Recorded) 
             if lead.by_ns.abs() <= LEANING_NS.min(apart_ns) {
                 lead.since_ns = now_ns;
             } else if lead.by_ns.abs() > apart_ns {
-                return Some(Parting {
+                return Some(Divergence {
                     since_ns: lead.since_ns,
                     time_ns: now_ns,
                     task: names[&task].to_owned(),
@@ -91,7 +95,7 @@ pub struct Rivals {
 }
 
 /// The tasks on the first CPU directly after both runs last ran the same task for more than 0.1 ms.
-pub fn rivals(reference: &Recorded, other: &Recorded, parting: &Parting) -> Option<Rivals> {
+pub fn rivals(reference: &Recorded, other: &Recorded, parting: &Divergence) -> Option<Rivals> {
     /// Shorter differences are only switches at slightly different times.
     const MOMENT_NS: u64 = 100_000;
     let mut numbers = BTreeMap::new();
@@ -161,7 +165,7 @@ fn numbered<'a>(trace: &'a Recorded, numbers: &mut BTreeMap<&'a str, usize>) -> 
 }
 
 /// The events of both runs around their divergence, side by side.
-pub fn beside(reference: &Recorded, other: &Recorded, parting: &Parting) -> Vec<String> {
+pub fn beside(reference: &Recorded, other: &Recorded, parting: &Divergence) -> Vec<String> {
     let window = parting.since_ns.saturating_sub(BEFORE_NS)..parting.time_ns + AFTER_NS;
     let told = |trace: &Recorded| -> Vec<(u64, String)> {
         let lines = trace.events.iter().zip(trace.lines());
@@ -226,7 +230,7 @@ mod tests {
     fn two_runs_part_where_one_task_has_had_more() {
         let first = run(&[(0, "a"), (4, "b"), (8, "a"), (12, "b"), (16, "idle")]);
         let second = run(&[(0, "a"), (4, "b"), (8, "b"), (12, "a"), (16, "idle")]);
-        let parting = parting(&first, &second).expect("they part");
+        let parting = find_divergence(&first, &second).expect("they part");
         assert_eq!((parting.since_ns, parting.time_ns), (8_000_000, 12_000_000));
         assert_eq!((parting.task.as_str(), parting.more_ns), ("a", 4_000_000));
         let rows = beside(&first, &second, &parting);
@@ -239,11 +243,11 @@ mod tests {
     fn those_who_run_where_two_runs_part_are_rivals() {
         let first = run(&[(0, "a"), (4, "b"), (8, "a"), (12, "b"), (16, "idle")]);
         let second = run(&[(0, "a"), (4, "b"), (8, "c"), (12, "a"), (16, "idle")]);
-        let found = rivals(&first, &second, &parting(&first, &second).unwrap()).unwrap();
+        let found = rivals(&first, &second, &find_divergence(&first, &second).unwrap()).unwrap();
         assert_eq!((found.reference.as_deref(), found.other.as_deref()), (Some("a"), Some("c")));
         assert_eq!(found.other_since_ns, 8_000_000);
         let lazy = run(&[(0, "a"), (4, "b"), (8, "idle"), (16, "a")]);
-        let found = rivals(&first, &lazy, &parting(&first, &lazy).unwrap()).unwrap();
+        let found = rivals(&first, &lazy, &find_divergence(&first, &lazy).unwrap()).unwrap();
         assert_eq!((found.reference.as_deref(), found.other), (Some("a"), None));
     }
 
@@ -251,10 +255,10 @@ mod tests {
     fn numbers_of_tasks_and_a_little_time_make_no_difference() {
         let first = run(&[(0, "a"), (4, "b"), (8, "a"), (40, "idle")]);
         let second = run(&[(0, "b"), (1, "a"), (5, "b"), (8, "a"), (40, "idle")]);
-        assert_eq!(parting(&first, &second), None);
-        assert_eq!(parting(&first, &first), None);
+        assert_eq!(find_divergence(&first, &second), None);
+        assert_eq!(find_divergence(&first, &first), None);
         let mut longer = run(&[(0, "a"), (4, "b"), (8, "b")]);
         longer.event(TraceEvent { time_ns: 40_000_000, cpu: 0, what: What::Period { group: 0 } });
-        assert!(parting(&first, &longer).is_some_and(|found| found.since_ns == 8_000_000));
+        assert!(find_divergence(&first, &longer).is_some_and(|found| found.since_ns == 8_000_000));
     }
 }

@@ -49,8 +49,8 @@ pub struct Plan {
     pub attempts: u64,
     /// Whether only disagreements that vanish without limits are shrunk and kept.
     pub limits_only: bool,
-    /// Preemption for both kernels where their own differ. Both then also have equal timer phases
-    /// and no high-resolution tick.
+    /// `Some` for two kernels, whose defaults differ: both run with this preemption, with equal
+    /// phases of period timers and without a high-resolution tick.
     pub level: Option<Preempt>,
 }
 

@@ -1,8 +1,8 @@
 //! Worlds, which turn a workload and a seed into an outcome: their jobs and answers, and the model
 //! as a world.
 
-use crate::follow::{Led, Microseconds, lead};
-use crate::parting::{parting, rivals};
+use crate::follow::{GuidedRun, Microseconds, guide};
+use crate::parting::{find_divergence, rivals};
 use cpumax_engine::world::guarded;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Options, Other, Question, explain, run};
@@ -112,11 +112,11 @@ pub trait World {
     ///
     /// # Errors
     /// The run was interrupted.
-    fn lead(
+    fn guide(
         &mut self,
         _job: &Job<'_>,
         _ratio: &dyn Fn(&Outcome) -> f64,
-    ) -> Result<Option<Led>, Error> {
+    ) -> Result<Option<GuidedRun>, Error> {
         Ok(None)
     }
 }
@@ -144,7 +144,7 @@ impl Model {
             Err(reason) => return Ok(Answer::Failed(reason)),
         };
         let together_ns = |run: &Recorded| {
-            let parting = job.follow.and_then(|followed| parting(followed, run));
+            let parting = job.follow.and_then(|followed| find_divergence(followed, run));
             parting.map_or(u64::MAX, |parting| parting.time_ns)
         };
         let mut longest_ns = trace.as_ref().map_or(0, together_ns);
@@ -175,8 +175,8 @@ impl Model {
         Ok(Answer::Done(Box::new(run)))
     }
 
-    /// Describes where a run under this noise diverges from `followed`, and how close the order of the two
-    /// tasks there was.
+    /// Describes where a run under this noise diverges from `followed`, and how close the order of
+    /// the two tasks there was.
     fn parted(
         &self,
         job: &Job<'_>,
@@ -184,7 +184,7 @@ impl Model {
         followed: &Recorded,
         trace: &Recorded,
     ) -> Option<String> {
-        let parting = parting(followed, trace)?;
+        let parting = find_divergence(followed, trace)?;
         let rivals = rivals(followed, trace, &parting)?;
         let nobody = || "nobody".to_owned();
         let (there, here) = (
@@ -301,11 +301,11 @@ impl World for Model {
         Ok(())
     }
 
-    fn lead(
+    fn guide(
         &mut self,
         job: &Job<'_>,
         ratio: &dyn Fn(&Outcome) -> f64,
-    ) -> Result<Option<Led>, Error> {
+    ) -> Result<Option<GuidedRun>, Error> {
         let Some(followed) = job.follow else { return Ok(None) };
         let workload = in_user_space(job);
         let job = &Job { workload: &workload, ..*job };
@@ -315,7 +315,7 @@ impl World for Model {
             let outcome = self.outcome(job, &conditions, Some(microseconds), Some(&mut trace))?;
             Ok(outcome.map(|outcome| (outcome, trace)))
         };
-        let Some(mut led) = lead(followed, ratio, &mut run)? else { return Ok(None) };
+        let Some(mut led) = guide(followed, ratio, &mut run)? else { return Ok(None) };
         let noise = Some(&led.microseconds);
         led.parted = self.parted(job, (&conditions, noise), followed, &led.trace);
         Ok(Some(led))

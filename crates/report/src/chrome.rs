@@ -10,7 +10,7 @@
 mod spool;
 mod stretch;
 
-pub(crate) use stretch::{name as name_of_doing, write_stretch};
+pub(crate) use stretch::{state_name, write_stretch};
 
 use crate::escape::{line, to_json};
 use cpumax_outcome::Releaser;
@@ -68,9 +68,7 @@ struct Entry<'a> {
     name: &'a str,
     pid: u32,
     tid: u32,
-    /// Start, us.
     ts: f64,
-    /// Length, us.
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
     /// Scope of an instant; `t`: its thread.
@@ -134,8 +132,8 @@ impl<'a, W: Write> Writer<'a, W> {
             cpus_named: BTreeSet::new(),
         };
         for (pid, name) in [(CPUS, "CPUs"), (TASKS, "Tasks"), (LIMITS, "Limits")] {
-            writer.name("process_name", pid, 0, Args::Name(name))?;
-            writer.name("process_sort_index", pid, 0, Args::SortIndex(pid))?;
+            writer.write_name("process_name", pid, 0, Args::Name(name))?;
+            writer.write_name("process_sort_index", pid, 0, Args::SortIndex(pid))?;
         }
         Ok(writer)
     }
@@ -152,15 +150,20 @@ impl<'a, W: Write> Writer<'a, W> {
         match what {
             What::Throttle { group } => self.throttle(group, cpu, time_ns),
             What::Unthrottle { group } => self.unthrottle(group, cpu, time_ns),
-            What::Period { group } => self.period(group, time_ns),
-            What::Runtime { group, left_ns } => self.runtime(group, left_ns, time_ns),
-            What::Done { task, .. } => self.done(task, time_ns),
+            What::Period { group } => self.write_period(group, time_ns),
+            What::Runtime { group, left_ns } => self.write_runtime(group, left_ns, time_ns),
+            What::Done { task, .. } => self.write_done(task, time_ns),
             What::Release { by, took_ns, told, rqs, cfs_rqs, tasks } => {
                 let name = match by {
                     Releaser::Distribute => "distribute",
                     Releaser::Handler => "unthrottle handler",
                 };
-                self.release(name, cpu, time_ns, Release { took_ns, told, rqs, cfs_rqs, tasks })
+                self.write_release(
+                    name,
+                    cpu,
+                    time_ns,
+                    Release { took_ns, told, rqs, cfs_rqs, tasks },
+                )
             }
             _ => Ok(()),
         }
@@ -168,7 +171,7 @@ impl<'a, W: Write> Writer<'a, W> {
 
     fn switch(&mut self, cpu: u16, next: Option<u32>, time_ns: u64) -> io::Result<()> {
         if let Some((previous, since_ns)) = self.running.remove(&cpu) {
-            self.cpu_slice(cpu, previous, since_ns, time_ns)?;
+            self.write_cpu_slice(cpu, previous, since_ns, time_ns)?;
         }
         if let Some(next) = next {
             self.running.insert(cpu, (next, time_ns));
@@ -176,10 +179,16 @@ impl<'a, W: Write> Writer<'a, W> {
         Ok(())
     }
 
-    fn cpu_slice(&mut self, cpu: u16, task: u32, since_ns: u64, time_ns: u64) -> io::Result<()> {
+    fn write_cpu_slice(
+        &mut self,
+        cpu: u16,
+        task: u32,
+        since_ns: u64,
+        time_ns: u64,
+    ) -> io::Result<()> {
         self.name_cpu(cpu)?;
         let name = self.task_name(task);
-        self.slice(CPUS, u32::from(cpu), &name, since_ns, time_ns, None)
+        self.write_slice(CPUS, u32::from(cpu), &name, since_ns, time_ns, None)
     }
 
     fn name_cpu(&mut self, cpu: u16) -> io::Result<()> {
@@ -187,22 +196,28 @@ impl<'a, W: Write> Writer<'a, W> {
             return Ok(());
         }
         let tid = u32::from(cpu);
-        self.name("thread_name", CPUS, tid, Args::Name(&format!("CPU {cpu}")))?;
-        self.name("thread_sort_index", CPUS, tid, Args::SortIndex(tid))
+        self.write_name("thread_name", CPUS, tid, Args::Name(&format!("CPU {cpu}")))?;
+        self.write_name("thread_sort_index", CPUS, tid, Args::SortIndex(tid))
     }
 
     fn changed(&mut self, Change { task, was, .. }: Change, time_ns: u64) -> io::Result<()> {
         match was {
             None => {
                 let name = self.task_name(task);
-                self.name("thread_name", TASKS, task, Args::Name(&name))?;
-                self.name("thread_sort_index", TASKS, task, Args::SortIndex(task))
+                self.write_name("thread_name", TASKS, task, Args::Name(&name))?;
+                self.write_name("thread_sort_index", TASKS, task, Args::SortIndex(task))
             }
-            Some((was, since_ns)) => self.task_slice(task, was, since_ns, time_ns),
+            Some((was, since_ns)) => self.write_task_slice(task, was, since_ns, time_ns),
         }
     }
 
-    fn task_slice(&mut self, task: u32, was: State, since_ns: u64, time_ns: u64) -> io::Result<()> {
+    fn write_task_slice(
+        &mut self,
+        task: u32,
+        was: State,
+        since_ns: u64,
+        time_ns: u64,
+    ) -> io::Result<()> {
         let (name, args) = match was {
             State::Away => return Ok(()),
             State::Running { cpu } => ("running".to_owned(), Some(Args::Cpu(cpu))),
@@ -212,7 +227,7 @@ impl<'a, W: Write> Writer<'a, W> {
                 (format!("waits for {}", name_of(&self.names.locks, lock, "lock")), None)
             }
         };
-        self.slice(TASKS, task, &name, since_ns, time_ns, args)
+        self.write_slice(TASKS, task, &name, since_ns, time_ns, args)
     }
 
     fn throttle(&mut self, group: u32, cpu: u16, time_ns: u64) -> io::Result<()> {
@@ -222,7 +237,7 @@ impl<'a, W: Write> Writer<'a, W> {
         let cpus = self.throttled_cpus.entry(group).or_default();
         *cpus += 1;
         let cpus = *cpus;
-        self.counter(group, cpus, time_ns)
+        self.write_counter(group, cpus, time_ns)
     }
 
     fn unthrottle(&mut self, group: u32, cpu: u16, time_ns: u64) -> io::Result<()> {
@@ -230,11 +245,11 @@ impl<'a, W: Write> Writer<'a, W> {
         let cpus = self.throttled_cpus.entry(group).or_default();
         *cpus = cpus.saturating_sub(1);
         let cpus = *cpus;
-        self.counter(group, cpus, time_ns)?;
-        self.throttled_slice(group, cpu, since_ns, time_ns)
+        self.write_counter(group, cpus, time_ns)?;
+        self.write_throttled_slice(group, cpu, since_ns, time_ns)
     }
 
-    fn throttled_slice(
+    fn write_throttled_slice(
         &mut self,
         group: u32,
         cpu: u16,
@@ -242,29 +257,35 @@ impl<'a, W: Write> Writer<'a, W> {
         time_ns: u64,
     ) -> io::Result<()> {
         let tid = self.limit_track(group, Some(cpu))?;
-        self.slice(LIMITS, tid, "throttled", since_ns, time_ns, None)
+        self.write_slice(LIMITS, tid, "throttled", since_ns, time_ns, None)
     }
 
-    fn period(&mut self, group: u32, time_ns: u64) -> io::Result<()> {
+    fn write_period(&mut self, group: u32, time_ns: u64) -> io::Result<()> {
         let tid = self.limit_track(group, None)?;
-        self.entry(&Entry { s: Some("t"), ..entry("i", "period", LIMITS, tid, time_ns) })
+        self.write_entry(&Entry { s: Some("t"), ..entry("i", "period", LIMITS, tid, time_ns) })
     }
 
-    fn runtime(&mut self, group: u32, left_ns: u64, time_ns: u64) -> io::Result<()> {
+    fn write_runtime(&mut self, group: u32, left_ns: u64, time_ns: u64) -> io::Result<()> {
         let name = format!("{} runtime left", name_of(&self.names.groups, group, "group"));
         let args = Some(Args::Ms(left_ns as f64 / 1e6));
-        self.entry(&Entry { args, ..entry("C", &name, LIMITS, 0, time_ns) })
+        self.write_entry(&Entry { args, ..entry("C", &name, LIMITS, 0, time_ns) })
     }
 
-    fn done(&mut self, task: u32, time_ns: u64) -> io::Result<()> {
-        self.entry(&Entry { s: Some("t"), ..entry("i", "done", TASKS, task, time_ns) })
+    fn write_done(&mut self, task: u32, time_ns: u64) -> io::Result<()> {
+        self.write_entry(&Entry { s: Some("t"), ..entry("i", "done", TASKS, task, time_ns) })
     }
 
-    fn release(&mut self, name: &str, cpu: u16, time_ns: u64, did: Release) -> io::Result<()> {
+    fn write_release(
+        &mut self,
+        name: &str,
+        cpu: u16,
+        time_ns: u64,
+        did: Release,
+    ) -> io::Result<()> {
         self.name_cpu(cpu)?;
         let args = Some(Args::Released(did));
         let tid = u32::from(cpu);
-        self.entry(&Entry { s: Some("t"), args, ..entry("i", name, CPUS, tid, time_ns) })
+        self.write_entry(&Entry { s: Some("t"), args, ..entry("i", name, CPUS, tid, time_ns) })
     }
 
     fn limit_track(&mut self, group: u32, cpu: Option<u16>) -> io::Result<u32> {
@@ -278,16 +299,19 @@ impl<'a, W: Write> Writer<'a, W> {
             Some(cpu) => format!("{group} on CPU {cpu}"),
             None => format!("{group} periods"),
         };
-        self.name("thread_name", LIMITS, tid, Args::Name(&name))?;
+        self.write_name("thread_name", LIMITS, tid, Args::Name(&name))?;
         Ok(tid)
     }
 
-    fn counter(&mut self, group: u32, cpus: u64, time_ns: u64) -> io::Result<()> {
+    fn write_counter(&mut self, group: u32, cpus: u64, time_ns: u64) -> io::Result<()> {
         let name = format!("{} throttled CPUs", name_of(&self.names.groups, group, "group"));
-        self.entry(&Entry { args: Some(Args::Cpus(cpus)), ..entry("C", &name, LIMITS, 0, time_ns) })
+        self.write_entry(&Entry {
+            args: Some(Args::Cpus(cpus)),
+            ..entry("C", &name, LIMITS, 0, time_ns)
+        })
     }
 
-    fn slice(
+    fn write_slice(
         &mut self,
         pid: u32,
         tid: u32,
@@ -301,14 +325,14 @@ impl<'a, W: Write> Writer<'a, W> {
             return Ok(());
         }
         let dur = Some(lasted_ns as f64 / 1e3);
-        self.entry(&Entry { dur, args, ..entry("X", name, pid, tid, since_ns) })
+        self.write_entry(&Entry { dur, args, ..entry("X", name, pid, tid, since_ns) })
     }
 
-    fn name(&mut self, what: &str, pid: u32, tid: u32, args: Args<'_>) -> io::Result<()> {
-        self.entry(&Entry { args: Some(args), ..entry("M", what, pid, tid, 0) })
+    fn write_name(&mut self, what: &str, pid: u32, tid: u32, args: Args<'_>) -> io::Result<()> {
+        self.write_entry(&Entry { args: Some(args), ..entry("M", what, pid, tid, 0) })
     }
 
-    fn entry(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+    fn write_entry(&mut self, entry: &Entry<'_>) -> io::Result<()> {
         self.out.write_all(if self.first { b"\n" } else { b",\n" })?;
         self.first = false;
         to_json(&mut self.out, entry).map_err(io::Error::from)
@@ -322,13 +346,13 @@ impl<'a, W: Write> Writer<'a, W> {
     fn finish(mut self) -> io::Result<W> {
         let end_ns = self.last_ns;
         for (cpu, (task, since_ns)) in std::mem::take(&mut self.running) {
-            self.cpu_slice(cpu, task, since_ns, end_ns)?;
+            self.write_cpu_slice(cpu, task, since_ns, end_ns)?;
         }
         for (task, state, since_ns) in std::mem::take(&mut self.states).all() {
-            self.task_slice(task, state, since_ns, end_ns)?;
+            self.write_task_slice(task, state, since_ns, end_ns)?;
         }
         for ((group, cpu), since_ns) in std::mem::take(&mut self.throttled) {
-            self.throttled_slice(group, cpu, since_ns, end_ns)?;
+            self.write_throttled_slice(group, cpu, since_ns, end_ns)?;
         }
         self.out.write_all(b"\n]}\n")?;
         self.out.flush()?;

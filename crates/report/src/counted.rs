@@ -41,7 +41,6 @@ pub fn counters_text(told: &Counted, throttled: Option<f64>, page: Page) -> Stri
     out
 }
 
-/// The answer in one sentence.
 fn sentence(told: &Counted, throttled: Option<f64>) -> String {
     let used = ranged_cpus(told.cpus);
     match (throttled, told.enough) {

@@ -52,7 +52,6 @@ const MODE: u32 = 0o666;
 /// ```
 #[derive(Debug)]
 pub struct ResultFile {
-    /// The path as given.
     path: PathBuf,
     place: Place,
 }

@@ -3,7 +3,6 @@
 use cpumax_outcome::{Call, Calls, Did};
 use std::fmt::Write;
 
-/// Width of the longest bar, characters.
 const BAR: u64 = 28;
 /// Numbers of a call, in the order of [`Did::numbers`].
 const DID: [&str; 4] = ["told", "rqs", "cfs_rqs", "tasks"];

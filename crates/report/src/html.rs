@@ -23,9 +23,7 @@ use plot::{Axis, Mark, Plot, Point, Series, key};
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("html/style.css");
-/// Number of distinct colours.
 const COLOURS: usize = 6;
-/// Most distributions in one plot.
 const DISTRIBUTIONS: usize = 6;
 
 /// A study and its name.
@@ -50,7 +48,7 @@ pub fn html(studies: &[Named], version: &str) -> String {
         xml(&title)
     );
     for section in &sections {
-        section.rules(&mut out);
+        section.write_rules(&mut out);
     }
     let _ = write!(out, "</style>\n</head>\n<body>\n<main>\n<h1>{}</h1>\n", xml(&title));
     beside::write(&mut out, studies);
@@ -135,7 +133,7 @@ impl<'a> Section<'a> {
     }
 
     /// Writes CSS rules that hide unselected series.
-    fn rules(&self, out: &mut String) {
+    fn write_rules(&self, out: &mut String) {
         let prefix = self.prefix;
         for (kind, count) in [('k', self.groups.len()), ('l', self.distributions.len())] {
             for at in 0..count {
@@ -144,9 +142,9 @@ impl<'a> Section<'a> {
                     writeln!(out, "body:has(#{class}:not(:checked)) .{class} {{ display: none; }}");
             }
         }
-        stretch::zoom_rules(out, &format!("{prefix}-p"));
+        stretch::write_zoom_rules(out, &format!("{prefix}-p"));
         for (of, _) in self.traces() {
-            stretch::zoom_rules(out, &of.id);
+            stretch::write_zoom_rules(out, &of.id);
         }
     }
 
@@ -179,12 +177,12 @@ impl<'a> Section<'a> {
         for line in words::lacks(study) {
             let _ = writeln!(out, "<p>{}</p>", xml(&line));
         }
-        self.plots(out);
-        self.distribution(out);
+        self.write_plots(out);
+        self.write_distribution(out);
         for (of, trace) in self.traces() {
             stretch::write(out, &of, trace);
         }
-        self.table(out);
+        self.write_table(out);
         let _ = writeln!(out, "<h3>What was recorded, and what is doubtful</h3>\n<ul>");
         for line in words::recorded(study).into_iter().chain(words::doubts(study)) {
             let _ = writeln!(out, "<li>{}</li>", xml(&line));
@@ -194,7 +192,7 @@ impl<'a> Section<'a> {
         let _ = writeln!(out, "<pre tabindex=\"0\"><code>{}</code></pre>", commands.join("\n"));
     }
 
-    fn choices<'n>(
+    fn write_choices<'n>(
         &self,
         out: &mut String,
         legend: &str,
@@ -214,15 +212,15 @@ impl<'a> Section<'a> {
         out.push_str("</fieldset>\n");
     }
 
-    fn plots(&self, out: &mut String) {
+    fn write_plots(&self, out: &mut String) {
         if self.groups.is_empty() {
             return;
         }
         let study = &self.named.study;
         out.push_str("<h3>Against the limit</h3>\n");
         let names = self.groups.iter().map(|group| group.name.as_str());
-        self.choices(out, "Kernels", 'k', names);
-        stretch::zooms(out, &format!("{}-p", self.prefix));
+        self.write_choices(out, "Kernels", 'k', names);
+        stretch::write_zooms(out, &format!("{}-p", self.prefix));
         out.push_str("<div class=\"plots\">\n");
         let unit = study.runs.first().map_or("requests", |run| run.prediction.latency_of.name());
         let latency = |of: fn(&predict::Latency) -> predict::Ranged<u64>| {
@@ -231,15 +229,15 @@ impl<'a> Section<'a> {
         let throttled = |run: &Predicted| run.prediction.throttled_percent;
         let cpus = |run: &Predicted| run.prediction.cpus;
         let of = |name: &str| format!("{name} of {unit}, ms");
-        self.plot(out, "Throttled periods, %", false, &throttled);
-        self.plot(out, &of("p99"), true, &latency(|l| l.p99));
-        self.plot(out, &of("p90"), true, &latency(|l| l.p90));
-        self.plot(out, &of("p50"), true, &latency(|l| l.p50));
-        self.plot(out, "CPUs used", false, &cpus);
+        self.write_plot(out, "Throttled periods, %", false, &throttled);
+        self.write_plot(out, &of("p99"), true, &latency(|l| l.p99));
+        self.write_plot(out, &of("p90"), true, &latency(|l| l.p90));
+        self.write_plot(out, &of("p50"), true, &latency(|l| l.p50));
+        self.write_plot(out, "CPUs used", false, &cpus);
         out.push_str("</div>\n");
     }
 
-    fn plot(
+    fn write_plot(
         &self,
         out: &mut String,
         what: &str,
@@ -298,7 +296,7 @@ impl<'a> Section<'a> {
         )
     }
 
-    fn distribution(&self, out: &mut String) {
+    fn write_distribution(&self, out: &mut String) {
         if self.distributions.len() < 2 {
             return;
         }
@@ -306,7 +304,7 @@ impl<'a> Section<'a> {
         let unit = self.distributions[0].prediction.latency_of.name();
         let _ = writeln!(out, "<h3>How long {unit} take, on {}</h3>", xml(kernel));
         let names: Vec<String> = self.distributions.iter().map(|run| words::label(run)).collect();
-        self.choices(out, "Limits (quota/period, ms)", 'l', names.iter().map(String::as_str));
+        self.write_choices(out, "Limits (quota/period, ms)", 'l', names.iter().map(String::as_str));
         let series = |(at, run): (usize, &&Predicted)| Series {
             class: format!("s{} {}-l{at}", at % COLOURS, self.prefix),
             points: longer(&run.latencies.buckets),
@@ -331,7 +329,7 @@ impl<'a> Section<'a> {
         );
     }
 
-    fn table(&self, out: &mut String) {
+    fn write_table(&self, out: &mut String) {
         let study = &self.named.study;
         let unit = study.runs.first().map_or("requests", |run| run.prediction.latency_of.name());
         let rows: Vec<_> = study

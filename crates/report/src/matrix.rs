@@ -17,7 +17,7 @@ use std::fmt::Write;
 
 pub use svg::svg;
 
-/// Disagreements of one cell that are told below the matrix.
+/// Most disagreements of one cell that are listed below the matrix.
 const TOLD: usize = 3;
 
 /// The matrix as text with colours (ANSI), and below it what disagrees and what could not be run.

@@ -2,7 +2,6 @@
 
 use crate::escape;
 
-/// Width of text where none is given.
 const TEXT: u16 = 80;
 
 /// The width of a page, in columns.

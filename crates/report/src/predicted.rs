@@ -5,7 +5,6 @@ use crate::table::{cell, new_table, text};
 use crate::units::{cpus, duration};
 use cpumax_engine::predict::Over;
 
-/// A number and its range.
 pub(crate) type Ranged = cpumax_engine::predict::Ranged<f64>;
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,7 +31,6 @@ pub(crate) struct PredictedRow {
     pub doubtful: bool,
 }
 
-/// Position of a range in its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ranges {
     /// In brackets behind the number: `49.7 (42..57)`.

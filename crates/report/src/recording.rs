@@ -51,7 +51,6 @@ pub(crate) fn missing(gaps: &[Gap], page: Page) -> String {
     gaps.iter().map(paragraph).collect()
 }
 
-/// The mark of unreliable numbers.
 pub(crate) fn mark(doubtful: bool) -> &'static str {
     if doubtful { "?" } else { "" }
 }

@@ -12,7 +12,6 @@ use cpumax_engine::{Replay, Share, Try};
 use cpumax_machine::kernel::Kernel;
 use std::fmt::Write;
 
-/// Most kinds of thread shown.
 const KINDS_SHOWN: usize = 20;
 
 pub(crate) const UNHEARD: &str = "\
@@ -20,7 +19,6 @@ Clients ask these threads, and what for is not in the recording: a burst is what
 from one wait to the next, not a request. Record messages of sockets or system calls \
 (docs/reference/recordings.md) to be told of requests.";
 
-/// Explains the columns and numbers.
 pub(crate) fn legend(ranges: Ranges) -> String {
     let place = match ranges {
         Ranges::Beside => "in brackets",

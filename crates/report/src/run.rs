@@ -81,7 +81,6 @@ fn heading(ended: &Ended<'_>, page: Page) -> String {
     format!("{}{rest}\n\n", styled(BOLD, &name))
 }
 
-/// The varied settings.
 fn with_settings(ended: &Ended<'_>) -> String {
     let mut with = String::new();
     for (name, value) in ended.plan.settings() {
@@ -127,7 +126,6 @@ fn doubts(ended: &Ended<'_>, page: Page) -> String {
     out + "\n"
 }
 
-/// The expectations, and whether they hold.
 fn verdicts(ended: &Ended<'_>, page: Page) -> String {
     let applying = ended.verdicts.iter().filter(|verdict| verdict.applies());
     let mut out: String = applying.map(|one| verdict(one, page)).collect();

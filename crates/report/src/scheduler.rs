@@ -78,7 +78,6 @@ struct Metric {
     name: &'static str,
     kind: &'static str,
     of: fn(&GroupStat) -> Option<u64>,
-    /// Divisor.
     unit: f64,
     help: &'static str,
 }

@@ -47,7 +47,6 @@ impl TraceFiles {
     }
 }
 
-/// Events and their file.
 struct Trace {
     events: ChromeTrace,
     file: ResultFile,
@@ -79,18 +78,13 @@ impl cpumax_engine::Trace for Trace {
     }
 }
 
-/// Parts of file names.
 struct Names {
-    /// There is only one file.
     alone: bool,
-    /// Name the scenario.
     scenario: bool,
-    /// Name the seed.
     seed: bool,
 }
 
 impl Names {
-    /// The file of one run.
     fn path(&self, path: &Path, scenario: &str, kernel: &str, seed: u64) -> PathBuf {
         if self.alone {
             return path.to_owned();

@@ -83,7 +83,6 @@ fn table(ended: &[Ended<'_>], page: Page) -> String {
     text(&table)
 }
 
-/// The number as the user writes it.
 fn title(expectation: &Expectation) -> String {
     let Expectation { metric, per, over, .. } = expectation;
     let per = per.as_ref().map(|per| format!(" per {per}")).unwrap_or_default();
@@ -165,7 +164,8 @@ mod tests {
         let kernels = kernels::modelled("4.19,5.4").unwrap();
         let suite = Suite::new(plans, kernels, 1..=1, Box::new(Model::default())).unwrap();
         let ended = suite.run(&suite.jobs(), &()).unwrap();
-        anstream::adapter::strip_str(&super::numbers_table(&ended, Page::of(None), false)).to_string()
+        anstream::adapter::strip_str(&super::numbers_table(&ended, Page::of(None), false))
+            .to_string()
     }
 
     #[test]

@@ -44,7 +44,6 @@ fn values(measured: &[Measured]) -> Vec<String> {
     values
 }
 
-/// The extremes over many seeds.
 fn range(measured: &[Measured]) -> String {
     let values = || measured.iter().map(|measured| measured.value);
     let low = values().fold(f64::INFINITY, f64::min);

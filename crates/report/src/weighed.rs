@@ -15,7 +15,6 @@ const HEADER: [&str; 12] = [
     "scenario", "kernel", "CPUs", "over", "stall", "p99", "even", "irqoff", "p99", "in all",
     "back", "idle",
 ];
-/// Explains the columns.
 const LEGEND: &str = "\
 CPUs: used by limited groups, of a recording until its work is done. over: most beyond the quota \
 in a period. stall: longest wait of a task. p99: of latencies. even: least use of alike tasks \

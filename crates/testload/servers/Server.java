@@ -1,5 +1,5 @@
-// A dispatcher and a pool of four threads that take from its queue: the JVM's own HTTP server. A
-// request sorts words and joins them, some 0.5 to 4 ms.
+// The JVM's own HTTP server: a dispatcher with a queue, and a pool of four threads. A request sorts
+// and joins words, about 0.5 to 4 ms.
 
 import com.sun.net.httpserver.HttpServer;
 import java.net.InetAddress;

@@ -1,4 +1,4 @@
-"""A process for each connection, as inetd has it. A request hashes, some 1 to 4 ms with the fork."""
+"""A process for each connection, like inetd. A request hashes, about 1 to 4 ms with the fork."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""One event loop: asyncio. A request makes a document of JSON and reads it, some 1 to 3 ms."""
+"""One event loop: asyncio. A request writes and parses JSON, about 1 to 3 ms."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-// A goroutine for each connection: Go's own HTTP server. A request compresses random words, some
+// Go's own HTTP server: a goroutine for each connection. A request compresses random words, about
 // 0.5 to 3 ms.
 package main
 

@@ -1,5 +1,5 @@
-// One event loop: Node's own HTTP server. A request makes a document of JSON and reads it, some
-// 0.5 to 4 ms, most of them short.
+// Node's own HTTP server: one event loop. A request writes and parses JSON, about 0.5 to 4 ms,
+// mostly short.
 const http = require("http");
 
 function answer() {

@@ -1,4 +1,4 @@
-"""A thread for each connection: Python's own HTTP server. A request sorts and sums, some 1 to 3 ms."""
+"""Python's HTTP server: a thread for each connection. A request sorts and sums, about 1 to 3 ms."""
 
 import http.server
 import random

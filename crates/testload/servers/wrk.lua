@@ -1,4 +1,4 @@
--- Each connection waits THINK_LOW to THINK_HIGH ms before each request. Prints what it saw as JSON.
+-- Each connection waits THINK_LOW to THINK_HIGH ms before each request. Prints its results as JSON.
 local low, high = tonumber(os.getenv("THINK_LOW")), tonumber(os.getenv("THINK_HIGH"))
 
 if high and high > 0 then

@@ -50,18 +50,17 @@ pub struct Ask {
     /// Open loop: the pause between one request and the next over all connections.
     #[arg(long, conflicts_with = "think")]
     every: Option<Span>,
-    /// For how long to ask.
+    /// Time after which it ends.
     #[arg(long, default_value = "5s", value_parser = parse_ns)]
     last: u64,
-    /// A connection for each request.
+    /// Open a connection for each request.
     #[arg(long)]
     reconnect: bool,
-    /// Seed of all that is drawn.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// The results that it prints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AskReport {
     /// Time from the first request to the end, ns.
@@ -84,7 +83,6 @@ impl Ask {
     }
 }
 
-/// A connection, and its request.
 struct Connection {
     stream: Option<TcpStream>,
     wire: Wire,

@@ -107,7 +107,6 @@ impl Cgroup {
         }
     }
 
-    /// Moves all processes to the parent group.
     fn empty(&self) {
         for folder in &self.folders {
             let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();

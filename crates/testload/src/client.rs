@@ -170,7 +170,6 @@ fn send(mut streams: Vec<TcpStream>, target: &Target, every: Span, seed: u64) ->
     Ok(())
 }
 
-/// Reads the answers of one connection.
 fn receive(mut stream: TcpStream, requests: u64) -> Result<Latencies> {
     let mut latencies = Latencies::new();
     let mut answer = [0; MESSAGE_BYTES];

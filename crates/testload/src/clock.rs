@@ -11,12 +11,10 @@ pub fn monotonic_ns() -> u64 {
     read_ns(ClockId::CLOCK_MONOTONIC)
 }
 
-/// CPU time of the calling thread, ns.
 pub fn thread_cpu_ns() -> u64 {
     read_ns(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CPU time of the whole process, ns.
 pub fn process_cpu_ns() -> u64 {
     read_ns(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }

@@ -20,7 +20,6 @@ pub enum Span {
 }
 
 impl Span {
-    /// Draws a length, ns.
     pub fn draw_ns(self, stream: &mut Stream) -> u64 {
         let long_ns = |typical_ns: u64, factor: f64| {
             (typical_ns as f64 * factor.min(LONGEST_OF_TYPICAL)) as u64
@@ -84,7 +83,6 @@ fn time_ns(text: &str) -> Option<u64> {
     (0.0..=LONGEST_NS as f64).contains(&ns).then_some(ns as u64)
 }
 
-/// A stream of random numbers.
 pub struct Stream(Pcg64Mcg);
 
 impl Stream {

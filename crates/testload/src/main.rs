@@ -37,36 +37,36 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Answer requests: one thread for each connection, each request costs CPU time.
+    /// Answer requests, each by some CPU time, with one thread for each connection.
     Serve(serve::Serve),
     /// Clients that wait for the answer before they ask again.
     Closed(client::Closed),
-    /// Clients that ask on a clock, whether or not the answers come.
+    /// Clients that ask on a schedule, answered or not.
     Rate(client::Rate),
     /// One thread that asks an HTTP or Redis server on many connections for a given time.
     Ask(ask::Ask),
-    /// Threads that each do a piece of work at every tick of a period.
+    /// Threads that each work once in every period.
     Burst(burst::Burst),
-    /// Senders and receivers around pipes, as hackbench.
+    /// Senders and receivers around pipes, like hackbench.
     Pipeline(pipeline::Pipeline),
-    /// Many threads that share out a pile of work in rounds.
+    /// Threads that share work in rounds.
     Batch(batch::Batch),
-    /// Take names of other programs and of the machine out of a recording.
+    /// Remove names of other programs and of the machine from a recording.
     Scrub(scrub::Scrub),
-    /// Make the recordings that are shipped (needs root and perf).
+    /// Make the shipped recordings (needs root and perf).
     Recordings(recordings::Recordings),
-    /// Record real servers, run them under limits, predict the same, and tell how far it was off
-    /// (needs root, perf and the servers' programs).
+    /// Record real servers, run them under limits, and compare these runs with predictions (needs
+    /// root, perf and the servers' programs).
     Proof(proof::Proof),
 }
 
 /// Options of every load.
 #[derive(Args, Debug, Clone)]
 struct Common {
-    /// Seed of all that is drawn.
+    /// Seed of all random numbers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Print `ready` when all is set up, and begin when a line comes on standard input.
+    /// Print `ready` after the set-up, and begin after a line on standard input.
     #[arg(long)]
     wait: bool,
 }

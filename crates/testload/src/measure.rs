@@ -48,7 +48,6 @@ pub struct Summary {
     pub mean: u64,
 }
 
-/// The results that a load prints.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     pub load: String,

@@ -31,29 +31,29 @@ pub struct Proof {
     /// Steps to take.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "record,measure,predict,score")]
     steps: Vec<Step>,
-    /// Services to take, by name; all when not given.
+    /// Services, by name; all by default.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Directory of recordings and results.
     #[arg(long, default_value = "target/proof")]
     dir: PathBuf,
-    /// Limits, quota/period in ms with `+b` and a burst; `U` is none: how the machine drifts.
+    /// Limits, quota/period in ms with `+b` and a burst; `U`, no limit, shows the drift.
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "U,20/100,50/100,100/100,U,25/50,10/20,25/50+b25"
     )]
     limits: Vec<Limit>,
-    /// How often each limit is measured; runs that are there already are kept.
+    /// Runs under each limit, in addition to earlier ones.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
-    /// How long each run takes.
+    /// Seconds of each run.
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
-    /// The command whose predictions are checked; by default the one beside this program.
+    /// The cpumax command to check; by default the one beside this program.
     #[arg(long)]
     cpumax: Option<PathBuf>,
-    /// The kernel whose rules the machine follows, as `cpumax replay --kernel` takes it.
+    /// Kernel whose rules the machine follows, as in `cpumax replay --kernel`.
     #[arg(long, default_value = "6.18")]
     kernel: String,
     /// Recorders: perf with the scheduler's events (plain) or with system calls (full), or
@@ -66,7 +66,7 @@ pub struct Proof {
     /// Recorder whose recordings `cpumax advise` reads.
     #[arg(long, value_enum, default_value = "full")]
     advised_from: Perf,
-    /// Tell the score as JSON instead of Markdown.
+    /// Print the score as JSON instead of Markdown.
     #[arg(long)]
     json: bool,
 }
@@ -77,9 +77,9 @@ enum Step {
     Record,
     /// Run each service under each limit, without perf.
     Measure,
-    /// Ask `cpumax replay` for the same.
+    /// Predict these runs by `cpumax replay`.
     Predict,
-    /// Print how far predictions are off, and keep the tables as `score.md` in the folder.
+    /// Print the errors of predictions, and write the tables to `score.md`.
     Score,
     /// Ask `cpumax advise` for a limit that keeps each target, and run the service under it and
     /// under one a fifth smaller.

@@ -12,7 +12,6 @@ use std::path::PathBuf;
 
 const LARGEST_BYTES: usize = 2_000_000;
 
-/// A shipped recording.
 #[derive(Debug)]
 struct Shipped {
     name: &'static str,

@@ -112,7 +112,6 @@ struct Names<'a> {
 /// Position of a name in the raw part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Field {
-    /// Offset of 16 bytes.
     Fixed(usize),
     /// Offset of a word with offset (low half) and length (high half) of a text.
     Dynamic(usize),

@@ -23,13 +23,11 @@ pub struct Serve {
     connections: u32,
 }
 
-/// A client's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     pub sequence: u64,
     /// `CLOCK_MONOTONIC` when it was due, ns.
     pub due_ns: u64,
-    /// CPU time of its work, ns.
     pub work_ns: u64,
 }
 

@@ -36,7 +36,6 @@ pub fn spin_ns(cpu_ns: u64) {
     }
 }
 
-/// Runs this many turns of the loop.
 #[inline(never)]
 fn turn(turns: u64) {
     let mut x = black_box(1_u64);

@@ -23,11 +23,9 @@ const LIMITS: [u64; 3] = [130, 100, 70];
 /// Smallest quota that the kernel accepts, us.
 const LEAST_QUOTA_US: u64 = 1000;
 
-/// A predicted number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Number {
-    /// Requests a second.
     Rate,
     /// Median latency of requests, ms.
     P50,
@@ -136,7 +134,6 @@ pub struct Verdict {
 pub struct Judged {
     #[serde(flatten)]
     pub plan: Plan,
-    /// CPUs used without a limit.
     pub cpus_used: f64,
     pub verdicts: Vec<Verdict>,
 }

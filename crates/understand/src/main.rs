@@ -52,7 +52,6 @@ struct Args {
     keep: Option<PathBuf>,
 }
 
-/// A kind of server or of client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Server(Server),

@@ -13,7 +13,6 @@ use serde::Serialize;
 pub enum Server {
     /// A thread for each connection.
     Threads,
-    /// One event loop.
     Loop,
     /// Event loops, each with its own connections.
     Loops,
@@ -49,7 +48,6 @@ pub enum Server {
     Mixed,
 }
 
-/// Kinds of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Client {
@@ -138,7 +136,6 @@ pub enum Shape {
 
 const KERNELS: [&str; 5] = ["5.15", "6.1", "6.6", "6.12", "6.18"];
 
-/// A drawn service.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plan {
     pub seed: u64,
@@ -173,7 +170,6 @@ pub struct Plan {
     pub period_us: u64,
 }
 
-/// The whole, in thousandths.
 const WHOLE: u64 = 1000;
 /// Smallest time between requests at full load, ns.
 const LEAST_GAP_NS: u64 = 400_000;
@@ -189,7 +185,6 @@ fn between(stream: &mut Stream, low: u64, high: u64) -> u64 {
 }
 
 impl Plan {
-    /// Draws the service of this seed.
     pub fn draw(seed: u64) -> Plan {
         let (servers, clients) = (Server::value_variants(), Client::value_variants());
         let pick = |count: usize, at: u64| (at % count as u64) as usize;

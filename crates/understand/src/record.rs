@@ -48,7 +48,6 @@ enum LastAct {
     Received,
 }
 
-/// State of a thread during the recording.
 struct State {
     left: Option<Left>,
     /// The system call that it is in.
@@ -59,7 +58,6 @@ struct State {
     knows_ready: bool,
     /// Whether a timer woke it.
     is_timed: bool,
-    /// Whether it waits for a lock.
     waits_for_lock: bool,
     is_sending: bool,
     is_born: bool,
@@ -103,7 +101,7 @@ pub fn record(plan: &Plan, workload: &Workload, run: &Recorded, depth: Depth) ->
         out,
     };
     for event in &run.events {
-        recorder.event(BOOTED_NS + event.time_ns, event.cpu, event.what);
+        recorder.write_event(BOOTED_NS + event.time_ns, event.cpu, event.what);
     }
     recorder.out
 }
@@ -125,18 +123,18 @@ impl State {
 }
 
 impl Recorder<'_> {
-    fn event(&mut self, ns: u64, cpu: u16, what: What) {
+    fn write_event(&mut self, ns: u64, cpu: u16, what: What) {
         match what {
-            What::Switch { next } => self.switch(ns, cpu, next),
+            What::Switch { next } => self.write_switch(ns, cpu, next),
             What::Sleep { task } => self.state_mut(task).left = Some(Left::Sleeps),
             What::Exit { task } => self.state_mut(task).left = Some(Left::Exits),
             What::LockWait { task, .. } => self.state_mut(task).waits_for_lock = true,
             What::WokenBy { by, .. } => self.waker = Some(by),
             What::Forked { task, .. } => self.parent = Some(task),
-            What::Wake { task } => self.wake(ns, cpu, task),
-            What::SendBegins(message) => self.sends(ns, cpu, message),
-            What::Sent(message) => self.sent(ns, cpu, message),
-            What::Received(message) => self.received(ns, message),
+            What::Wake { task } => self.write_wakeup(ns, cpu, task),
+            What::SendBegins(message) => self.begin_send(ns, cpu, message),
+            What::Sent(message) => self.end_send(ns, cpu, message),
+            What::Received(message) => self.write_received(ns, message),
             _ => {}
         }
     }
@@ -150,7 +148,7 @@ impl Recorder<'_> {
     }
 
     /// Appends a line: thread, CPU, time and event.
-    fn line(&mut self, ns: u64, cpu: u16, task: Option<u32>, what: &str) {
+    fn write_line(&mut self, ns: u64, cpu: u16, task: Option<u32>, what: &str) {
         let (s, ns) = (ns / 1_000_000_000, ns % 1_000_000_000);
         let _ = match task.map(|task| &self.threads[task as usize]) {
             Some(Thread { comm, pid, tid, .. }) => {
@@ -162,7 +160,7 @@ impl Recorder<'_> {
         self.out.push('\n');
     }
 
-    fn switch(&mut self, ns: u64, cpu: u16, next: Option<u32>) {
+    fn write_switch(&mut self, ns: u64, cpu: u16, next: Option<u32>) {
         let previous = self.running.get(&cpu).copied();
         if previous == next {
             return;
@@ -188,7 +186,7 @@ impl Recorder<'_> {
             "sched:sched_switch: prev_comm={comm} prev_pid={tid} prev_prio=120 prev_state={state} \
              ==> next_comm={next_comm} next_pid={next_tid} next_prio=120"
         );
-        self.line(ns, cpu, previous, &what);
+        self.write_line(ns, cpu, previous, &what);
         match next {
             Some(next) => self.running.insert(cpu, next),
             None => self.running.remove(&cpu),
@@ -204,14 +202,14 @@ impl Recorder<'_> {
             && self.states[task as usize].last == LastAct::Received
     }
 
-    fn wake(&mut self, ns: u64, cpu: u16, task: u32) {
+    fn write_wakeup(&mut self, ns: u64, cpu: u16, task: u32) {
         let waker = self.waker.take();
         let state = self.state_mut(task);
         state.left = None;
         state.waits_for_lock = false;
         if !std::mem::replace(&mut state.is_born, true) {
             if let Some(parent) = self.parent.take() {
-                self.fork(ns, cpu, (parent, task));
+                self.write_fork(ns, cpu, (parent, task));
             }
             return;
         }
@@ -223,14 +221,14 @@ impl Recorder<'_> {
                 // A thread that unlocks wakes the next one by a futex call.
                 let unlocks = self.depth == Depth::Calls && !self.states[by as usize].is_sending;
                 if unlocks {
-                    self.enter(ns, at, by, Call::wake_futex(calls::LOCK));
+                    self.write_enter(ns, at, by, Call::wake_futex(calls::LOCK));
                 }
-                self.line(ns, at, Some(by), &what);
+                self.write_line(ns, at, Some(by), &what);
                 if unlocks {
-                    self.leave(ns, at, by, 1);
+                    self.write_exit(ns, at, by, 1);
                 }
             }
-            None => self.interrupt(ns, cpu, task, &what),
+            None => self.write_interrupt(ns, cpu, task, &what),
         }
         // The woken thread may not have left its CPU yet.
         if let Some(at) = self.cpu_of(task) {
@@ -239,7 +237,7 @@ impl Recorder<'_> {
     }
 
     /// Writes a wakeup from an interrupt: a timer, or a device.
-    fn interrupt(&mut self, ns: u64, cpu: u16, task: u32, what: &str) {
+    fn write_interrupt(&mut self, ns: u64, cpu: u16, task: u32, what: &str) {
         let on = self.running.get(&cpu).copied();
         let from_disk = self.waits_for_disk(task);
         let thread = &self.threads[task as usize];
@@ -266,11 +264,11 @@ impl Recorder<'_> {
             )
         };
         for line in before.iter().chain([&what]).chain(after) {
-            self.line(ns, cpu, on, line);
+            self.write_line(ns, cpu, on, line);
         }
     }
 
-    fn fork(&mut self, ns: u64, cpu: u16, (parent, child): (u32, u32)) {
+    fn write_fork(&mut self, ns: u64, cpu: u16, (parent, child): (u32, u32)) {
         let at = self.cpu_of(parent).unwrap_or(cpu);
         let comm = self.threads[parent as usize].comm.clone();
         let tid = self.threads[child as usize].tid;
@@ -278,10 +276,10 @@ impl Recorder<'_> {
         let what = format!(
             "sched:sched_process_fork: comm={comm} pid={pid} child_comm={comm} child_pid={tid}"
         );
-        self.line(ns, at, Some(parent), &what);
+        self.write_line(ns, at, Some(parent), &what);
         let what =
             format!("sched:sched_wakeup_new: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
-        self.line(ns, at, Some(parent), &what);
-        self.call(ns, at, parent, (Call::close(threads::ACCEPTED), 0));
+        self.write_line(ns, at, Some(parent), &what);
+        self.write_call(ns, at, parent, (Call::close(threads::ACCEPTED), 0));
     }
 }

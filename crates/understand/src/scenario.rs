@@ -9,7 +9,6 @@ use std::fmt::Write;
 
 mod clients;
 
-/// The group of the service.
 pub const GROUP: &str = "/svc";
 
 /// Text of a scenario, and its channels so far.
@@ -20,7 +19,7 @@ struct Text {
 }
 
 impl Text {
-    fn channel(&mut self, name: impl Into<String>) {
+    fn add_channel(&mut self, name: impl Into<String>) {
         let name = name.into();
         if !self.channels.contains(&name) {
             let _ = writeln!(self.text, "[[channel]]\nname = \"{name}\"");
@@ -28,21 +27,20 @@ impl Text {
         }
     }
 
-    fn lock(&mut self, name: &str) {
+    fn add_lock(&mut self, name: &str) {
         let _ = writeln!(self.text, "[[lock]]\nname = \"{name}\"\nkind = \"mutex\"");
     }
 
-    fn job(&mut self, name: &str, steps: &[String]) {
+    fn add_job(&mut self, name: &str, steps: &[String]) {
         let steps = steps.join(", ");
         let _ = writeln!(self.text, "[[job]]\nname = \"{name}\"\nprogram = [{steps}]");
     }
 
-    /// Adds tasks with an endless program.
-    fn endless_task(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
-        self.task((name, count), group, &format!("{{ forever = [{steps}] }}"));
+    fn add_endless_task(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
+        self.add_task((name, count), group, &format!("{{ forever = [{steps}] }}"));
     }
 
-    fn task(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
+    fn add_task(&mut self, (name, count): (&str, u64), group: &str, steps: &str) {
         let _ = writeln!(
             self.text,
             "[[task]]\nname = \"{name}\"\ngroup = \"{group}\"\ncount = {count}\nprogram = [{steps}]"
@@ -93,14 +91,18 @@ impl Plan {
             let _ = writeln!(text.text, "max = \"{quota_us} {period_us}\"");
         }
         for at in 0..self.connections {
-            text.channel(self.inbox(at));
-            self.serving(&mut text, at);
+            text.add_channel(self.inbox(at));
+            self.add_jobs(&mut text, at);
         }
-        self.servers(&mut text);
+        self.add_servers(&mut text);
         if self.ticker {
-            text.endless_task(("srvtick", 1), GROUP, "{ every = \"50ms\" }, { user = \"300us\" }");
+            text.add_endless_task(
+                ("srvtick", 1),
+                GROUP,
+                "{ every = \"50ms\" }, { user = \"300us\" }",
+            );
         }
-        self.clients(&mut text);
+        self.add_clients(&mut text);
         text.text
     }
 
@@ -123,7 +125,7 @@ impl Plan {
     }
 
     /// Adds the jobs of a connection.
-    fn serving(&self, text: &mut Text, at: u64) {
+    fn add_jobs(&self, text: &mut Text, at: u64) {
         let work = user(self.shape.length(self.work_ns));
         let overhead = kernel(8);
         let mut answer = vec![done(), self.answer(at)];
@@ -150,20 +152,20 @@ impl Plan {
                 steps.push(work);
             }
             Server::Queue | Server::QueueBack | Server::Mixed => {
-                return self.handing_over(text, at, &answer);
+                return self.add_pool_jobs(text, at, &answer);
             }
             Server::Tier
             | Server::TierOutside
             | Server::Tiers
             | Server::AsyncTier
-            | Server::FanOut => return self.tiers(text, at, &answer),
+            | Server::FanOut => return self.add_tier_jobs(text, at, &answer),
         }
         steps.extend(answer);
-        text.job(&request, &steps);
+        text.add_job(&request, &steps);
     }
 
     /// Adds the jobs of an event loop that passes work to a pool.
-    fn handing_over(&self, text: &mut Text, at: u64, answer: &[String]) {
+    fn add_pool_jobs(&self, text: &mut Text, at: u64, answer: &[String]) {
         let work = user(self.shape.length(self.work_ns));
         let (request, overhead) = (format!("req-{at}"), kernel(8));
         let (pooled, back) = (format!("work-{at}"), format!("back-{at}"));
@@ -172,25 +174,25 @@ impl Plan {
             |steps: &[&String]| steps.iter().copied().chain(answer).cloned().collect::<Vec<_>>();
         match self.server {
             Server::Queue => {
-                text.job(&request, &[overhead, to_pool]);
-                text.job(&pooled, &with_answer(&[&work]));
+                text.add_job(&request, &[overhead, to_pool]);
+                text.add_job(&pooled, &with_answer(&[&work]));
             }
             Server::QueueBack => {
-                text.job(&request, &[overhead.clone(), to_pool]);
-                text.job(&pooled, &[work, post(&back, "s")]);
-                text.job(&back, &with_answer(&[&overhead]));
+                text.add_job(&request, &[overhead.clone(), to_pool]);
+                text.add_job(&pooled, &[work, post(&back, "s")]);
+                text.add_job(&back, &with_answer(&[&overhead]));
             }
             _ if at.is_multiple_of(3) => {
-                text.job(&request, &[overhead, self.fixed_work(200), to_pool]);
-                text.job(&pooled, &[work, post(&back, "s")]);
-                text.job(&back, &with_answer(&[&self.fixed_work(100)]));
+                text.add_job(&request, &[overhead, self.fixed_work(200), to_pool]);
+                text.add_job(&pooled, &[work, post(&back, "s")]);
+                text.add_job(&back, &with_answer(&[&self.fixed_work(100)]));
             }
-            _ => text.job(&request, &with_answer(&[&overhead, &self.fixed_work(500)])),
+            _ => text.add_job(&request, &with_answer(&[&overhead, &self.fixed_work(500)])),
         }
     }
 
     /// Adds the jobs of servers with back ends.
-    fn tiers(&self, text: &mut Text, at: u64, answer: &[String]) {
+    fn add_tier_jobs(&self, text: &mut Text, at: u64, answer: &[String]) {
         let work = user(self.shape.length(self.work_ns));
         let part_ns = self.part_of_work_ns(self.part);
         let (request, overhead) = (format!("req-{at}"), kernel(8));
@@ -202,16 +204,16 @@ impl Plan {
         match self.server {
             Server::Tiers => {
                 let (app, app_answers) = (format!("app-{at}"), format!("appans-{at}"));
-                text.job(&request, &[overhead.clone(), self.fixed_work(80), post(&app, "a")]);
+                text.add_job(&request, &[overhead.clone(), self.fixed_work(80), post(&app, "a")]);
                 let after = [self.fixed_work(50), post(&app_answers, "s")];
-                text.job(&app, &[&[overhead.clone(), work, ask_db], &after[..]].concat());
-                text.job(&ask, &back(&reply));
-                text.job(&app_answers, &with_answer(&[overhead]));
+                text.add_job(&app, &[&[overhead.clone(), work, ask_db], &after[..]].concat());
+                text.add_job(&ask, &back(&reply));
+                text.add_job(&app_answers, &with_answer(&[overhead]));
             }
             Server::AsyncTier => {
-                text.job(&request, &[overhead.clone(), self.fixed_work(300), post(&ask, "d")]);
-                text.job(&ask, &[overhead.clone(), work, post(&answered, "s")]);
-                text.job(&answered, &with_answer(&[overhead, self.fixed_work(200)]));
+                text.add_job(&request, &[overhead.clone(), self.fixed_work(300), post(&ask, "d")]);
+                text.add_job(&ask, &[overhead.clone(), work, post(&answered, "s")]);
+                text.add_job(&answered, &with_answer(&[overhead, self.fixed_work(200)]));
                 return;
             }
             Server::FanOut => {
@@ -220,93 +222,104 @@ impl Plan {
                     let (ask, answered) = (format!("db{shard}-{at}"), format!("dbans{shard}-{at}"));
                     steps.push(post(&ask, &format!("d{shard}")));
                     let work = user(each.length(self.part_of_work_ns(300)));
-                    text.job(&ask, &[kernel(8), work, post(&answered, &reply)]);
-                    text.job(&answered, &[]);
+                    text.add_job(&ask, &[kernel(8), work, post(&answered, &reply)]);
+                    text.add_job(&answered, &[]);
                 }
                 steps.extend([recv(&reply, 3), self.fixed_work(100)]);
-                text.channel(reply);
-                text.job(&request, &with_answer(&steps));
+                text.add_channel(reply);
+                text.add_job(&request, &with_answer(&steps));
                 return;
             }
             _ => {
-                text.job(
+                text.add_job(
                     &request,
                     &with_answer(&[overhead.clone(), work, ask_db, self.fixed_work(50)]),
                 );
-                text.job(&ask, &back(&reply));
+                text.add_job(&ask, &back(&reply));
             }
         }
-        text.channel(reply);
-        text.job(&answered, &[]);
+        text.add_channel(reply);
+        text.add_job(&answered, &[]);
     }
 
-    /// Adds the tasks that serve.
-    fn servers(&self, text: &mut Text) {
+    fn add_servers(&self, text: &mut Text) {
         let workers = self.workers;
         match self.server {
             server if server.is_per_connection() || server == Server::Loops => {
                 for at in 0..workers {
-                    text.endless_task((&format!("srv-{at}"), 1), GROUP, &serve(&format!("s{at}")));
+                    text.add_endless_task(
+                        (&format!("srv-{at}"), 1),
+                        GROUP,
+                        &serve(&format!("s{at}")),
+                    );
                 }
             }
             Server::Queue | Server::QueueBack | Server::Mixed => {
-                text.channel("q");
-                text.endless_task(("srvio", 1), GROUP, &serve("s"));
-                text.endless_task(("srvwork", workers), GROUP, &serve("q"));
+                text.add_channel("q");
+                text.add_endless_task(("srvio", 1), GROUP, &serve("s"));
+                text.add_endless_task(("srvwork", workers), GROUP, &serve("q"));
             }
             Server::Fork => {
-                text.channel("l");
+                text.add_channel("l");
                 let accept = format!("{}, {}, {{ fork = \"srvkid\" }}", recv("l", 1), kernel(30));
-                text.endless_task(("srv", 1), GROUP, &accept);
-                text.task(("srvkid", 0), GROUP, &format!("{}, {{ exit = true }}", serve("s")));
+                text.add_endless_task(("srv", 1), GROUP, &accept);
+                text.add_task(("srvkid", 0), GROUP, &format!("{}, {{ exit = true }}", serve("s")));
             }
             Server::Tiers => {
-                text.channel("a");
-                text.endless_task(("srvproxy", 1), GROUP, &serve("s"));
-                text.endless_task(("srvapp", workers), GROUP, &serve("a"));
+                text.add_channel("a");
+                text.add_endless_task(("srvproxy", 1), GROUP, &serve("s"));
+                text.add_endless_task(("srvapp", workers), GROUP, &serve("a"));
             }
             Server::Leader => {
-                text.channel("tick");
-                text.lock("turn");
+                text.add_channel("tick");
+                text.add_lock("turn");
                 let steps = ["{ lock = \"turn\" }", &recv("tick", 1), "{ unlock = \"turn\" }"];
                 let steps = format!("{}, {}", steps.join(", "), serve("s"));
-                text.endless_task(("srv", workers + 1), GROUP, &steps);
+                text.add_endless_task(("srv", workers + 1), GROUP, &steps);
             }
-            Server::AsyncTier => text.endless_task(("srv", 1), GROUP, &serve("s")),
-            _ => text.endless_task(("srv", workers), GROUP, &serve("s")),
+            Server::AsyncTier => text.add_endless_task(("srv", 1), GROUP, &serve("s")),
+            _ => text.add_endless_task(("srv", workers), GROUP, &serve("s")),
         }
-        self.others(text);
+        self.add_helpers(text);
     }
 
     /// Adds back ends and helper threads.
-    fn others(&self, text: &mut Text) {
+    fn add_helpers(&self, text: &mut Text) {
         match self.server {
             Server::Tier | Server::Tiers | Server::AsyncTier => {
-                text.channel("d");
-                text.endless_task(("srvdb", self.backs), GROUP, &serve("d"));
+                text.add_channel("d");
+                text.add_endless_task(("srvdb", self.backs), GROUP, &serve("d"));
             }
             Server::TierOutside => {
-                text.channel("d");
-                text.endless_task(("db", self.backs), "/", &serve("d"));
+                text.add_channel("d");
+                text.add_endless_task(("db", self.backs), "/", &serve("d"));
             }
             Server::FanOut => {
                 for shard in 0..3 {
                     let inbox = format!("d{shard}");
-                    text.endless_task((&format!("srvdb-{shard}"), 1), GROUP, &serve(&inbox));
-                    text.channel(inbox);
+                    text.add_endless_task((&format!("srvdb-{shard}"), 1), GROUP, &serve(&inbox));
+                    text.add_channel(inbox);
                 }
             }
             Server::Spin => {
-                text.channel("gc");
+                text.add_channel("gc");
                 let looks = user("{ uniform = [\"5us\", \"60us\"] }");
-                text.endless_task(("srvspin", 2), GROUP, &format!("{}, {looks}", recv("gc", 1)));
+                text.add_endless_task(
+                    ("srvspin", 2),
+                    GROUP,
+                    &format!("{}, {looks}", recv("gc", 1)),
+                );
             }
             Server::Collector => {
-                text.channel("gc");
+                text.add_channel("gc");
                 let collects = self.fixed_work(5000);
-                text.endless_task(("srvgc", 1), GROUP, &format!("{}, {collects}", recv("gc", 50)));
+                text.add_endless_task(
+                    ("srvgc", 1),
+                    GROUP,
+                    &format!("{}, {collects}", recv("gc", 50)),
+                );
             }
-            Server::Locked => text.lock("m"),
+            Server::Locked => text.add_lock("m"),
             _ => {}
         }
     }

@@ -5,10 +5,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Counts of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// All numbers.
     pub cells: u64,
     /// Within tolerance of the range of the true runs.
     pub right: u64,
@@ -16,7 +14,6 @@ pub struct Count {
     pub in_range: u64,
     /// Not predicted for requests: predicted for bursts, or not at all.
     pub untold: u64,
-    /// Predicted without a mark.
     pub unmarked: u64,
     /// Predicted without a mark, and wrong.
     pub unmarked_wrong: u64,
@@ -94,7 +91,6 @@ impl Tally {
         }
     }
 
-    /// Counts of all numbers at a depth.
     #[cfg(test)]
     pub fn all(&self, depth: &str) -> Count {
         self.0.get(&(depth.to_owned(), "", "all".to_owned())).cloned().unwrap_or_default()

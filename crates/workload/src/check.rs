@@ -11,7 +11,7 @@ mod order;
 mod program;
 mod tables;
 
-pub(crate) use tables::expectations;
+pub(crate) use tables::check_expectations;
 
 use crate::bounds::{
     BANDWIDTH_SLICE_NS, HZ, MAX_CPU_SET_ENTRIES, MAX_CPUS, MAX_DURATION_NS, MAX_ENTRIES,
@@ -53,23 +53,23 @@ pub(crate) const PATH_FORM: &str =
     "a path from the root down, such as \"/services/web\", without empty parts, `.` or `..`";
 
 pub(crate) fn check(workload: &Parts) -> Checked {
-    sizes(workload)?;
-    top(workload)?;
-    cpu_sets(workload)?;
-    machine(workload)?;
-    groups(workload)?;
-    tables::locks_and_channels(workload)?;
-    tables::distributions(workload)?;
-    tasks(workload)?;
-    labels(workload)?;
-    jobs::names(workload)?;
+    check_sizes(workload)?;
+    check_name_and_duration(workload)?;
+    check_cpu_sets(workload)?;
+    check_machine(workload)?;
+    check_groups(workload)?;
+    tables::check_locks_and_channels(workload)?;
+    tables::check_distributions(workload)?;
+    check_tasks(workload)?;
+    check_labels(workload)?;
+    jobs::check_names(workload)?;
     program::check(workload)?;
     order::check(workload)?;
     forks::check(workload)?;
-    tables::sources(workload)?;
+    tables::check_sources(workload)?;
     jobs::check(workload)?;
-    tables::interventions(workload)?;
-    tables::expectations(workload)
+    tables::check_interventions(workload)?;
+    tables::check_expectations(workload)
 }
 
 /// Refuses the value of `field` of a part.
@@ -83,7 +83,7 @@ pub(crate) fn refuse<T>(
     Err(PartRefusal { part, field, refusal: Refusal::new(kind, problem, accepted) })
 }
 
-pub(crate) fn in_range(
+pub(crate) fn check_in_range(
     part: PartIx,
     field: &'static str,
     value: u64,
@@ -96,7 +96,7 @@ pub(crate) fn in_range(
     refuse(part, field, Kind::Value, format!("{field} is {value}"), accepted)
 }
 
-pub(crate) fn time_in_range(
+pub(crate) fn check_time(
     part: PartIx,
     field: &'static str,
     ns: u64,
@@ -111,7 +111,7 @@ pub(crate) fn time_in_range(
 }
 
 /// Checks a reference into a table of the workload that has `len` entries.
-pub(crate) fn reference(part: PartIx, field: &'static str, ix: u32, len: usize) -> Checked {
+pub(crate) fn check_reference(part: PartIx, field: &'static str, ix: u32, len: usize) -> Checked {
     if (ix as usize) < len {
         return Ok(());
     }
@@ -121,8 +121,8 @@ pub(crate) fn reference(part: PartIx, field: &'static str, ix: u32, len: usize) 
 
 /// Checks a name that must be unique. Names are printed, compared and used in paths of metrics, so
 /// only control characters are refused.
-pub(crate) fn name(part: PartIx, name: &str, seen: &mut BTreeSet<String>) -> Checked {
-    named(part, "name", name)?;
+pub(crate) fn check_unique_name(part: PartIx, name: &str, seen: &mut BTreeSet<String>) -> Checked {
+    check_name(part, "name", name)?;
     if !seen.insert(name.to_owned()) {
         let problem = format!("the name {} is used twice", quoted(name));
         return refuse(part, "name", Kind::Name, problem, "give each its own name");
@@ -147,7 +147,7 @@ pub fn as_name(text: &str, most: usize) -> String {
 }
 
 /// Checks a name that need not be unique.
-fn named(part: PartIx, field: &'static str, name: &str) -> Checked {
+fn check_name(part: PartIx, field: &'static str, name: &str) -> Checked {
     let accepted = format!("1 to {MAX_NAME_BYTES} bytes without control characters");
     if name.is_empty() {
         return refuse(part, field, Kind::Name, format!("the {field} is empty"), accepted);
@@ -159,15 +159,14 @@ fn named(part: PartIx, field: &'static str, name: &str) -> Checked {
     Ok(())
 }
 
-/// Checks labels, which several kinds may share.
-pub(crate) fn labels(workload: &Parts) -> Checked {
+pub(crate) fn check_labels(workload: &Parts) -> Checked {
     for (ix, task) in workload.tasks.iter().enumerate() {
-        task.label.as_ref().map_or(Ok(()), |label| named(PartIx::Task(ix), "label", label))?;
+        task.label.as_ref().map_or(Ok(()), |label| check_name(PartIx::Task(ix), "label", label))?;
     }
     Ok(())
 }
 
-fn sizes(workload: &Parts) -> Checked {
+fn check_sizes(workload: &Parts) -> Checked {
     let ops: u64 = workload.programs().map(|program| program.len() as u64).sum();
     let listed: u64 = workload.cpu_sets.iter().map(|cpus| cpus.0.len() as u64).sum();
     let counts = [
@@ -192,13 +191,13 @@ fn sizes(workload: &Parts) -> Checked {
     Ok(())
 }
 
-pub(crate) fn top(workload: &Parts) -> Checked {
-    name(PartIx::Top, &workload.name, &mut BTreeSet::new())?;
-    time_in_range(PartIx::Top, "duration", workload.duration_ns, 1..=MAX_DURATION_NS)
+pub(crate) fn check_name_and_duration(workload: &Parts) -> Checked {
+    check_unique_name(PartIx::Top, &workload.name, &mut BTreeSet::new())?;
+    check_time(PartIx::Top, "duration", workload.duration_ns, 1..=MAX_DURATION_NS)
 }
 
-fn cpu_sets(workload: &Parts) -> Checked {
-    in_range(PartIx::Machine, "cpus", workload.machine.cpus.into(), 1..=MAX_CPUS)?;
+fn check_cpu_sets(workload: &Parts) -> Checked {
+    check_in_range(PartIx::Machine, "cpus", workload.machine.cpus.into(), 1..=MAX_CPUS)?;
     for (ix, cpus) in workload.cpu_sets.iter().enumerate() {
         let part = PartIx::CpuSet(ix);
         let ascending = cpus.0.windows(2).all(|pair| pair[0] < pair[1]);
@@ -212,12 +211,12 @@ fn cpu_sets(workload: &Parts) -> Checked {
                 "one CPU at least, each once, ascending",
             );
         };
-        cpu(workload, part, "", last)?;
+        check_cpu(workload, part, "", last)?;
     }
     Ok(())
 }
 
-pub(crate) fn cpu(workload: &Parts, part: PartIx, field: &'static str, cpu: u16) -> Checked {
+pub(crate) fn check_cpu(workload: &Parts, part: PartIx, field: &'static str, cpu: u16) -> Checked {
     let cpus = workload.machine.cpus;
     if cpu < cpus {
         return Ok(());
@@ -229,24 +228,24 @@ pub(crate) fn cpu(workload: &Parts, part: PartIx, field: &'static str, cpu: u16)
     refuse(part, field, Kind::Value, format!("there is no CPU {cpu}"), accepted)
 }
 
-pub(crate) fn machine(workload: &Parts) -> Checked {
+pub(crate) fn check_machine(workload: &Parts) -> Checked {
     let machine = &workload.machine;
     let part = PartIx::Machine;
-    in_range(part, "llc", machine.llc_cpus.into(), 0..=machine.cpus.into())?;
+    check_in_range(part, "llc", machine.llc_cpus.into(), 0..=machine.cpus.into())?;
     if !HZ.contains(&machine.hz) {
         let problem = format!("hz is {}", machine.hz);
         return refuse(part, "hz", Kind::Value, problem, "one of 100, 250, 300, 1000");
     }
-    time_in_range(part, "slice", machine.bandwidth_slice_ns, BANDWIDTH_SLICE_NS)?;
+    check_time(part, "slice", machine.bandwidth_slice_ns, BANDWIDTH_SLICE_NS)?;
     if let Some(base_slice_ns) = machine.base_slice_ns {
-        time_in_range(part, "base_slice", base_slice_ns, SLICE_NS)?;
+        check_time(part, "base_slice", base_slice_ns, SLICE_NS)?;
     }
     if let Some(phase_ns) = machine.timer_phase_ns {
-        time_in_range(part, "timer_phase", phase_ns, 0..=cpumax_limit::MAX_PERIOD_NS)?;
+        check_time(part, "timer_phase", phase_ns, 0..=cpumax_limit::MAX_PERIOD_NS)?;
     }
-    time_in_range(part, "ipi", machine.ipi_ns, 0..=1_000_000_000)?;
+    check_time(part, "ipi", machine.ipi_ns, 0..=1_000_000_000)?;
     if let Some(cpus) = machine.nohz_full {
-        reference(part, "nohz_full", cpus, workload.cpu_sets.len())?;
+        check_reference(part, "nohz_full", cpus, workload.cpu_sets.len())?;
     }
     for (ix, softirq) in machine.softirqs.iter().enumerate() {
         let part = PartIx::Softirq(ix);
@@ -260,16 +259,21 @@ pub(crate) fn machine(workload: &Parts) -> Checked {
                 "set preempt = \"rt\" or \"rt-lazy\" in [machine]",
             );
         }
-        cpu(workload, part, "cpu", softirq.cpu)?;
-        reference(part, "lock", softirq.lock, workload.locks.len())?;
-        lock_mode(workload, part, softirq.lock, softirq.mode)?;
-        time_in_range(part, "every", softirq.every_ns, NS_PER_US..=MAX_DURATION_NS)?;
-        time_in_range(part, "hold", softirq.hold_ns, 0..=softirq.every_ns)?;
+        check_cpu(workload, part, "cpu", softirq.cpu)?;
+        check_reference(part, "lock", softirq.lock, workload.locks.len())?;
+        check_lock_mode(workload, part, softirq.lock, softirq.mode)?;
+        check_time(part, "every", softirq.every_ns, NS_PER_US..=MAX_DURATION_NS)?;
+        check_time(part, "hold", softirq.hold_ns, 0..=softirq.every_ns)?;
     }
     Ok(())
 }
 
-pub(crate) fn lock_mode(workload: &Parts, part: PartIx, lock: u32, mode: LockMode) -> Checked {
+pub(crate) fn check_lock_mode(
+    workload: &Parts,
+    part: PartIx,
+    lock: u32,
+    mode: LockMode,
+) -> Checked {
     let lock = &workload.locks[lock as usize];
     match (lock.kind, mode) {
         (LockKind::Mutex | LockKind::Spin, LockMode::Read) => {
@@ -311,7 +315,7 @@ pub(crate) fn path_problem(path: &str) -> Option<String> {
     })
 }
 
-fn groups(workload: &Parts) -> Checked {
+fn check_groups(workload: &Parts) -> Checked {
     let root = workload.groups.first();
     if !root.is_some_and(|root| {
         root.path == "/" && root.parent.is_none() && root.limit == Limit::UNLIMITED && !root.v1
@@ -335,36 +339,36 @@ fn groups(workload: &Parts) -> Checked {
             let problem = "the parent is not the group that the path names, or stands after it";
             return refuse(part, "path", Kind::Name, problem, "parents before children");
         };
-        in_range(part, "weight", group.weight.into(), WEIGHTS)?;
+        check_in_range(part, "weight", group.weight.into(), WEIGHTS)?;
         if parent != 0 && group.v1 != workload.groups[parent].v1 {
             let problem = "the group and its parent are in different hierarchies";
             return refuse(part, "hierarchy", Kind::Value, problem, "the same hierarchy for both");
         }
-        limit(part, group.limit)?;
+        check_limit(part, group.limit)?;
     }
-    v1_groups(workload)
+    check_v1_groups(workload)
 }
 
-fn v1_groups(workload: &Parts) -> Checked {
+fn check_v1_groups(workload: &Parts) -> Checked {
     let limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
-    v1_hierarchy(workload, &limits).or_else(|(group, problem)| {
+    check_v1_hierarchy(workload, &limits).or_else(|(group, problem)| {
         let accepted = "lower it, or raise the limit above";
         refuse(PartIx::Group(group), "max", Kind::Limit, problem, accepted)
     })
 }
 
 /// Checks the limits of v1 groups at the start and after each write.
-pub(crate) fn v1_limits(workload: &Parts) -> Checked {
+pub(crate) fn check_v1_limits(workload: &Parts) -> Checked {
     if !workload.groups.iter().any(|group| group.v1) {
         return Ok(());
     }
-    v1_groups(workload)?;
-    tables::interventions(workload)
+    check_v1_groups(workload)?;
+    tables::check_interventions(workload)
 }
 
 /// Refuses limits that no file of the kernel can hold, and those that only kernels before 5.8
 /// accept: a quota of centuries, which overflows.
-pub(crate) fn limit(part: PartIx, limit: Limit) -> Checked {
+pub(crate) fn check_limit(part: PartIx, limit: Limit) -> Checked {
     let (quota_ns, period_ns, burst_ns) = (limit.quota_ns(), limit.period_ns(), limit.burst_ns());
     if let Err(error) = Limit::new(quota_ns, period_ns, burst_ns) {
         return refuse(part, "max", Kind::Limit, error.to_string(), "");
@@ -381,7 +385,10 @@ pub(crate) fn limit(part: PartIx, limit: Limit) -> Checked {
 ///
 /// # Errors
 /// The index of the group, and the reason.
-pub(crate) fn v1_hierarchy(workload: &Parts, limits: &[Limit]) -> Result<(), (usize, String)> {
+pub(crate) fn check_v1_hierarchy(
+    workload: &Parts,
+    limits: &[Limit],
+) -> Result<(), (usize, String)> {
     if !workload.groups.iter().any(|group| group.v1) {
         return Ok(());
     }
@@ -402,12 +409,12 @@ pub(crate) fn v1_hierarchy(workload: &Parts, limits: &[Limit]) -> Result<(), (us
     }
 }
 
-fn tasks(workload: &Parts) -> Checked {
+fn check_tasks(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     let mut total = 0;
     for (ix, task) in workload.tasks.iter().enumerate() {
         let part = PartIx::Task(ix);
-        name(part, &task.name, &mut seen)?;
+        check_unique_name(part, &task.name, &mut seen)?;
         if task.name == "self" {
             let problem = "`self` stands for the task that executes an instruction";
             return refuse(part, "name", Kind::Name, problem, "another name");
@@ -417,21 +424,21 @@ fn tasks(workload: &Parts) -> Checked {
             let problem = format!("there are {total} tasks up to this kind");
             return refuse(part, "count", Kind::Value, problem, format!("at most {MAX_TASKS}"));
         }
-        reference(part, "group", task.group, workload.groups.len())?;
-        nice(part, task.nice)?;
+        check_reference(part, "group", task.group, workload.groups.len())?;
+        check_nice(part, task.nice)?;
         if let Affinity::Set(cpus) = task.cpus {
-            reference(part, "cpus", cpus, workload.cpu_sets.len())?;
+            check_reference(part, "cpus", cpus, workload.cpu_sets.len())?;
         }
-        time_in_range(part, "start", task.start_ns, 0..=MAX_DURATION_NS)?;
-        time_in_range(part, "stagger", task.stagger_ns, 0..=MAX_DURATION_NS)?;
+        check_time(part, "start", task.start_ns, 0..=MAX_DURATION_NS)?;
+        check_time(part, "stagger", task.stagger_ns, 0..=MAX_DURATION_NS)?;
         if let Some(slice_ns) = task.slice_ns {
-            time_in_range(part, "slice", slice_ns, SLICE_NS)?;
+            check_time(part, "slice", slice_ns, SLICE_NS)?;
         }
     }
     Ok(())
 }
 
-pub(crate) fn nice(part: PartIx, nice: i8) -> Checked {
+pub(crate) fn check_nice(part: PartIx, nice: i8) -> Checked {
     if (-20..=19).contains(&nice) {
         return Ok(());
     }
@@ -439,7 +446,7 @@ pub(crate) fn nice(part: PartIx, nice: i8) -> Checked {
 }
 
 /// Checks a change of class: a task can become fair, idle or real-time, but never a kernel thread.
-pub(crate) fn class_change(
+pub(crate) fn check_class_change(
     workload: &Parts,
     part: PartIx,
     kind: Option<u32>,

@@ -75,7 +75,7 @@ impl Workload {
     pub fn with_name(mut self, name: &str, shows: &str) -> Result<Workload, Error> {
         name.clone_into(&mut self.0.name);
         shows.clone_into(&mut self.0.shows);
-        self.after(check::top)
+        self.after(check::check_name_and_duration)
     }
 
     /// Replaces the simulated time, ns, up to a day.
@@ -84,7 +84,7 @@ impl Workload {
     /// A length out of range.
     pub fn with_duration(mut self, duration_ns: u64) -> Result<Workload, Error> {
         self.0.duration_ns = duration_ns;
-        self.after(check::top)
+        self.after(check::check_name_and_duration)
     }
 
     /// Replaces the limit of one group, on a kernel with these rules.
@@ -107,8 +107,8 @@ impl Workload {
         }
         self.0.groups[group as usize].limit = limit;
         self.after(|parts| {
-            check::limit(PartIx::Group(group as usize), limit)?;
-            check::v1_limits(parts)
+            check::check_limit(PartIx::Group(group as usize), limit)?;
+            check::check_v1_limits(parts)
         })
     }
 
@@ -121,7 +121,7 @@ impl Workload {
         self.0.groups[group as usize].weight = weight;
         self.after(|_| {
             let part = PartIx::Group(group as usize);
-            check::in_range(part, "weight", weight.into(), check::WEIGHTS)
+            check::check_in_range(part, "weight", weight.into(), check::WEIGHTS)
         })
     }
 
@@ -146,7 +146,7 @@ impl Workload {
     /// A time longer than any period.
     pub fn with_timer_phase(mut self, phase_ns: u64) -> Result<Workload, Error> {
         self.0.machine.timer_phase_ns = Some(phase_ns);
-        self.after(check::machine)
+        self.after(check::check_machine)
     }
 
     /// Sets the label of each kind of task, its name in results; `None`: its own name.
@@ -161,8 +161,8 @@ impl Workload {
             task.label = label(task);
         }
         self.after(|parts| {
-            check::labels(parts)?;
-            check::expectations(parts)
+            check::check_labels(parts)?;
+            check::check_expectations(parts)
         })
     }
 
@@ -194,7 +194,7 @@ impl Workload {
 
     fn below_root(&self, group: GroupIx, what: &str) -> Result<(), Error> {
         let part = PartIx::Group(group as usize);
-        check::reference(part, "group", group, self.groups.len())
+        check::check_reference(part, "group", group, self.groups.len())
             .map_err(|found| self.error(found))?;
         match group {
             0 => self.refuse(part, "group", Kind::Limit, format!("the root group has no {what}")),

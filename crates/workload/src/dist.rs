@@ -32,7 +32,7 @@ pub enum Domain {
     Machine = 5,
     /// Generation of random workloads.
     Workload = 6,
-    /// Intervals whose counters are drawn again; index: number of the draw.
+    /// Intervals of counters that a bootstrap draws again.
     Counters = 7,
     /// Services whose model is fitted to counters; index: number of the service.
     Fit = 8,
@@ -88,7 +88,6 @@ impl Stream {
 /// Increment of `SplitMix64`: 2^64 divided by the golden ratio, made odd.
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One step of `SplitMix64`.
 fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(GOLDEN_GAMMA);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -160,7 +160,7 @@ impl Default for MachineSpec {
 pub enum Preempt {
     /// Only at the return to user mode and where a task sleeps.
     None,
-    /// Like `None`, and at `cond_resched()`, which the model takes to be everywhere in a system call.
+    /// Like `None`, and at `cond_resched()`, in the model everywhere in a system call.
     Voluntary,
     /// Lazy (from 6.13): at the return to user mode; at the next tick everywhere.
     Lazy,

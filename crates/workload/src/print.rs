@@ -36,15 +36,15 @@ pub fn to_file(workload: &Workload, file: &str) -> Result<String, Error> {
 /// be read again.
 pub fn print(workload: &Workload) -> String {
     let mut printer = Printer { workload, text: String::new() };
-    printer.top();
-    printer.machine();
-    printer.groups();
-    printer.locks_and_channels();
-    workload.tasks.iter().for_each(|task| printer.task(task));
-    printer.jobs();
-    printer.sources();
-    workload.interventions.iter().for_each(|intervention| printer.intervention(intervention));
-    workload.expectations.iter().for_each(|expectation| printer.expectation(expectation));
+    printer.print_name_and_duration();
+    printer.print_machine();
+    printer.print_groups();
+    printer.print_locks_and_channels();
+    workload.tasks.iter().for_each(|task| printer.print_task(task));
+    printer.print_jobs();
+    printer.print_sources();
+    workload.interventions.iter().for_each(|intervention| printer.print_intervention(intervention));
+    workload.expectations.iter().for_each(|expectation| printer.print_expectation(expectation));
     printer.text
 }
 
@@ -57,36 +57,36 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn line(&mut self, line: impl Display) {
+    fn print_line(&mut self, line: impl Display) {
         let _ = writeln!(self.text, "{line}");
     }
 
-    fn field(&mut self, name: &str, value: impl Display) {
-        self.line(format_args!("{name} = {value}"));
+    fn print_field(&mut self, name: &str, value: impl Display) {
+        self.print_line(format_args!("{name} = {value}"));
     }
 
-    fn text(&mut self, name: &str, value: &str) {
-        self.field(name, quote(value));
+    fn print_text(&mut self, name: &str, value: &str) {
+        self.print_field(name, quote(value));
     }
 
-    fn time(&mut self, name: &str, ns: u64) {
-        self.text(name, &print_duration(ns));
+    fn print_time(&mut self, name: &str, ns: u64) {
+        self.print_text(name, &print_duration(ns));
     }
 
-    fn header(&mut self, name: &str) {
-        self.line(format_args!("\n[[{name}]]"));
+    fn print_header(&mut self, name: &str) {
+        self.print_line(format_args!("\n[[{name}]]"));
     }
 
-    fn top(&mut self) {
-        self.text("name", &self.workload.name);
+    fn print_name_and_duration(&mut self) {
+        self.print_text("name", &self.workload.name);
         if !self.workload.shows.is_empty() {
-            self.text("shows", &self.workload.shows);
+            self.print_text("shows", &self.workload.shows);
         }
-        self.time("duration", self.workload.duration_ns);
+        self.print_time("duration", self.workload.duration_ns);
     }
 
     /// Prints the fields that differ from their defaults.
-    fn machine(&mut self) {
+    fn print_machine(&mut self) {
         let MachineSpec {
             cpus,
             llc_cpus,
@@ -103,152 +103,152 @@ impl Printer<'_> {
             softirqs,
         } = &self.workload.machine;
         let usual = MachineSpec::default();
-        self.line("\n[machine]");
-        self.field("cpus", cpus);
+        self.print_line("\n[machine]");
+        self.print_field("cpus", cpus);
         if *llc_cpus != usual.llc_cpus {
-            self.field("llc", llc_cpus);
+            self.print_field("llc", llc_cpus);
         }
         if *hz != usual.hz {
-            self.field("hz", hz);
+            self.print_field("hz", hz);
         }
         if let Some(preempt) = preempt {
-            self.text("preempt", word(&PREEMPTS, preempt));
+            self.print_text("preempt", word(&PREEMPTS, preempt));
         }
         if let Some(hrtick) = hrtick {
-            self.field("hrtick", hrtick);
+            self.print_field("hrtick", hrtick);
         }
         if let Some(phase_ns) = timer_phase_ns {
-            self.time("timer_phase", *phase_ns);
+            self.print_time("timer_phase", *phase_ns);
         }
         if *tick_skew {
-            self.field("tick_skew", true);
+            self.print_field("tick_skew", true);
         }
         if *bandwidth_slice_ns != usual.bandwidth_slice_ns {
-            self.time("slice", *bandwidth_slice_ns);
+            self.print_time("slice", *bandwidth_slice_ns);
         }
         if let Some(base_slice_ns) = base_slice_ns {
-            self.time("base_slice", *base_slice_ns);
+            self.print_time("base_slice", *base_slice_ns);
         }
         if let Some(cpus) = nohz_full {
-            self.text("nohz_full", &self.cpu_set(*cpus));
+            self.print_text("nohz_full", &self.cpu_set_text(*cpus));
         }
         if *cost_timing {
-            self.field("costs", true);
+            self.print_field("costs", true);
         }
         if *ipi_ns != usual.ipi_ns {
-            self.time("ipi", *ipi_ns);
+            self.print_time("ipi", *ipi_ns);
         }
-        self.softirqs(softirqs);
+        self.print_softirqs(softirqs);
     }
 
-    fn softirqs(&mut self, softirqs: &[SoftirqSpec]) {
+    fn print_softirqs(&mut self, softirqs: &[SoftirqSpec]) {
         for softirq in softirqs {
-            self.header("machine.softirq");
-            self.field("cpu", softirq.cpu);
-            self.time("every", softirq.every_ns);
-            self.text("lock", self.lock_name(softirq.lock));
+            self.print_header("machine.softirq");
+            self.print_field("cpu", softirq.cpu);
+            self.print_time("every", softirq.every_ns);
+            self.print_text("lock", self.lock_name(softirq.lock));
             if let Some(mode) = self.mode_word(softirq.lock, softirq.mode) {
-                self.text("mode", mode);
+                self.print_text("mode", mode);
             }
-            self.time("hold", softirq.hold_ns);
+            self.print_time("hold", softirq.hold_ns);
         }
     }
 
-    fn groups(&mut self) {
+    fn print_groups(&mut self) {
         for group in self.workload.groups.iter().skip(1) {
-            self.header("group");
-            self.text("path", &as_itself(&group.path));
+            self.print_header("group");
+            self.print_text("path", &as_itself(&group.path));
             let limit = group.limit.to_string();
             if limit != "max 100000" {
-                self.text("max", &limit);
+                self.print_text("max", &limit);
             }
             if group.limit.burst_ns() != 0 {
-                self.field("burst", group.limit.burst_ns() / 1000);
+                self.print_field("burst", group.limit.burst_ns() / 1000);
             }
             if group.weight != 100 {
-                self.field("weight", group.weight);
+                self.print_field("weight", group.weight);
             }
             if group.v1 {
-                self.text("hierarchy", "v1");
+                self.print_text("hierarchy", "v1");
             }
         }
     }
 
-    fn locks_and_channels(&mut self) {
+    fn print_locks_and_channels(&mut self) {
         for lock in &self.workload.locks {
-            self.header("lock");
-            self.text("name", &lock.name);
-            self.text("kind", word(&LOCK_KINDS, &lock.kind));
+            self.print_header("lock");
+            self.print_text("name", &lock.name);
+            self.print_text("kind", word(&LOCK_KINDS, &lock.kind));
         }
         for channel in &self.workload.channels {
-            self.header("channel");
-            self.text("name", &channel.name);
+            self.print_header("channel");
+            self.print_text("name", &channel.name);
             if channel.capacity != u64::MAX {
-                self.field("capacity", channel.capacity);
+                self.print_field("capacity", channel.capacity);
             }
             if channel.oldest_first {
-                self.field("oldest_first", true);
+                self.print_field("oldest_first", true);
             }
         }
     }
 
-    fn task(&mut self, task: &TaskSpec) {
-        self.header("task");
-        self.text("name", &as_itself(&task.name));
+    fn print_task(&mut self, task: &TaskSpec) {
+        self.print_header("task");
+        self.print_text("name", &as_itself(&task.name));
         if let Some(label) = &task.label {
-            self.text("label", label);
+            self.print_text("label", label);
         }
         if task.count != 1 {
-            self.field("count", task.count);
+            self.print_field("count", task.count);
         }
         if task.group != 0 {
-            self.text("group", &as_itself(self.group_path(task.group)));
+            self.print_text("group", &as_itself(self.group_path(task.group)));
         }
         if task.nice != 0 {
-            self.field("nice", task.nice);
+            self.print_field("nice", task.nice);
         }
         if task.class != Class::Fair {
-            self.text("class", word(&CLASSES, &task.class));
+            self.print_text("class", word(&CLASSES, &task.class));
         }
         match task.cpus {
             Affinity::All => {}
-            Affinity::Each => self.text("cpus", "each"),
-            Affinity::Set(cpus) => self.text("cpus", &self.cpu_set(cpus)),
+            Affinity::Each => self.print_text("cpus", "each"),
+            Affinity::Set(cpus) => self.print_text("cpus", &self.cpu_set_text(cpus)),
         }
         if task.start_ns != 0 {
-            self.time("start", task.start_ns);
+            self.print_time("start", task.start_ns);
         }
         if task.stagger_ns != 0 {
-            self.time("stagger", task.stagger_ns);
+            self.print_time("stagger", task.stagger_ns);
         }
         if let Some(slice_ns) = task.slice_ns {
-            self.time("slice", slice_ns);
+            self.print_time("slice", slice_ns);
         }
         if !task.program.is_empty() {
-            self.program(&task.program);
+            self.print_program(&task.program);
         }
     }
 
-    fn program(&mut self, program: &[Op]) {
-        self.line("program = [");
+    fn print_program(&mut self, program: &[Op]) {
+        self.print_line("program = [");
         let mut depth: usize = 1;
         for op in program {
             if matches!(op, Op::ExitKernel | Op::LoopEnd { .. }) {
                 depth = depth.saturating_sub(1);
             }
-            let instruction = self.instruction(op);
+            let instruction = self.instruction_text(op);
             // Programs that the checks refuse may be nested without bound.
             let width = 2 * depth.min(MAX_INDENT);
-            self.line(format_args!("{:width$}{instruction}", ""));
+            self.print_line(format_args!("{:width$}{instruction}", ""));
             if matches!(op, Op::EnterKernel | Op::LoopStart { .. }) {
                 depth += 1;
             }
         }
-        self.line("]");
+        self.print_line("]");
     }
 
-    fn instruction(&self, op: &Op) -> String {
-        let timed = |verb: &str, span: Span| format!("{{ {verb} = {} }},", self.span(span));
+    fn instruction_text(&self, op: &Op) -> String {
+        let timed = |verb: &str, span: Span| format!("{{ {verb} = {} }},", self.span_text(span));
         let tokens = |verb: &str, channel: u32, n: u64| {
             let name = self.workload.channels.get(channel as usize).map_or("", |c| &c.name);
             match n {
@@ -279,11 +279,11 @@ impl Printer<'_> {
             Op::Send { channel, n } => tokens("send", channel, n),
             Op::Recv { channel, n } => tokens("recv", channel, n),
             Op::Serve { channel } => tokens("serve", channel, 1),
-            Op::Post { channel, job } => format!("{{ {} }},", self.posted(channel, job)),
+            Op::Post { channel, job } => format!("{{ {} }},", self.post_text(channel, job)),
             Op::After { delay, channel, job, keep } => {
-                let posted = self.posted(channel, job);
+                let posted = self.post_text(channel, job);
                 let keep = if keep { ", keep = true" } else { "" };
-                format!("{{ after = {}, {posted}{keep} }},", self.span(delay))
+                format!("{{ after = {}, {posted}{keep} }},", self.span_text(delay))
             }
             Op::Fork { kind } => format!("{{ fork = {} }},", quote(self.task_name(kind))),
             Op::WaitChildren => "{ wait = \"children\" },".to_owned(),
@@ -299,7 +299,7 @@ impl Printer<'_> {
                 format!("{{ move = {who}, to = {} }},", quote(self.group_path(group)))
             }
             Op::SetAffinity { who, cpus } => {
-                format!("{{ affinity = {}{} }},", quote(&self.cpu_set(cpus)), of(who))
+                format!("{{ affinity = {}{} }},", quote(&self.cpu_set_text(cpus)), of(who))
             }
             Op::SetNice { who, nice } => format!("{{ nice = {nice}{} }},", of(who)),
             Op::SetClass { who, class } => {
@@ -308,127 +308,127 @@ impl Printer<'_> {
         }
     }
 
-    fn posted(&self, channel: ChannelIx, job: JobIx) -> String {
+    fn post_text(&self, channel: ChannelIx, job: JobIx) -> String {
         let channel = self.workload.channels.get(channel as usize).map_or("", |c| &c.name);
         format!("post = {}, to = {}", quote(self.job_name(job)), quote(channel))
     }
 
-    fn jobs(&mut self) {
+    fn print_jobs(&mut self) {
         for job in &self.workload.jobs {
-            self.header("job");
-            self.text("name", &job.name);
+            self.print_header("job");
+            self.print_text("name", &job.name);
             if !job.program.is_empty() {
-                self.program(&job.program);
+                self.print_program(&job.program);
             }
         }
     }
 
-    fn sources(&mut self) {
+    fn print_sources(&mut self) {
         for source in &self.workload.sources {
-            self.header("source");
-            self.text("name", &source.name);
+            self.print_header("source");
+            self.print_text("name", &source.name);
             let channel = self.workload.channels.get(source.channel as usize);
-            self.text("channel", channel.map_or("", |channel| &channel.name));
+            self.print_text("channel", channel.map_or("", |channel| &channel.name));
             match &source.arrivals {
-                Arrivals::Between(span) => self.field("every", self.span(*span)),
+                Arrivals::Between(span) => self.print_field("every", self.span_text(*span)),
                 Arrivals::At(times_ns) => {
                     let times: Vec<String> =
                         times_ns.iter().map(|&ns| quote(&print_duration(ns))).collect();
-                    self.field("at", format_args!("[{}]", times.join(", ")));
+                    self.print_field("at", format_args!("[{}]", times.join(", ")));
                 }
             }
             if source.start_ns != 0 {
-                self.time("start", source.start_ns);
+                self.print_time("start", source.start_ns);
             }
             if source.count != u64::MAX {
-                self.field("count", source.count);
+                self.print_field("count", source.count);
             }
             if !source.jobs.is_empty() {
                 let jobs: Vec<String> =
                     source.jobs.iter().map(|&job| quote(self.job_name(job))).collect();
-                self.field("jobs", format_args!("[{}]", jobs.join(", ")));
+                self.print_field("jobs", format_args!("[{}]", jobs.join(", ")));
             }
             if source.lossy {
-                self.field("lossy", true);
+                self.print_field("lossy", true);
             }
         }
     }
 
-    fn intervention(&mut self, intervention: &Intervention) {
-        self.header("at");
-        self.time("time", intervention.at_ns);
+    fn print_intervention(&mut self, intervention: &Intervention) {
+        self.print_header("at");
+        self.print_time("time", intervention.at_ns);
         if let Some(every_ns) = intervention.every_ns {
-            self.time("repeat", every_ns);
+            self.print_time("repeat", every_ns);
         }
         if intervention.until_ns != u64::MAX {
-            self.time("until", intervention.until_ns);
+            self.print_time("until", intervention.until_ns);
         }
         match intervention.action {
             Action::WriteLimit { group, limit } => {
-                self.text("group", self.group_path(group));
-                self.text("max", &limit.to_string());
-                self.field("burst", limit.burst_ns() / 1000);
+                self.print_text("group", self.group_path(group));
+                self.print_text("max", &limit.to_string());
+                self.print_field("burst", limit.burst_ns() / 1000);
             }
             Action::WriteWeight { group, weight } => {
-                self.text("group", self.group_path(group));
-                self.field("weight", weight);
+                self.print_text("group", self.group_path(group));
+                self.print_field("weight", weight);
             }
             Action::Signal { kind, signal } => {
-                self.text("task", self.task_name(kind));
-                self.text("signal", word(&SIGNALS, &signal));
+                self.print_text("task", self.task_name(kind));
+                self.print_text("signal", word(&SIGNALS, &signal));
             }
             Action::Move { kind, group } => {
-                self.text("task", self.task_name(kind));
-                self.text("move", self.group_path(group));
+                self.print_text("task", self.task_name(kind));
+                self.print_text("move", self.group_path(group));
             }
             Action::SetAffinity { kind, cpus } => {
-                self.text("task", self.task_name(kind));
-                self.text("affinity", &self.cpu_set(cpus));
+                self.print_text("task", self.task_name(kind));
+                self.print_text("affinity", &self.cpu_set_text(cpus));
             }
             Action::SetNice { kind, nice } => {
-                self.text("task", self.task_name(kind));
-                self.field("nice", nice);
+                self.print_text("task", self.task_name(kind));
+                self.print_field("nice", nice);
             }
             Action::SetClass { kind, class } => {
-                self.text("task", self.task_name(kind));
-                self.text("class", word(&CLASSES, &class));
+                self.print_text("task", self.task_name(kind));
+                self.print_text("class", word(&CLASSES, &class));
             }
-            Action::CpuOffline { cpu } => self.field("offline", cpu),
-            Action::CpuOnline { cpu } => self.field("online", cpu),
+            Action::CpuOffline { cpu } => self.print_field("offline", cpu),
+            Action::CpuOnline { cpu } => self.print_field("online", cpu),
         }
     }
 
-    fn expectation(&mut self, expectation: &Expectation) {
-        self.header("expect");
+    fn print_expectation(&mut self, expectation: &Expectation) {
+        self.print_header("expect");
         if !expectation.kernels.is_empty() {
-            self.text("on", &expectation.kernels);
+            self.print_text("on", &expectation.kernels);
         }
-        self.text("metric", &expectation.metric);
+        self.print_text("metric", &expectation.metric);
         if let Some(per) = &expectation.per {
-            self.text("per", per);
+            self.print_text("per", per);
         }
         if let Some(over) = &expectation.over {
-            self.text("over", over);
+            self.print_text("over", over);
         }
         match (expectation.min, expectation.max) {
             // By bits, because 0.0 and -0.0 are equal but printed differently.
             (Some(min), Some(max)) if min.to_bits() == max.to_bits() => {
-                self.field("is", format_args!("{min:?}"));
+                self.print_field("is", format_args!("{min:?}"));
             }
             (min, max) => {
                 for (name, bound) in [("min", min), ("max", max)] {
                     if let Some(bound) = bound {
-                        self.field(name, format_args!("{bound:?}"));
+                        self.print_field(name, format_args!("{bound:?}"));
                     }
                 }
             }
         }
         if !expectation.why.is_empty() {
-            self.text("why", &expectation.why);
+            self.print_text("why", &expectation.why);
         }
     }
 
-    fn span(&self, span: Span) -> String {
+    fn span_text(&self, span: Span) -> String {
         let time = |ns: u64| quote(&print_duration(ns));
         let ix = match span {
             Span::Fixed(ns) => return time(ns),
@@ -459,7 +459,7 @@ impl Printer<'_> {
         }
     }
 
-    fn cpu_set(&self, ix: u32) -> String {
+    fn cpu_set_text(&self, ix: u32) -> String {
         self.workload.cpu_sets.get(ix as usize).map_or_else(String::new, print_cpus)
     }
 }

@@ -67,7 +67,7 @@ pub fn workload(seed: u64) -> Workload {
 /// # Panics
 /// If the checks refuse the generated workload, which is a bug in either.
 pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
-    built(seed, &draft(seed, bounds))
+    build_or_panic(seed, &draw_builder(seed, bounds))
 }
 
 /// The random workload of this seed, with jobs, pools of tasks that serve them, and sources that
@@ -76,15 +76,15 @@ pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
 /// # Panics
 /// See [`workload_within`].
 pub fn with_jobs(seed: u64) -> Workload {
-    let draft = draft(seed, &Bounds::default());
-    built(seed, &jobs::add(&mut Dice(Stream::new(seed, Domain::Workload, 1)), draft))
+    let draft = draw_builder(seed, &Bounds::default());
+    build_or_panic(seed, &jobs::add(&mut Dice(Stream::new(seed, Domain::Workload, 1)), draft))
 }
 
-fn built(seed: u64, draft: &Builder) -> Workload {
+fn build_or_panic(seed: u64, draft: &Builder) -> Workload {
     draft.build().unwrap_or_else(|error| panic!("random workload of seed {seed}: {error}"))
 }
 
-fn draft(seed: u64, bounds: &Bounds) -> Builder {
+fn draw_builder(seed: u64, bounds: &Bounds) -> Builder {
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 0));
     let cpus = dice.range(1, bounds.cpus) as u16;
     let duration_ns = dice.range(50_000_000, bounds.duration_ns.max(50_000_000));
@@ -92,47 +92,46 @@ fn draft(seed: u64, bounds: &Bounds) -> Builder {
         .shows("A random workload.")
         .duration(Duration::from_nanos(duration_ns));
 
-    let locks = locks(&mut dice);
+    let locks = draw_locks(&mut dice);
     for (name, kind) in &locks {
         draft = draft.lock(name, *kind);
     }
-    let channels = channels(&mut dice);
+    let channels = draw_channels(&mut dice);
     for (name, capacity) in &channels {
         draft = match *capacity {
             u64::MAX => draft.channel(name),
             capacity => draft.bounded_channel(name, capacity),
         };
     }
-    draft = draft.machine(machine(&mut dice, cpus, &locks));
-    let groups = groups(&mut dice, bounds, cpus);
+    draft = draft.machine(draw_machine(&mut dice, cpus, &locks));
+    let groups = draw_groups(&mut dice, bounds, cpus);
     for group in &groups {
         draft = draft.with_group(group.clone());
     }
     let mut paths: Vec<String> = groups.iter().map(|group| group.path.clone()).collect();
     paths.push("/".to_owned());
 
-    let kinds = kinds(&mut dice, bounds);
+    let kinds = draw_kinds(&mut dice, bounds);
     let names = kinds.iter().map(|kind| kind.name.clone()).collect();
     let context =
         Context { cpus, locks: &locks, channels: &channels, paths: &paths, kinds: &names };
     for kind in &kinds {
-        draft = draft.task(task(&mut dice, &context, kind, duration_ns));
+        draft = draft.task(draw_task(&mut dice, &context, kind, duration_ns));
     }
     for (ix, (channel, _)) in channels.iter().enumerate() {
         if dice.one_in(2) {
-            draft = draft.source(source(&mut dice, ix, channel, duration_ns));
+            draft = draft.source(draw_source(&mut dice, ix, channel, duration_ns));
         }
     }
     for _ in 0..dice.range(0, bounds.interventions) {
-        draft = draft.change(change(&mut dice, &context, &groups, &kinds, duration_ns));
+        draft = draft.change(draw_change(&mut dice, &context, &groups, &kinds, duration_ns));
     }
     if dice.one_in(4) {
-        draft = draft.expect(expectation(&mut dice, &groups));
+        draft = draft.expect(draw_expectation(&mut dice, &groups));
     }
     draft
 }
 
-/// A random stream with the draws needed here.
 struct Dice(Stream);
 
 impl Dice {
@@ -213,18 +212,18 @@ impl Dice {
     }
 }
 
-fn locks(dice: &mut Dice) -> Vec<(String, LockKind)> {
+fn draw_locks(dice: &mut Dice) -> Vec<(String, LockKind)> {
     let kinds =
         [LockKind::Mutex, LockKind::Rwsem, LockKind::PercpuRwsem, LockKind::Rwlock, LockKind::Spin];
     (0..dice.range(0, 4)).map(|ix| (format!("lock{ix}"), dice.choose(kinds))).collect()
 }
 
-fn channels(dice: &mut Dice) -> Vec<(String, u64)> {
+fn draw_channels(dice: &mut Dice) -> Vec<(String, u64)> {
     let capacity = |dice: &mut Dice| if dice.one_in(2) { u64::MAX } else { dice.range(1, 8) };
     (0..dice.range(0, 3)).map(|ix| (format!("channel{ix}"), capacity(dice))).collect()
 }
 
-fn machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine {
+fn draw_machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine {
     let maybe = |dice: &mut Dice| !dice.one_in(3);
     let mut spec = MachineSpec {
         cpus,
@@ -283,7 +282,7 @@ fn machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine 
 }
 
 /// Trees of groups. In a v1 tree no group has more than its ancestors.
-fn groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
+fn draw_groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut depths: Vec<u64> = Vec::new();
     for ix in 0..dice.range(0, bounds.groups) {
@@ -300,7 +299,7 @@ fn groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
                 let quota_us = dice.range(1_000, quota_us);
                 group.limit(limit(quota_us, period_us, 0))
             }
-            None => group.limit(random_limit(dice, cpus)),
+            None => group.limit(draw_limit(dice, cpus)),
         };
         if dice.one_in(3) {
             group = group.weight(dice.range(1, 10_000) as u32);
@@ -324,7 +323,7 @@ fn nearest_limit(groups: &[Group], path: &str) -> Option<(u64, u64)> {
     None
 }
 
-fn random_limit(dice: &mut Dice, cpus: u16) -> Limit {
+fn draw_limit(dice: &mut Dice, cpus: u16) -> Limit {
     let period_us = dice.choose([1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 100_000, 250_000]);
     let most_us = period_us * u64::from(cpus);
     let quota_us = match dice.0.below(3) {
@@ -348,7 +347,7 @@ struct KindPlan {
 }
 
 /// Kinds that run from the start, then kinds that are only forked.
-fn kinds(dice: &mut Dice, bounds: &Bounds) -> Vec<KindPlan> {
+fn draw_kinds(dice: &mut Dice, bounds: &Bounds) -> Vec<KindPlan> {
     let started = dice.range(1, bounds.kinds);
     let mut spare = bounds.tasks.saturating_sub(started);
     let mut kinds = Vec::new();
@@ -365,7 +364,7 @@ fn kinds(dice: &mut Dice, bounds: &Bounds) -> Vec<KindPlan> {
     kinds
 }
 
-fn task(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, duration_ns: u64) -> Task {
+fn draw_task(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, duration_ns: u64) -> Task {
     let mut task = Task::new(&kind.name).count(kind.count).class(kind.class);
     if let Some(path) = dice.pick(context.paths) {
         task = task.group(path);
@@ -390,7 +389,7 @@ fn task(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, duration_ns: u6
     task.program(program::program(dice, context, kind))
 }
 
-fn source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> Source {
+fn draw_source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> Source {
     let name = format!("source{ix}");
     if dice.one_in(4) {
         let mut times: Vec<Duration> =
@@ -414,7 +413,7 @@ fn source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> Source
     source
 }
 
-fn change(
+fn draw_change(
     dice: &mut Dice,
     context: &Context<'_>,
     groups: &[Group],
@@ -422,7 +421,7 @@ fn change(
     duration_ns: u64,
 ) -> Change {
     let at_ns = dice.range(0, duration_ns);
-    let act = act(dice, context, groups, kinds);
+    let act = draw_act(dice, context, groups, kinds);
     let mut change = Change::at(Duration::from_nanos(at_ns), act);
     if dice.one_in(4) {
         change = change.repeat(Duration::from_nanos(dice.range(1_000_000, 50_000_000)));
@@ -434,7 +433,7 @@ fn change(
     change
 }
 
-fn act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], kinds: &[KindPlan]) -> Act {
+fn draw_act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], kinds: &[KindPlan]) -> Act {
     let kind = dice.pick(kinds).map_or("task0", |kind| &kind.name).to_owned();
     let path = dice.pick(context.paths).map_or("/", |path| path).to_owned();
     match dice.0.below(10) {
@@ -445,7 +444,7 @@ fn act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], kinds: &[KindPl
                 Act::Limit(group.path.clone(), limit)
             }
             Some(group) if dice.one_in(5) => Act::Limit(group.path.clone(), Limit::UNLIMITED),
-            Some(group) => Act::Limit(group.path.clone(), random_limit(dice, context.cpus)),
+            Some(group) => Act::Limit(group.path.clone(), draw_limit(dice, context.cpus)),
             None => Act::Nice(kind, dice.nice()),
         },
         3 => match dice.pick(groups) {
@@ -467,7 +466,7 @@ fn act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], kinds: &[KindPl
     }
 }
 
-fn expectation(dice: &mut Dice, groups: &[Group]) -> Expect {
+fn draw_expectation(dice: &mut Dice, groups: &[Group]) -> Expect {
     let metric = match dice.pick(groups) {
         Some(group) => format!("groups.{}.usage_usec", group.path),
         None => "events".to_owned(),

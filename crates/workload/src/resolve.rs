@@ -29,7 +29,7 @@ use positions::PartPositions;
 /// Resolves the names of `draft` and checks the result. `source` lets errors show the line.
 pub(crate) fn resolve(draft: &Builder, source: Option<SourceText<'_>>) -> Result<Workload, Error> {
     let mut resolver = Resolver::new(draft);
-    let resolved = resolver.run(draft).and_then(|()| {
+    let resolved = resolver.resolve_all(draft).and_then(|()| {
         check(&resolver.workload).map_err(|found| {
             let at = resolver.positions.find(found.part, found.field);
             found.refusal.at(at).part(found.part.describe(&resolver.workload))
@@ -73,14 +73,14 @@ impl Resolver {
         }
     }
 
-    fn run(&mut self, draft: &Builder) -> Resolved<()> {
-        self.groups(draft)?;
-        self.names(draft)?;
-        self.machine(draft)?;
-        self.tasks(draft)?;
-        self.jobs(draft)?;
-        self.sources(draft)?;
-        self.interventions(draft)?;
+    fn resolve_all(&mut self, draft: &Builder) -> Resolved<()> {
+        self.add_groups(draft)?;
+        self.enter_names(draft)?;
+        self.resolve_machine(draft)?;
+        self.resolve_tasks(draft)?;
+        self.resolve_jobs(draft)?;
+        self.resolve_sources(draft)?;
+        self.resolve_interventions(draft)?;
         for expect in &draft.expectations {
             self.workload.expectations.push(expect.expectation.clone());
             self.positions.expectations.push(expect.positions.clone());
@@ -89,7 +89,7 @@ impl Resolver {
     }
 
     /// Adds groups in the order given, unlisted parents before their first child.
-    fn groups(&mut self, draft: &Builder) -> Resolved<()> {
+    fn add_groups(&mut self, draft: &Builder) -> Resolved<()> {
         self.add_group("/", None, Positions::default());
         let mut listed = vec![false];
         let mut v1 = vec![None];
@@ -138,7 +138,7 @@ impl Resolver {
                 return Err(Refusal::new(Kind::Value, problem, "").at(at));
             }
         }
-        self.hierarchies(&listed, v1);
+        self.set_hierarchies(&listed, v1);
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Resolver {
 
     /// Sets the hierarchy of groups that do not give one: that of their parent, or for an unlisted
     /// parent that of its children.
-    fn hierarchies(&mut self, listed: &[bool], mut v1: Vec<Option<bool>>) {
+    fn set_hierarchies(&mut self, listed: &[bool], mut v1: Vec<Option<bool>>) {
         let groups = &mut self.workload.groups;
         let parents: Vec<usize> =
             groups.iter().map(|group| group.parent.unwrap_or(0) as usize).collect();
@@ -173,50 +173,50 @@ impl Resolver {
     }
 
     /// Adds everything else that has a name, so that programs may refer to later parts.
-    fn names(&mut self, draft: &Builder) -> Resolved<()> {
+    fn enter_names(&mut self, draft: &Builder) -> Resolved<()> {
         for lock in &draft.locks {
-            enter(&mut self.locks, "lock", &lock.name, &lock.positions)?;
+            enter_name(&mut self.locks, "lock", &lock.name, &lock.positions)?;
             self.workload.locks.push(LockSpec { name: lock.name.clone(), kind: lock.kind });
             self.positions.locks.push(lock.positions.clone());
         }
         for channel in &draft.channels {
-            enter(&mut self.channels, "channel", &channel.name, &channel.positions)?;
+            enter_name(&mut self.channels, "channel", &channel.name, &channel.positions)?;
             let (name, capacity) = (channel.name.clone(), channel.capacity);
             let oldest_first = channel.oldest_first;
             self.workload.channels.push(ChannelSpec { name, capacity, oldest_first });
             self.positions.channels.push(channel.positions.clone());
         }
         for task in &draft.tasks {
-            enter(&mut self.tasks, "task", &task.name, &task.positions)?;
+            enter_name(&mut self.tasks, "task", &task.name, &task.positions)?;
             self.positions.tasks.push(task.positions.clone());
         }
         for job in &draft.jobs {
-            enter(&mut self.jobs, "job", &job.name, &job.positions)?;
+            enter_name(&mut self.jobs, "job", &job.name, &job.positions)?;
             self.positions.jobs.push(job.positions.clone());
         }
         let mut sources = Names::new();
         for source in &draft.sources {
-            enter(&mut sources, "source", &source.name, &source.positions)?;
+            enter_name(&mut sources, "source", &source.name, &source.positions)?;
         }
         Ok(())
     }
 
-    fn machine(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_machine(&mut self, draft: &Builder) -> Resolved<()> {
         let machine = &draft.machine;
         self.positions.machine = machine.positions.clone();
         let nohz_full = machine
             .nohz_full
             .as_ref()
-            .map(|cpus| self.cpu_set(cpus, machine.positions.of("nohz_full")));
+            .map(|cpus| self.resolve_cpu_set(cpus, machine.positions.of("nohz_full")));
         self.workload.machine =
             MachineSpec { nohz_full, softirqs: Vec::new(), ..machine.spec.clone() };
         for (ix, softirq) in machine.softirqs.iter().enumerate() {
             self.positions.softirqs.push(softirq.positions.clone());
             let part = || PartIx::Softirq(ix).describe(&self.workload);
-            let lock = find(&self.locks, "lock", &softirq.lock)
+            let lock = find_ix(&self.locks, "lock", &softirq.lock)
                 .map_err(|refusal| refusal.at(softirq.positions.of("lock")).part(part()))?;
             let mode = self
-                .lock_mode(lock, softirq.mode)
+                .resolve_lock_mode(lock, softirq.mode)
                 .map_err(|refusal| refusal.at(softirq.positions.of("mode")).part(part()))?;
             self.workload.machine.softirqs.push(SoftirqSpec {
                 cpu: softirq.cpu,
@@ -229,15 +229,17 @@ impl Resolver {
         Ok(())
     }
 
-    fn tasks(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_tasks(&mut self, draft: &Builder) -> Resolved<()> {
         for task in &draft.tasks {
-            let group = find(&self.groups, "group", &task.group).map_err(|refusal| {
+            let group = find_ix(&self.groups, "group", &task.group).map_err(|refusal| {
                 refusal.at(task.positions.of("group")).part(format!("task {}", quoted(&task.name)))
             })?;
             let cpus = match &task.cpus {
                 Cpus::All => Affinity::All,
                 Cpus::Each => Affinity::Each,
-                Cpus::Set(cpus) => Affinity::Set(self.cpu_set(cpus, task.positions.of("cpus"))),
+                Cpus::Set(cpus) => {
+                    Affinity::Set(self.resolve_cpu_set(cpus, task.positions.of("cpus")))
+                }
             };
             self.workload.tasks.push(TaskSpec {
                 name: task.name.clone(),
@@ -266,7 +268,7 @@ impl Resolver {
         Ok(())
     }
 
-    fn jobs(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_jobs(&mut self, draft: &Builder) -> Resolved<()> {
         for job in &draft.jobs {
             let mut flat = Flat::default();
             self.flatten(&job.program, 0, &mut flat).map_err(|refusal| {
@@ -292,13 +294,13 @@ impl Resolver {
     fn flatten_one(&mut self, step: &Step, depth: u64, flat: &mut Flat) -> Resolved<()> {
         let at = step.at;
         let op = match &step.verb {
-            Verb::User(length) => Op::User(self.span(length, at)),
-            Verb::Kernel(length) => Op::Kernel(self.span(length, at)),
-            Verb::IrqOff(length) => Op::IrqOff(self.span(length, at)),
-            Verb::Sleep(length) => Op::Sleep(self.span(length, at)),
+            Verb::User(length) => Op::User(self.resolve_span(length, at)),
+            Verb::Kernel(length) => Op::Kernel(self.resolve_span(length, at)),
+            Verb::IrqOff(length) => Op::IrqOff(self.resolve_span(length, at)),
+            Verb::Sleep(length) => Op::Sleep(self.resolve_span(length, at)),
             Verb::Every { period_ns } => Op::Every { period_ns: *period_ns },
             Verb::Syscall(body) => {
-                self.push(Op::EnterKernel, at, flat)?;
+                self.push_op(Op::EnterKernel, at, flat)?;
                 self.flatten(body, depth, flat)?;
                 Op::ExitKernel
             }
@@ -307,45 +309,49 @@ impl Resolver {
                 Op::LoopEnd { start }
             }
             Verb::Lock { lock, mode } => {
-                let lock = find(&self.locks, "lock", lock)?;
-                Op::Lock { lock, mode: self.lock_mode(lock, *mode)? }
+                let lock = find_ix(&self.locks, "lock", lock)?;
+                Op::Lock { lock, mode: self.resolve_lock_mode(lock, *mode)? }
             }
-            Verb::Unlock { lock } => Op::Unlock { lock: find(&self.locks, "lock", lock)? },
+            Verb::Unlock { lock } => Op::Unlock { lock: find_ix(&self.locks, "lock", lock)? },
             Verb::Send { channel, n } => {
-                Op::Send { channel: find(&self.channels, "channel", channel)?, n: *n }
+                Op::Send { channel: find_ix(&self.channels, "channel", channel)?, n: *n }
             }
             Verb::Recv { channel, n } => {
-                Op::Recv { channel: find(&self.channels, "channel", channel)?, n: *n }
+                Op::Recv { channel: find_ix(&self.channels, "channel", channel)?, n: *n }
             }
             Verb::Serve { channel } => {
-                Op::Serve { channel: find(&self.channels, "channel", channel)? }
+                Op::Serve { channel: find_ix(&self.channels, "channel", channel)? }
             }
             Verb::Post { after, job, channel, keep } => {
-                let job = find(&self.jobs, "job", job)?;
-                let channel = find(&self.channels, "channel", channel)?;
+                let job = find_ix(&self.jobs, "job", job)?;
+                let channel = find_ix(&self.channels, "channel", channel)?;
                 match after {
                     Some(delay) => {
-                        Op::After { delay: self.span(delay, at), channel, job, keep: *keep }
+                        Op::After { delay: self.resolve_span(delay, at), channel, job, keep: *keep }
                     }
                     None => Op::Post { channel, job },
                 }
             }
-            Verb::Fork { kind } => Op::Fork { kind: find(&self.tasks, "task", kind)? },
+            Verb::Fork { kind } => Op::Fork { kind: find_ix(&self.tasks, "task", kind)? },
             Verb::WaitChildren => Op::WaitChildren,
             Verb::Exit => Op::Exit,
             Verb::Yield => Op::Yield,
-            Verb::Move { who, group } => {
-                Op::Move { who: self.target(who)?, group: find(&self.groups, "group", group)? }
+            Verb::Move { who, group } => Op::Move {
+                who: self.resolve_target(who)?,
+                group: find_ix(&self.groups, "group", group)?,
+            },
+            Verb::Affinity { who, cpus } => Op::SetAffinity {
+                who: self.resolve_target(who)?,
+                cpus: self.resolve_cpu_set(cpus, at),
+            },
+            Verb::Nice { who, nice } => Op::SetNice { who: self.resolve_target(who)?, nice: *nice },
+            Verb::Class { who, class } => {
+                Op::SetClass { who: self.resolve_target(who)?, class: *class }
             }
-            Verb::Affinity { who, cpus } => {
-                Op::SetAffinity { who: self.target(who)?, cpus: self.cpu_set(cpus, at) }
-            }
-            Verb::Nice { who, nice } => Op::SetNice { who: self.target(who)?, nice: *nice },
-            Verb::Class { who, class } => Op::SetClass { who: self.target(who)?, class: *class },
             Verb::Begin => Op::Begin,
             Verb::Done => Op::Done,
         };
-        self.push(op, at, flat)
+        self.push_op(op, at, flat)
     }
 
     /// Adds a loop without its end; returns the index of its start.
@@ -361,13 +367,13 @@ impl Resolver {
             return Err(Refusal::new(Kind::Program, problem, ""));
         }
         let start = flat.ops.len();
-        self.push(Op::LoopStart { times, end: 0 }, at, flat)?;
+        self.push_op(Op::LoopStart { times, end: 0 }, at, flat)?;
         self.flatten(body, depth + 1, flat)?;
         flat.ops[start] = Op::LoopStart { times, end: flat.ops.len() as u32 };
         Ok(start as u32)
     }
 
-    fn push(&mut self, op: Op, at: ByteRange, flat: &mut Flat) -> Resolved<()> {
+    fn push_op(&mut self, op: Op, at: ByteRange, flat: &mut Flat) -> Resolved<()> {
         self.ops += 1;
         if self.ops > MAX_OPS {
             let problem = format!("more than {MAX_OPS} instructions in all programs");
@@ -378,14 +384,14 @@ impl Resolver {
         Ok(())
     }
 
-    fn target(&self, who: &TargetName) -> Resolved<Target> {
+    fn resolve_target(&self, who: &TargetName) -> Resolved<Target> {
         Ok(match who {
             TargetName::Myself => Target::Myself,
-            TargetName::Kind(name) => Target::Kind(find(&self.tasks, "task", name)?),
+            TargetName::Kind(name) => Target::Kind(find_ix(&self.tasks, "task", name)?),
         })
     }
 
-    fn lock_mode(&self, lock: u32, mode: Option<LockMode>) -> Resolved<LockMode> {
+    fn resolve_lock_mode(&self, lock: u32, mode: Option<LockMode>) -> Resolved<LockMode> {
         let kind = self.workload.locks[lock as usize].kind;
         match (kind, mode) {
             (_, Some(mode)) => Ok(mode),
@@ -398,20 +404,21 @@ impl Resolver {
         }
     }
 
-    fn sources(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_sources(&mut self, draft: &Builder) -> Resolved<()> {
         for source in &draft.sources {
-            let channel = find(&self.channels, "channel", &source.channel).map_err(|refusal| {
-                let part = format!("source {}", quoted(&source.name));
-                refusal.at(source.positions.of("channel")).part(part)
-            })?;
+            let channel =
+                find_ix(&self.channels, "channel", &source.channel).map_err(|refusal| {
+                    let part = format!("source {}", quoted(&source.name));
+                    refusal.at(source.positions.of("channel")).part(part)
+                })?;
             let arrivals = match &source.arrivals {
                 Arrive::Between(length) => {
-                    Arrivals::Between(self.span(length, source.positions.of("every")))
+                    Arrivals::Between(self.resolve_span(length, source.positions.of("every")))
                 }
                 Arrive::At(times_ns) => Arrivals::At(times_ns.clone()),
             };
             let jobs: Resolved<Vec<JobIx>> =
-                source.jobs.iter().map(|job| find(&self.jobs, "job", job)).collect();
+                source.jobs.iter().map(|job| find_ix(&self.jobs, "job", job)).collect();
             let jobs = jobs.map_err(|refusal| {
                 let part = format!("source {}", quoted(&source.name));
                 refusal.at(source.positions.of("jobs")).part(part)
@@ -430,15 +437,16 @@ impl Resolver {
         Ok(())
     }
 
-    fn interventions(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_interventions(&mut self, draft: &Builder) -> Resolved<()> {
         let mut changes: Vec<_> = draft.changes.iter().collect();
         changes.sort_by_key(|change| change.at_ns);
         let mut limits: Vec<Limit> = self.workload.groups.iter().map(|group| group.limit).collect();
         for (ix, change) in changes.into_iter().enumerate() {
             let positions = &change.positions;
-            let action = self.action(&change.act, positions, &mut limits).map_err(|refusal| {
-                refusal.part(PartIx::Intervention(ix).describe(&self.workload))
-            })?;
+            let action =
+                self.resolve_action(&change.act, positions, &mut limits).map_err(|refusal| {
+                    refusal.part(PartIx::Intervention(ix).describe(&self.workload))
+                })?;
             let (at_ns, every_ns, until_ns) = (change.at_ns, change.every_ns, change.until_ns);
             self.workload.interventions.push(Intervention { at_ns, every_ns, until_ns, action });
             self.positions.interventions.push(positions.clone());
@@ -446,17 +454,17 @@ impl Resolver {
         Ok(())
     }
 
-    fn action(
+    fn resolve_action(
         &mut self,
         act: &Act,
         positions: &Positions,
         limits: &mut [Limit],
     ) -> Resolved<Action> {
         let group = |path: &str, field: &str| {
-            find(&self.groups, "group", path).map_err(|refusal| refusal.at(positions.of(field)))
+            find_ix(&self.groups, "group", path).map_err(|refusal| refusal.at(positions.of(field)))
         };
         let kind = |name: &str| {
-            find(&self.tasks, "task", name).map_err(|refusal| refusal.at(positions.of("task")))
+            find_ix(&self.tasks, "task", name).map_err(|refusal| refusal.at(positions.of("task")))
         };
         Ok(match act {
             Act::Limit(path, limit) => {
@@ -490,7 +498,10 @@ impl Resolver {
             }
             Act::Affinity(name, cpus) => {
                 let kind = kind(name)?;
-                Action::SetAffinity { kind, cpus: self.cpu_set(cpus, positions.of("affinity")) }
+                Action::SetAffinity {
+                    kind,
+                    cpus: self.resolve_cpu_set(cpus, positions.of("affinity")),
+                }
             }
             Act::Nice(name, nice) => Action::SetNice { kind: kind(name)?, nice: *nice },
             Act::Class(name, class) => Action::SetClass { kind: kind(name)?, class: *class },
@@ -499,7 +510,7 @@ impl Resolver {
         })
     }
 
-    fn cpu_set(&mut self, cpus: &CpuSet, at: ByteRange) -> CpuSetIx {
+    fn resolve_cpu_set(&mut self, cpus: &CpuSet, at: ByteRange) -> CpuSetIx {
         let next = self.workload.cpu_sets.len() as CpuSetIx;
         let ix = *self.cpu_sets.entry(cpus.0.clone()).or_insert(next);
         if ix == next {
@@ -509,7 +520,7 @@ impl Resolver {
         ix
     }
 
-    fn span(&mut self, length: &Length, at: ByteRange) -> Span {
+    fn resolve_span(&mut self, length: &Length, at: ByteRange) -> Span {
         let distribution = match length {
             Length::Fixed(length) => return Span::Fixed(to_ns(*length)),
             // A constant draws nothing, so it becomes a fixed length.
@@ -548,7 +559,7 @@ fn identity(distribution: &Distribution) -> (u8, Vec<u64>, Vec<u64>) {
     }
 }
 
-fn enter(names: &mut Names, what: &str, name: &str, positions: &Positions) -> Resolved<()> {
+fn enter_name(names: &mut Names, what: &str, name: &str, positions: &Positions) -> Resolved<()> {
     let ix = names.len() as u32;
     if names.insert(name.to_owned(), ix).is_some() {
         let problem = format!("two {what}s are named {}", quoted(name));
@@ -559,7 +570,7 @@ fn enter(names: &mut Names, what: &str, name: &str, positions: &Positions) -> Re
     Ok(())
 }
 
-fn find(names: &Names, what: &str, name: &str) -> Resolved<u32> {
+fn find_ix(names: &Names, what: &str, name: &str) -> Resolved<u32> {
     names.get(name).copied().ok_or_else(|| {
         let problem = format!("there is no {what} named {}", quoted(name));
         Refusal::new(Kind::Name, problem, accepted_names(name, names.keys().map(String::as_str)))

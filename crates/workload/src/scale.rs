@@ -46,7 +46,6 @@ impl Parts {
     }
 }
 
-/// Range of the factors, both ends included.
 const FACTORS: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
 
 impl Workload {

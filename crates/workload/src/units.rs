@@ -5,11 +5,9 @@ use crate::bounds::{MAX_CPUS, MAX_DURATION_NS, NS_PER_MS, NS_PER_S, NS_PER_US};
 use crate::model::CpuSet;
 use std::fmt::Write;
 
-/// Form of a length of time, for messages.
 pub(crate) const DURATION_FORM: &str =
     "a number and a unit, such as \"1.5ms\" (units: ns, us, ms, s, min, h; not finer than 1 ns)";
 
-/// Form of a set of CPUs, for messages.
 pub(crate) const CPUS_FORM: &str = "CPU numbers and ranges, such as \"0-3,8\"";
 
 const UNITS: [(&str, u64); 7] = [
@@ -48,7 +46,6 @@ pub(crate) fn parse_duration(text: &str) -> Option<u64> {
     Some(ns)
 }
 
-/// Form of a rate, for messages.
 pub(crate) const RATE_FORM: &str =
     "a number per unit of time, such as \"200/s\" or \"0.5/min\"; units ms, s, min, h";
 
@@ -112,7 +109,6 @@ fn tidy(cpus: &mut Vec<u16>) {
     }
 }
 
-/// Prints a set of CPUs with ranges.
 pub(crate) fn print_cpus(cpus: &CpuSet) -> String {
     let mut text = String::new();
     let mut rest = cpus.0.as_slice();
@@ -122,7 +118,6 @@ pub(crate) fn print_cpus(cpus: &CpuSet) -> String {
         if !text.is_empty() {
             text.push(',');
         }
-        // Writing to a string cannot fail.
         let _ = match run {
             0 => write!(text, "{first}"),
             _ => write!(text, "{first}-{}", rest[run]),

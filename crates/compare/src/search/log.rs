@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 /// Largest log, bytes: some hundred thousand cases.
 const MAX_BYTES: u64 = 256 << 20;
-/// Longest first line, bytes.
 const MAX_HEAD_BYTES: u64 = 1 << 16;
 
 /// One case.
@@ -106,7 +105,6 @@ impl Log {
     }
 }
 
-/// Contents of a file.
 enum Contents {
     /// The log of this search: its cases, and the bytes of all complete lines.
     Log { lines: Vec<Line>, bytes: u64 },

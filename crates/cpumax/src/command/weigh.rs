@@ -9,7 +9,7 @@ use crate::runs::Terminal;
 use anyhow::anyhow;
 use cpumax_engine::{Running, scenario, weigh as engine};
 use cpumax_machine::kernel;
-use cpumax_report::JsonArray;
+use cpumax_report::{JsonArray, weights_table};
 use cpumax_workload::Workload;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,13 +30,7 @@ pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
     if !is_told {
         return Ok(());
     }
-    output::print(&cpumax_report::weights_table(
-        &workloads,
-        &kernels,
-        base,
-        &weights,
-        output::page(),
-    ))
+    output::print(&weights_table(&workloads, &kernels, base, &weights, output::page()))
 }
 
 fn workloads(args: &WeighArgs) -> Result<Vec<Arc<Workload>>, Failure> {

@@ -11,31 +11,31 @@ pub(crate) fn write_stretch<W: Write>(stretch: &Stretch, group: &str, out: W) ->
     let mut writer = Writer::new(out, &names)?;
     let length_ns = stretch.until_ns.saturating_sub(stretch.from_ns);
     for (thread, at) in stretch.threads.iter().zip(0..) {
-        writer.name("thread_name", TASKS, at, Args::Name(&thread.name))?;
-        writer.name("thread_sort_index", TASKS, at, Args::SortIndex(at))?;
+        writer.write_name("thread_name", TASKS, at, Args::Name(&thread.name))?;
+        writer.write_name("thread_sort_index", TASKS, at, Args::SortIndex(at))?;
         for (from_ns, until_ns, does) in thread.pieces(length_ns) {
-            writer.slice(TASKS, at, name(does), from_ns, until_ns, None)?;
+            writer.write_slice(TASKS, at, state_name(does), from_ns, until_ns, None)?;
         }
     }
     let track = stretch.threads.len() as u32;
-    writer.name("thread_name", TASKS, track, Args::Name("the request"))?;
+    writer.write_name("thread_name", TASKS, track, Args::Name("the request"))?;
     let done_ns = stretch.done_ns.saturating_sub(stretch.from_ns);
     let begun_ns = done_ns.saturating_sub(stretch.took_ns);
-    writer.slice(TASKS, track, "request", begun_ns, done_ns, None)?;
-    writer.name("thread_name", LIMITS, 0, Args::Name(&format!("{group} periods")))?;
+    writer.write_slice(TASKS, track, "request", begun_ns, done_ns, None)?;
+    writer.write_name("thread_name", LIMITS, 0, Args::Name(&format!("{group} periods")))?;
     for at_ns in &stretch.periods_ns {
-        writer.entry(&Entry { s: Some("t"), ..entry("i", "period", LIMITS, 0, *at_ns) })?;
+        writer.write_entry(&Entry { s: Some("t"), ..entry("i", "period", LIMITS, 0, *at_ns) })?;
     }
     for [at_ns, left_usec] in &stretch.runtime {
         let args = Some(Args::Ms(*left_usec as f64 / 1e3));
         let name = format!("{group} runtime left");
-        writer.entry(&Entry { args, ..entry("C", &name, LIMITS, 0, *at_ns) })?;
+        writer.write_entry(&Entry { args, ..entry("C", &name, LIMITS, 0, *at_ns) })?;
     }
     writer.finish()
 }
 
 /// The name of a thread's state.
-pub(crate) fn name(does: Does) -> &'static str {
+pub(crate) fn state_name(does: Does) -> &'static str {
     match does {
         Does::Sleeps => "asleep",
         Does::Runs => "running",

@@ -12,7 +12,6 @@ use std::fmt::Write;
 /// Smallest change that counts, per cent or points.
 const CHANGE_LEAST: f64 = 1.0;
 
-/// A number in both studies.
 #[derive(Debug, Clone, PartialEq)]
 struct Pair {
     limit: String,
@@ -59,7 +58,6 @@ fn between(is_share: bool, before: f64, after: f64) -> Option<f64> {
     if is_share { Some(change) } else { (before > 0.0).then(|| change * 100.0 / before) }
 }
 
-/// Reads a number of a run.
 type Number = fn(&Sample) -> Option<f64>;
 const NUMBERS: [(&str, bool, Number); 7] = [
     ("CPUs", false, |run| Some(run.cpus)),
@@ -86,7 +84,6 @@ fn same_recording(
         && before.prediction == after.prediction
 }
 
-/// Whether two runs have equal limits and roles.
 fn same_limit(one: &Predicted, other: &Predicted) -> bool {
     one.limit == other.limit && one.role == other.role
 }
@@ -165,7 +162,6 @@ fn pairs(before: &Saved, after: &Saved) -> Vec<Pair> {
     pairs
 }
 
-/// The changes in a sentence or two.
 fn sentence(pairs: &[Pair]) -> String {
     if pairs.is_empty() {
         return "The two have no limit in common: there is nothing to hold beside each other."

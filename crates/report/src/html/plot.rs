@@ -130,7 +130,7 @@ impl Plot<'_> {
             xml(&self.title),
             xml(&self.says)
         );
-        self.axes(&mut out, &x, &y);
+        self.write_axes(&mut out, &x, &y);
         if let Some(base) = self.base {
             let (top, bottom) = (y.place(base.high), y.place(base.low));
             let (width, height) = (WIDTH - RIGHT - LEFT, (bottom - top).max(1.0));
@@ -159,13 +159,13 @@ impl Plot<'_> {
             } else {
                 0.0
             };
-            self.series(&mut out, series, at, &|p| x.place(p) + aside, &y);
+            self.write_series(&mut out, series, at, &|p| x.place(p) + aside, &y);
         }
         out.push_str("</svg>\n");
         out
     }
 
-    fn axes(&self, out: &mut String, x: &Scale, y: &Scale) {
+    fn write_axes(&self, out: &mut String, x: &Scale, y: &Scale) {
         let bottom = HEIGHT - BOTTOM;
         for tick in y.ticks() {
             let at = y.place(tick);
@@ -204,7 +204,7 @@ impl Plot<'_> {
         );
     }
 
-    fn series(
+    fn write_series(
         &self,
         out: &mut String,
         series: &Series,

@@ -2,7 +2,7 @@
 //! of a bar show the state of a thread; a sentence and a table say the same in text.
 
 use super::script::packed;
-use crate::chrome::{name_of_doing, write_stretch};
+use crate::chrome::{state_name, write_stretch};
 use crate::escape::xml;
 use crate::units::duration;
 use cpumax_engine::traced::{Does, RunTrace, Stretch, Thread, Wait, Why};
@@ -32,17 +32,17 @@ pub(super) struct Of<'a> {
 pub(super) fn write(out: &mut String, of: &Of<'_>, trace: &RunTrace) {
     let _ = writeln!(out, "<h3>Thread by thread: {}</h3>", xml(&of.label));
     if !trace.stretches.is_empty() {
-        zooms(out, &of.id);
-        legend(out);
+        write_zooms(out, &of.id);
+        write_legend(out);
     }
     for (at, stretch) in trace.stretches.iter().enumerate() {
-        figure(out, of, &format!("{}-{at}", of.id), stretch);
+        write_figure(out, of, &format!("{}-{at}", of.id), stretch);
     }
-    waits(out, of, trace);
+    write_waits(out, of, trace);
 }
 
 /// Writes radio buttons for the width of plots of a class.
-pub(super) fn zooms(out: &mut String, id: &str) {
+pub(super) fn write_zooms(out: &mut String, id: &str) {
     out.push_str("<fieldset><legend>Width</legend>");
     for zoom in ZOOMS {
         let checked = if zoom == 1 { " checked" } else { "" };
@@ -56,7 +56,7 @@ pub(super) fn zooms(out: &mut String, id: &str) {
 }
 
 /// Writes the CSS rules of these radio buttons.
-pub(super) fn zoom_rules(out: &mut String, id: &str) {
+pub(super) fn write_zoom_rules(out: &mut String, id: &str) {
     for zoom in &ZOOMS[1..] {
         let width = zoom * 100;
         let _ = writeln!(
@@ -66,7 +66,7 @@ pub(super) fn zoom_rules(out: &mut String, id: &str) {
     }
 }
 
-fn legend(out: &mut String) {
+fn write_legend(out: &mut String) {
     out.push_str("<p class=\"keys\">");
     for does in &Does::ALL[1..] {
         let (top, height) = bar(*does);
@@ -75,7 +75,7 @@ fn legend(out: &mut String) {
             "<span><svg class=\"key d{}\" viewBox=\"0 0 14 {LANE}\" aria-hidden=\"true\">\
              <rect x=\"0\" y=\"{top}\" width=\"14\" height=\"{height}\"/></svg> {}</span> ",
             *does as u64,
-            name_of_doing(*does)
+            state_name(*does)
         );
     }
     out.push_str("<span>│ a period begins</span></p>\n");
@@ -116,13 +116,13 @@ fn sentence(of: &Of<'_>, stretch: &Stretch) -> String {
     let told: Vec<String> = Does::ALL[1..]
         .iter()
         .filter(|does| times[**does as usize] > 0)
-        .map(|does| format!("{} for {}", name_of_doing(*does), duration(times[*does as usize])))
+        .map(|does| format!("{} for {}", state_name(*does), duration(times[*does as usize])))
         .collect();
     let did = if told.is_empty() { "asleep all the time".to_owned() } else { told.join(", ") };
     format!("{which}. Meanwhile {}, which completed it, was {did}.", thread.name)
 }
 
-fn figure(out: &mut String, of: &Of<'_>, id: &str, stretch: &Stretch) {
+fn write_figure(out: &mut String, of: &Of<'_>, id: &str, stretch: &Stretch) {
     let told = sentence(of, stretch);
     let left_out = match stretch.threads_left_out {
         0 => String::new(),
@@ -149,11 +149,11 @@ fn figure(out: &mut String, of: &Of<'_>, id: &str, stretch: &Stretch) {
          <div class=\"{}-w\">",
         of.id
     );
-    drawn(out, id, &told, stretch, most_usec);
-    ticks(out, stretch);
+    write_drawing(out, id, &told, stretch, most_usec);
+    write_ticks(out, stretch);
     out.push_str("</div></div></div></figure>\n");
-    numbers(out, of, stretch);
-    button(out, of, id, stretch);
+    write_numbers(out, of, stretch);
+    write_button(out, of, id, stretch);
 }
 
 /// Maps times of an excerpt of this length, ns, to horizontal steps.
@@ -169,7 +169,7 @@ impl Steps {
     }
 }
 
-fn drawn(out: &mut String, id: &str, told: &str, stretch: &Stretch, most_usec: u64) {
+fn write_drawing(out: &mut String, id: &str, told: &str, stretch: &Stretch, most_usec: u64) {
     let length_ns = stretch.until_ns.saturating_sub(stretch.from_ns);
     let steps = Steps(length_ns);
     let lanes = LANE * stretch.threads.len() as u64;
@@ -220,7 +220,7 @@ fn drawn(out: &mut String, id: &str, told: &str, stretch: &Stretch, most_usec: u
 }
 
 /// Writes the time axis, in round milliseconds.
-fn ticks(out: &mut String, stretch: &Stretch) {
+fn write_ticks(out: &mut String, stretch: &Stretch) {
     let length_ns = stretch.until_ns.saturating_sub(stretch.from_ns).max(1);
     let steps = (0..20).flat_map(|power| [1, 2, 5].map(|step| step * 10_u64.pow(power / 2)));
     let mut steps = steps.map(|step| step * 100_000);
@@ -240,7 +240,7 @@ fn ticks(out: &mut String, stretch: &Stretch) {
 }
 
 /// Writes a table with the time of each thread in each state.
-fn numbers(out: &mut String, of: &Of<'_>, stretch: &Stretch) {
+fn write_numbers(out: &mut String, of: &Of<'_>, stretch: &Stretch) {
     let which = match stretch.of {
         Why::Worst => "longest",
         Why::Typical => "usual",
@@ -254,7 +254,7 @@ fn numbers(out: &mut String, of: &Of<'_>, stretch: &Stretch) {
         xml(&of.label)
     );
     for does in &Does::ALL[1..] {
-        let _ = write!(out, "<th scope=\"col\">{}, ms</th>", name_of_doing(*does));
+        let _ = write!(out, "<th scope=\"col\">{}, ms</th>", state_name(*does));
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for thread in &stretch.threads {
@@ -268,7 +268,7 @@ fn numbers(out: &mut String, of: &Of<'_>, stretch: &Stretch) {
 }
 
 /// Writes the button that opens the excerpt in the Perfetto UI. It stays hidden without the script.
-fn button(out: &mut String, of: &Of<'_>, id: &str, stretch: &Stretch) {
+fn write_button(out: &mut String, of: &Of<'_>, id: &str, stretch: &Stretch) {
     // Writing into memory does not fail.
     let Ok(trace) = write_stretch(stretch, of.group, Vec::new()) else { return };
     let _ = writeln!(
@@ -284,7 +284,7 @@ fn button(out: &mut String, of: &Of<'_>, id: &str, stretch: &Stretch) {
     );
 }
 
-fn waits(out: &mut String, of: &Of<'_>, trace: &RunTrace) {
+fn write_waits(out: &mut String, of: &Of<'_>, trace: &RunTrace) {
     if trace.waits.is_empty() {
         out.push_str("<p>Nobody waited for a thread that the limit had stopped.</p>\n");
         return;

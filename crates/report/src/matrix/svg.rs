@@ -37,17 +37,17 @@ pub fn svg(matrix: &Matrix, title: &str) -> String {
          viewBox=\"0 0 {width} {height}\" font-family=\"monospace\" font-size=\"11\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    label(&mut out, MARGIN, MARGIN + 12, "start", title);
+    write_label(&mut out, MARGIN, MARGIN + 12, "start", title);
     for (column, name) in matrix.columns.iter().enumerate() {
         let middle = left + column * COLUMN + COLUMN / 2;
-        label(&mut out, middle, top - 6, "middle", name);
+        write_label(&mut out, middle, top - 6, "middle", name);
     }
     for (row, (name, cells)) in matrix.rows.iter().enumerate() {
         let y = top + row * ROW;
-        label(&mut out, MARGIN, y + 13, "start", name);
+        write_label(&mut out, MARGIN, y + 13, "start", name);
         for (column, cell) in cells.iter().enumerate() {
             let what = matrix.columns.get(column).map_or("", String::as_str);
-            field(&mut out, left + column * COLUMN, y, cell, &format!("{name} on {what}"));
+            write_field(&mut out, left + column * COLUMN, y, cell, &format!("{name} on {what}"));
         }
     }
     let scale = SCALE.iter().map(|&(_, colour, name)| (colour, name));
@@ -58,13 +58,13 @@ pub fn svg(matrix: &Matrix, title: &str) -> String {
             "<rect x=\"{MARGIN}\" y=\"{y}\" width=\"24\" height=\"{}\" fill=\"{colour}\"/>",
             ROW - 2
         );
-        label(&mut out, MARGIN + 32, y + 13, "start", name);
+        write_label(&mut out, MARGIN + 32, y + 13, "start", name);
     }
     out.push_str("</svg>\n");
     out
 }
 
-fn field(out: &mut String, x: usize, y: usize, cell: &MatrixCell, name: &str) {
+fn write_field(out: &mut String, x: usize, y: usize, cell: &MatrixCell, name: &str) {
     let (colour, tip) = match cell {
         MatrixCell::Held { ratio, deviations, .. } if deviations.is_empty() => {
             (colour(*ratio), format!("{ratio:.1} of the tolerance"))
@@ -84,7 +84,7 @@ fn field(out: &mut String, x: usize, y: usize, cell: &MatrixCell, name: &str) {
         "<g><title>{tip}</title>\
          <rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill=\"{colour}\"/>"
     );
-    label(out, x + COLUMN / 2, y + 13, "middle", &text(cell));
+    write_label(out, x + COLUMN / 2, y + 13, "middle", &text(cell));
     out.push_str("</g>\n");
 }
 
@@ -93,7 +93,7 @@ fn colour(ratio: f64) -> &'static str {
     found.map_or(FAILED.0, |(_, colour, _)| colour)
 }
 
-fn label(out: &mut String, x: usize, y: usize, anchor: &str, text: &str) {
+fn write_label(out: &mut String, x: usize, y: usize, anchor: &str, text: &str) {
     let text = xml(text);
     let _ = writeln!(out, "<text x=\"{x}\" y=\"{y}\" text-anchor=\"{anchor}\">{text}</text>");
 }

@@ -53,7 +53,6 @@ pub struct Wire {
 /// How the end of a body is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Body {
-    /// Bytes still to come.
     Left(usize),
     /// An empty chunk ends it.
     Chunks,

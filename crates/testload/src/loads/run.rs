@@ -26,17 +26,14 @@ const SCHED_EVENTS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wa
                             sched:sched_process_exec,sched:sched_migrate_task,\
                             sched:sched_stat_runtime";
 
-/// Events of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Events {
-    /// Scheduler events.
     Sched,
     /// Scheduler events and system calls.
     Syscalls,
 }
 
 impl Events {
-    /// Arguments of `perf record`.
     pub fn arguments(self) -> Vec<&'static str> {
         let mut arguments = vec!["--event", SCHED_EVENTS];
         if self == Events::Syscalls {
@@ -47,7 +44,6 @@ impl Events {
     }
 }
 
-/// Options of a run.
 pub struct Setting {
     pub seed: u64,
     /// Amount of work, per cent of the load's usual amount.
@@ -60,12 +56,10 @@ pub struct Setting {
     pub stop: Stop,
 }
 
-/// Results of a run.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// Time from the first request to the last, ns.
     pub duration_ns: u64,
-    /// Counters over that time.
     pub counted: Counted,
     /// Latency at the working threads: from when work was due to its end, ns.
     pub latency_ns: Summary,

@@ -25,7 +25,6 @@ pub enum Target {
 }
 
 impl Target {
-    /// Arguments of `cpumax advise`.
     fn arguments(&self) -> [String; 2] {
         match self {
             Target::P99(ms) => ["--p99".to_owned(), format!("{ms}ms")],
@@ -83,7 +82,6 @@ impl FromStr for Target {
     }
 }
 
-/// Result of one advice.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advice {
     pub workload: String,
@@ -99,7 +97,6 @@ pub struct Advice {
     pub smaller: Option<String>,
     pub smaller_found: Option<f64>,
     pub smaller_kept: Option<bool>,
-    /// Why no limit was named.
     pub why_not: Option<String>,
 }
 

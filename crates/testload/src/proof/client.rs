@@ -9,7 +9,6 @@ use serde::Deserialize;
 use std::fs;
 use std::process::Command;
 
-/// A client program and its options.
 #[derive(Debug, Clone, Copy)]
 pub enum Client {
     /// `testload ask` with these arguments.
@@ -23,7 +22,6 @@ pub enum Client {
     RedisBenchmark { connections: u32, rate: u32 },
 }
 
-/// Results of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClientResults {
     /// Time from the first request to the last, s.
@@ -89,7 +87,6 @@ impl Client {
     }
 }
 
-/// Runs a command and returns its output.
 fn run(command: Command, name: &str, stop: &Stop) -> Result<String> {
     Process::start(name, command)?.output(stop)
 }

@@ -14,7 +14,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A new recording.
 pub struct Recording {
     /// Name in the directory, unpacked.
     pub file: String,
@@ -108,7 +107,6 @@ impl Folder {
         Ok(parse::<About>(&path)?.run)
     }
 
-    /// Unpacks a recording into a directory.
     pub fn unpack(&self, recording: &str, into: &Path) -> Result<PathBuf> {
         let path = into.join(format!("{recording}.data"));
         let packed = self.recordings().join(format!("{recording}.data.zst"));

@@ -13,7 +13,6 @@ use std::process::Command;
 /// How a recording is replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scaling {
-    /// Unchanged.
     Raw,
     /// With its work scaled by the measured cost of a unit of work: a model of the scheduler does
     /// not predict changes of that cost.
@@ -47,7 +46,6 @@ impl<'a> ReplayCommand<'a> {
         Ok(ReplayCommand { cpumax, kernel, help })
     }
 
-    /// The prediction for one limit.
     fn replay(
         &self,
         data: &Path,

@@ -53,7 +53,6 @@ pub struct Run {
     pub at: String,
     /// Time from the first request to the last, s.
     pub wall_s: f64,
-    /// CPU time of the group, s.
     pub usage_s: f64,
     pub cpus_used: f64,
     pub nr_periods: u64,
@@ -97,7 +96,6 @@ impl Run {
     }
 }
 
-/// Recorder and events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Perf {
     Plain,
@@ -309,7 +307,6 @@ struct RunLabel<'a> {
     perf: Option<Perf>,
 }
 
-/// Counters at one moment.
 struct CounterSnapshot {
     group: Counters,
     machine: MachineUse,

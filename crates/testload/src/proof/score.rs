@@ -7,7 +7,6 @@ use crate::limit::Limit;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A compared quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
@@ -183,7 +182,6 @@ fn spread(values: Vec<Option<f64>>) -> Option<Range> {
     Some(Range { value: median(values), low, high })
 }
 
-/// Accuracy of one quantity.
 #[derive(Debug, Clone, Serialize)]
 pub struct Summary {
     pub way: &'static str,
@@ -255,7 +253,6 @@ fn unit(workload: &str) -> Option<&'static str> {
     }
 }
 
-/// CPU time of a unit of work, s.
 pub fn cost(run: &Run) -> f64 {
     let count = unit(&run.workload).and_then(|unit| run.metric(unit)).unwrap_or(1.0);
     run.usage_s / count.max(1.0)

@@ -32,7 +32,6 @@ const FILES: &[(&str, &str)] = &[
     ("tiers.conf", include_str!("../../servers/tiers.conf")),
 ];
 
-/// Directory and port of a server.
 pub struct ServerDir {
     pub dir: PathBuf,
     pub port: u16,
@@ -70,7 +69,6 @@ impl ServerDir {
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Connection options of `PostgreSQL` clients.
     pub fn postgres(&self) -> [OsString; 6] {
         let port = self.port.to_string();
         let dir = self.file("postgres").into_os_string();
@@ -133,7 +131,6 @@ impl Running {
         self.child.id()
     }
 
-    /// All its processes.
     pub fn processes(&self) -> Vec<u32> {
         let mut found = vec![self.id()];
         let mut next = 0;
@@ -207,7 +204,6 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// Runs a preparing program to its end.
 pub fn prepare(name: &str, mut command: Command, stop: &Stop) -> Result<()> {
     stop.check()?;
     let output = command.output().with_context(|| format!("cannot start {name}"))?;

@@ -10,7 +10,6 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-/// A server and its client.
 #[derive(Debug)]
 pub struct Service {
     pub name: &'static str,
@@ -38,12 +37,10 @@ pub enum Server {
     Node,
     Go,
     Java,
-    /// nginx in front of `PythonLoop`.
     Tiers,
 }
 
 impl Server {
-    /// The programs that it needs.
     fn programs(self) -> &'static [&'static str] {
         match self {
             Server::Postgres => &["postgres", "initdb", "pgbench", "psql", "setpriv"],
@@ -174,7 +171,6 @@ fn words(bytes: usize) -> String {
 }
 
 impl Service {
-    /// The service of this name.
     pub fn find(name: &str) -> Result<&'static Service> {
         SERVICES.iter().find(|service| service.name == name).with_context(|| {
             let names: Vec<_> = SERVICES.iter().map(|service| service.name).collect();
@@ -182,7 +178,6 @@ impl Service {
         })
     }
 
-    /// The programs that the machine lacks.
     pub fn missing(&self) -> Vec<&'static str> {
         let Kind::Real { server, client } = self.kind else { return Vec::new() };
         let programs = server.programs().iter().copied().chain(client.program());

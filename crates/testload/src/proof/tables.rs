@@ -12,16 +12,13 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Columns of a document's lines.
 const WIDTH: usize = 120;
 
-/// Explains the tables of single loads.
 const CELLS: &str = "\
     A cell is `predicted (low..high) / measured (lowest..highest)`, and **off** where the\n\
     measured median is not in the predicted range. *plain* is a recording of scheduler events\n\
     only, *full* one with system calls as well, *record* one of `cpumax record`.";
 
-/// All tables.
 pub fn markdown(
     folder: &Folder,
     runs: &[Run],

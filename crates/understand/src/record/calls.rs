@@ -82,39 +82,39 @@ fn bytes(descriptor: u64) -> u64 {
 
 impl Recorder<'_> {
     /// Writes the start of a call; returns the position of its timeout.
-    fn enter_at(&mut self, ns: u64, cpu: u16, task: u32, call: Call) -> usize {
+    fn write_enter_at(&mut self, ns: u64, cpu: u16, task: u32, call: Call) -> usize {
         let Call { number, args: [a, b, c, d], .. } = call;
         let what =
             format!("raw_syscalls:sys_enter: NR {number} ({a:x}, {b:x}, {c:x}, {d:08x}, 0, 0)");
-        self.line(ns, cpu, Some(task), &what);
+        self.write_line(ns, cpu, Some(task), &what);
         self.out.len() - "ffffffff, 0, 0)\n".len()
     }
 
-    pub(super) fn enter(&mut self, ns: u64, cpu: u16, task: u32, call: Call) {
-        let at = self.enter_at(ns, cpu, task, call);
+    pub(super) fn write_enter(&mut self, ns: u64, cpu: u16, task: u32, call: Call) {
+        let at = self.write_enter_at(ns, cpu, task, call);
         let timeout = (call.number == EPOLL_WAIT).then_some((at, ns));
         self.state_mut(task).call = Some(Call { timeout, ..call });
     }
 
-    pub(super) fn leave(&mut self, ns: u64, cpu: u16, task: u32, result: u64) {
+    pub(super) fn write_exit(&mut self, ns: u64, cpu: u16, task: u32, result: u64) {
         if let Some(call) = self.state_mut(task).call.take() {
             let what = format!("raw_syscalls:sys_exit: NR {} = {result}", call.number);
-            self.line(ns, cpu, Some(task), &what);
+            self.write_line(ns, cpu, Some(task), &what);
         }
     }
 
     /// Writes a call that does not wait.
-    pub(super) fn call(&mut self, ns: u64, cpu: u16, task: u32, (call, result): (Call, u64)) {
+    pub(super) fn write_call(&mut self, ns: u64, cpu: u16, task: u32, (call, result): (Call, u64)) {
         if self.depth == Depth::Calls {
-            self.enter(ns, cpu, task, call);
-            self.leave(ns, cpu, task, result);
+            self.write_enter(ns, cpu, task, call);
+            self.write_exit(ns, cpu, task, result);
         }
     }
 
     pub(super) fn write_sleep(&mut self, ns: u64, cpu: u16, task: u32) {
         if self.depth == Depth::Calls && self.states[task as usize].call.is_none() {
             let call = self.waits_in(task);
-            self.enter(ns, cpu, task, call);
+            self.write_enter(ns, cpu, task, call);
             let state = self.state_mut(task);
             (state.knows_ready, state.is_timed) = (false, false);
         }
@@ -180,15 +180,15 @@ impl Recorder<'_> {
             if call.number == PREAD {
                 result = 4096;
             }
-            self.leave(ns, cpu, task, result);
+            self.write_exit(ns, cpu, task, result);
             self.state_mut(task).knows_ready = call.number == EPOLL_WAIT;
         }
         for descriptor in std::mem::take(&mut self.state_mut(task).given) {
-            self.takes(ns, cpu, task, descriptor);
+            self.write_read(ns, cpu, task, descriptor);
         }
     }
 
-    pub(super) fn sends(&mut self, ns: u64, cpu: u16, message: Message) {
+    pub(super) fn begin_send(&mut self, ns: u64, cpu: u16, message: Message) {
         let task = message.task;
         self.state_mut(task).is_sending = true;
         let channel = self.channels[message.channel as usize];
@@ -202,10 +202,10 @@ impl Recorder<'_> {
             Some(descriptor) => Call::write(descriptor),
             None => Call::wake_futex(POOL),
         };
-        self.enter(ns, cpu, task, call);
+        self.write_enter(ns, cpu, task, call);
     }
 
-    pub(super) fn sent(&mut self, ns: u64, cpu: u16, message: Message) {
+    pub(super) fn end_send(&mut self, ns: u64, cpu: u16, message: Message) {
         let state = self.state_mut(message.task);
         state.is_sending = false;
         state.last = LastAct::Sent(message);
@@ -215,11 +215,11 @@ impl Recorder<'_> {
                 FUTEX => 1,
                 _ => call.args[2],
             };
-            self.leave(ns, cpu, message.task, result);
+            self.write_exit(ns, cpu, message.task, result);
         }
     }
 
-    pub(super) fn received(&mut self, ns: u64, message: Message) {
+    pub(super) fn write_received(&mut self, ns: u64, message: Message) {
         let task = message.task;
         self.state_mut(task).last = LastAct::Received;
         let channel = self.channels[message.channel as usize];
@@ -228,29 +228,29 @@ impl Recorder<'_> {
         let descriptor = if channel == "l" { Some(LISTENER) } else { own };
         let Some(descriptor) = descriptor.filter(|_| self.depth == Depth::Calls) else { return };
         match self.cpu_of(task).filter(|_| self.states[task as usize].left.is_none()) {
-            Some(cpu) => self.takes(ns, cpu, task, descriptor),
+            Some(cpu) => self.write_read(ns, cpu, task, descriptor),
             None => self.state_mut(task).given.push(descriptor),
         }
     }
 
     /// Writes a read or an accept; an event loop polls first.
-    fn takes(&mut self, ns: u64, cpu: u16, task: u32, descriptor: u64) {
+    fn write_read(&mut self, ns: u64, cpu: u16, task: u32, descriptor: u64) {
         if self.states[task as usize].call.is_none() {
             let polls = self.waits_in(task).number == EPOLL_WAIT;
             if polls && !self.states[task as usize].knows_ready {
-                self.call(ns, cpu, task, (Call::poll(), 1));
+                self.write_call(ns, cpu, task, (Call::poll(), 1));
             }
             let accepts = descriptor == LISTENER;
             let call = if accepts { Call::accept() } else { Call::read(descriptor) };
-            self.enter(ns, cpu, task, call);
+            self.write_enter(ns, cpu, task, call);
         }
         self.state_mut(task).knows_ready = false;
         let result = if descriptor == LISTENER { ACCEPTED } else { bytes(descriptor) };
-        self.leave(ns, cpu, task, result);
+        self.write_exit(ns, cpu, task, result);
         let client = &self.threads[task as usize];
         let closes = self.plan.server == Server::Fork && client.role == Role::Client;
         if closes && self.plan.client != Client::ClosedRemote {
-            self.call(ns, cpu, task, (Call::close(descriptor), 0));
+            self.write_call(ns, cpu, task, (Call::close(descriptor), 0));
         }
     }
 }

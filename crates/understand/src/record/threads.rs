@@ -5,13 +5,11 @@ use crate::plan::{Plan, Server};
 /// Source of a thread's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Requests.
     Serves,
     /// Requests of a connection that was accepted for it.
     Child,
     /// Work passed in memory.
     Pool,
-    /// A timer.
     Clock,
     Client,
 }

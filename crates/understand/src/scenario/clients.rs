@@ -45,26 +45,26 @@ impl Plan {
         }
     }
 
-    pub(super) fn clients(&self, text: &mut Text) {
+    pub(super) fn add_clients(&self, text: &mut Text) {
         if self.server == Server::Fork {
             for at in 0..self.connections {
-                text.job(&format!("con-{at}"), &[]);
+                text.add_job(&format!("con-{at}"), &[]);
             }
         }
         if self.client_threads {
-            self.threads(text);
+            self.add_client_threads(text);
         } else if self.client.is_remote() {
-            self.remote(text);
+            self.add_remote_clients(text);
         } else {
-            self.loops(text);
+            self.add_client_loops(text);
         }
     }
 
     /// Clients with a thread for each connection.
-    fn threads(&self, text: &mut Text) {
+    fn add_client_threads(&self, text: &mut Text) {
         for at in 0..self.connections {
-            text.channel(self.asker(at));
-            text.job(&format!("ans-{at}"), &[user(TAKES)]);
+            text.add_channel(self.asker(at));
+            text.add_job(&format!("ans-{at}"), &[user(TAKES)]);
             let mut steps = match self.client {
                 Client::OpenThreads => vec![recv("plan", 1), user(SENDS)],
                 Client::OpenPlans => {
@@ -79,29 +79,29 @@ impl Plan {
             };
             steps.extend(self.asks(at));
             steps.push(serve(&self.asker(at)));
-            text.endless_task((&format!("client-{at}"), 1), "/", &steps.join(", "));
+            text.add_endless_task((&format!("client-{at}"), 1), "/", &steps.join(", "));
             let _ = writeln!(text.text, "start = \"{}ms\"", 1 + at * 37 % 50);
         }
         if self.client == Client::OpenThreads {
-            text.channel("plan");
-            source(text, "plan", &Shape::Exponential.length(self.gap_ns), &[]);
+            text.add_channel("plan");
+            add_source(text, "plan", &Shape::Exponential.length(self.gap_ns), &[]);
         }
     }
 
     /// The first requests of closed clients, spread over a pause or 5 ms.
-    fn first(&self, text: &mut Text, channel: &str, jobs: &[String]) {
+    fn add_first_requests(&self, text: &mut Text, channel: &str, jobs: &[String]) {
         let span_ns = self.think_ns.max(5_000_000);
         let at = |place: u64| ns(1_000_000 + span_ns * place / jobs.len() as u64);
         let times: Vec<String> = (0..jobs.len() as u64).map(at).collect();
-        source_of(text, channel, &format!("at = [{}]", times.join(", ")), jobs);
+        add_source_of(text, channel, &format!("at = [{}]", times.join(", ")), jobs);
     }
 
     /// Clients on other machines, which have no tasks.
-    fn remote(&self, text: &mut Text) {
-        text.channel("away");
+    fn add_remote_clients(&self, text: &mut Text) {
+        text.add_channel("away");
         let mut inboxes: Vec<(String, Vec<String>)> = Vec::new();
         for at in 0..self.connections {
-            text.job(&format!("ans-{at}"), &[]);
+            text.add_job(&format!("ans-{at}"), &[]);
             let (inbox, job) = (self.inbox(at), format!("req-{at}"));
             match inboxes.iter_mut().find(|(other, _)| *other == inbox) {
                 Some((_, jobs)) => jobs.push(job),
@@ -111,15 +111,14 @@ impl Plan {
         for (inbox, jobs) in inboxes {
             if self.client.is_open() {
                 let gap_ns = self.gap_ns * self.connections / jobs.len() as u64;
-                source(text, &inbox, &Shape::Exponential.length(gap_ns), &jobs);
+                add_source(text, &inbox, &Shape::Exponential.length(gap_ns), &jobs);
             } else {
-                self.first(text, &inbox, &jobs);
+                self.add_first_requests(text, &inbox, &jobs);
             }
         }
     }
 
-    /// Clients that are event loops.
-    fn loops(&self, text: &mut Text) {
+    fn add_client_loops(&self, text: &mut Text) {
         let is_open = self.client.is_open();
         let begin = || (!is_open).then(|| "{ begin = true }".to_owned());
         let mut loops: Vec<(String, Vec<String>)> = Vec::new();
@@ -128,7 +127,7 @@ impl Plan {
             let send = |takes: &str| {
                 [user(takes)].into_iter().chain(begin()).chain(self.asks(at)).collect::<Vec<_>>()
             };
-            text.job(&ask, &send(SENDS));
+            text.add_job(&ask, &send(SENDS));
             let answered = match self.think() {
                 _ if is_open => vec![user(TAKES)],
                 Some(think) => {
@@ -137,15 +136,15 @@ impl Plan {
                 }
                 None => send("\"27us\""),
             };
-            text.job(&format!("ans-{at}"), &answered);
+            text.add_job(&format!("ans-{at}"), &answered);
             match loops.iter_mut().find(|(other, _)| *other == to) {
                 Some((_, jobs)) => jobs.push(ask),
                 None => loops.push((to, vec![ask])),
             }
         }
         for (number, (channel, jobs)) in loops.into_iter().enumerate() {
-            text.channel(channel.as_str());
-            text.endless_task((&format!("client-{number}"), 1), "/", &serve(&channel));
+            text.add_channel(channel.as_str());
+            text.add_endless_task((&format!("client-{number}"), 1), "/", &serve(&channel));
             let gap_ns = self.gap_ns;
             let every = match self.client {
                 Client::OpenEven => ns(gap_ns),
@@ -157,20 +156,20 @@ impl Plan {
                 _ => Shape::Exponential.length(gap_ns),
             };
             if is_open {
-                source(text, &channel, &every, &jobs);
+                add_source(text, &channel, &every, &jobs);
             } else {
-                self.first(text, &channel, &jobs);
+                self.add_first_requests(text, &channel, &jobs);
             }
         }
     }
 }
 
 /// Adds tokens from outside.
-fn source(text: &mut Text, channel: &str, every: &str, jobs: &[String]) {
-    source_of(text, channel, &format!("every = {every}"), jobs);
+fn add_source(text: &mut Text, channel: &str, every: &str, jobs: &[String]) {
+    add_source_of(text, channel, &format!("every = {every}"), jobs);
 }
 
-fn source_of(text: &mut Text, channel: &str, when: &str, jobs: &[String]) {
+fn add_source_of(text: &mut Text, channel: &str, when: &str, jobs: &[String]) {
     let _ = writeln!(
         text.text,
         "[[source]]\nname = \"plan of {channel}\"\nchannel = \"{channel}\"\n{when}"

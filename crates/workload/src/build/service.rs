@@ -34,7 +34,6 @@ pub struct Service {
     pub(crate) positions: Positions,
 }
 
-/// Origin of requests.
 #[derive(Debug, Clone)]
 pub(crate) enum Demand {
     /// Closed: each client waits for its answer, thinks, and asks again.

@@ -1,9 +1,9 @@
 //! Bounds the number of tasks that are forked.
 //!
 //! Programs have no conditions, so a kind that forks itself, directly or through others, does so
-//! without end. Such a kind is accepted as a chain of tasks, where each forks one successor after
-//! some time; more forks grow without bound. An endless loop may fork; the number of tasks alive at
-//! once then depends on the run.
+//! without end. The checks accept a chain of tasks, where each forks one successor after some time;
+//! more forks grow without bound. An endless loop may fork; the number of tasks alive at once then
+//! depends on the run.
 
 use super::program::passes_time;
 use super::{Checked, refuse};
@@ -12,7 +12,6 @@ use crate::error::{Kind, PartIx};
 use crate::model::{Op, Parts, TaskIx, TaskSpec};
 use crate::units::quoted;
 
-/// One `fork` in a program.
 struct Fork {
     to: TaskIx,
     op: usize,
@@ -27,7 +26,7 @@ pub(super) fn check(workload: &Parts) -> Checked {
         workload.tasks.iter().map(|task| forks_of(workload, task)).collect();
     let order = match sorted(&forks) {
         Ok(order) => order,
-        Err(cyclic) => return chains(workload, &forks, &cyclic),
+        Err(cyclic) => return check_chains(workload, &forks, &cyclic),
     };
     // Parents first, so that the instances of a kind are known before its own forks are counted.
     let mut instances: Vec<u64> = workload.tasks.iter().map(|task| task.count.into()).collect();
@@ -125,7 +124,7 @@ fn without_childless(forks: &[Vec<Fork>], mut left: Vec<bool>) -> Vec<bool> {
 }
 
 /// Checks kinds on cycles: each may fork exactly one of them, once, after some time.
-fn chains(workload: &Parts, forks: &[Vec<Fork>], cyclic: &[bool]) -> Checked {
+fn check_chains(workload: &Parts, forks: &[Vec<Fork>], cyclic: &[bool]) -> Checked {
     for (kind, of_kind) in forks.iter().enumerate().filter(|(kind, _)| cyclic[*kind]) {
         let mut onward = of_kind.iter().filter(|fork| cyclic[fork.to as usize]);
         let Some(first) = onward.next() else { continue };

@@ -1,33 +1,33 @@
 //! Checks jobs: their names, the tasks that may serve them, and that posting ends.
 //!
-//! A job in which no time passes starts the jobs that it posts at the same instant. Such a chain
+//! A job in which no time passes starts the jobs that it posts at the same instant. A chain of them
 //! must be short, or a run would stand still. A job in which time passes ends the chain, because a
 //! task has to execute it.
 
 use super::program::passes_time;
-use super::{Checked, name, refuse};
+use super::{Checked, check_unique_name, refuse};
 use crate::bounds::MAX_INSTANT_OPS;
 use crate::error::{Kind, PartIx};
 use crate::model::{ChannelIx, Class, JobIx, Op, Parts};
 use crate::units::quoted;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) fn names(workload: &Parts) -> Checked {
+pub(super) fn check_names(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, job) in workload.jobs.iter().enumerate() {
-        name(PartIx::Job(ix), &job.name, &mut seen)?;
+        check_unique_name(PartIx::Job(ix), &job.name, &mut seen)?;
     }
     Ok(())
 }
 
 /// Checks jobs after programs and sources, whose references are valid.
 pub(super) fn check(workload: &Parts) -> Checked {
-    kernel_threads(workload)?;
-    instants(workload)
+    check_kernel_threads(workload)?;
+    check_instants(workload)
 }
 
 /// A kernel thread never runs in user mode, so it can serve only kernel work.
-fn kernel_threads(workload: &Parts) -> Checked {
+fn check_kernel_threads(workload: &Parts) -> Checked {
     let threads = workload.tasks.iter().enumerate();
     let threads: Vec<_> = threads.filter(|(_, task)| task.class == Class::Kthread).collect();
     if threads.is_empty() {
@@ -63,7 +63,6 @@ fn kernel_threads(workload: &Parts) -> Checked {
     Ok(())
 }
 
-/// One `post` in a job.
 struct Posted {
     job: usize,
     op: usize,
@@ -100,7 +99,7 @@ fn instant(workload: &Parts, program: &[Op]) -> Instant {
     found
 }
 
-fn instants(workload: &Parts) -> Checked {
+fn check_instants(workload: &Parts) -> Checked {
     let jobs: Vec<Instant> =
         workload.jobs.iter().map(|job| instant(workload, &job.program)).collect();
     // Instructions of a job and of all jobs that it leads to; `None` while a job is being visited.

@@ -1,9 +1,10 @@
 //! Checks single programs: whether a task could execute them, with locks released, system calls
 //! ended, no sleep under a spin lock, and time passing in every loop.
 
-use super::tables::{countable, takes_time};
+use super::tables::{check_countable, takes_time};
 use super::{
-    Checked, PartRefusal, class_change, in_range, lock_mode, nice, reference, refuse, time_in_range,
+    Checked, PartRefusal, check_class_change, check_in_range, check_lock_mode, check_nice,
+    check_reference, check_time, refuse,
 };
 use crate::bounds::{
     MAX_DURATION_NS, MAX_INSTANT_OPS, MAX_LOCKS_HELD, MAX_LOOP_DEPTH, MAX_TOKENS, NS_PER_US,
@@ -15,29 +16,34 @@ use crate::units::quoted;
 pub(super) fn check(workload: &Parts) -> Checked {
     let lasting: Vec<bool> = workload.tasks.iter().map(|task| lasts(workload, task)).collect();
     for (task, spec) in workload.tasks.iter().enumerate() {
-        walk(Walk::new(workload, Owner::Task(task), &spec.program, &lasting))?;
+        check_instructions(Walk::new(workload, Owner::Task(task), &spec.program, &lasting))?;
     }
     for (job, spec) in workload.jobs.iter().enumerate() {
-        walk(Walk::new(workload, Owner::Job(job), &spec.program, &lasting))?;
+        check_instructions(Walk::new(workload, Owner::Job(job), &spec.program, &lasting))?;
     }
     Ok(())
 }
 
-fn walk(mut walk: Walk<'_>) -> Checked {
+fn check_instructions(mut walk: Walk<'_>) -> Checked {
     for (ix, op) in walk.program.iter().enumerate() {
-        walk.belongs(ix, op)?;
-        walk.references(ix, op)?;
-        walk.modes(ix, op)?;
-        walk.locks(ix, op)?;
-        walk.loops(ix, op)?;
+        walk.check_allowed_in_job(ix, op)?;
+        walk.check_references(ix, op)?;
+        walk.check_modes(ix, op)?;
+        walk.check_locks(ix, op)?;
+        walk.check_loops(ix, op)?;
     }
-    walk.end()
+    walk.check_end()
 }
 
-pub(super) fn span(workload: &Parts, part: PartIx, field: &'static str, span: Span) -> Checked {
+pub(super) fn check_span(
+    workload: &Parts,
+    part: PartIx,
+    field: &'static str,
+    span: Span,
+) -> Checked {
     match span {
-        Span::Fixed(ns) => time_in_range(part, field, ns, 0..=MAX_DURATION_NS),
-        Span::Drawn(ix) => reference(part, field, ix, workload.distributions.len()),
+        Span::Fixed(ns) => check_time(part, field, ns, 0..=MAX_DURATION_NS),
+        Span::Drawn(ix) => check_reference(part, field, ix, workload.distributions.len()),
     }
 }
 
@@ -103,7 +109,6 @@ struct OpenLoop {
     effects: Effects,
 }
 
-/// The task or job that a program belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
     Task(usize),
@@ -175,7 +180,7 @@ impl<'a> Walk<'a> {
 
     /// Refuses verbs that only tasks have. Jobs are short, and any task that serves the channel may
     /// execute them.
-    fn belongs(&self, ix: usize, op: &Op) -> Checked {
+    fn check_allowed_in_job(&self, ix: usize, op: &Op) -> Checked {
         let verb = match op {
             _ if !matches!(self.owner, Owner::Job(_)) => return Ok(()),
             Op::Serve { .. } => "serve",
@@ -196,58 +201,59 @@ impl<'a> Walk<'a> {
         self.refuse(ix, Kind::Program, format!("`{verb}` in a job"), accepted)
     }
 
-    /// Checks indices, lengths and numbers.
-    fn references(&self, ix: usize, op: &Op) -> Checked {
+    fn check_references(&self, ix: usize, op: &Op) -> Checked {
         let workload = self.workload;
         let part = self.owner.part(ix);
         let target = |who: Target| match who {
             Target::Myself => Ok(()),
-            Target::Kind(kind) => reference(part, "of", kind, workload.tasks.len()),
+            Target::Kind(kind) => check_reference(part, "of", kind, workload.tasks.len()),
         };
         match *op {
-            Op::User(length) => span(workload, part, "user", length),
-            Op::Kernel(length) => span(workload, part, "kernel", length),
-            Op::IrqOff(length) => span(workload, part, "irqoff", length),
-            Op::Sleep(length) => span(workload, part, "sleep", length),
+            Op::User(length) => check_span(workload, part, "user", length),
+            Op::Kernel(length) => check_span(workload, part, "kernel", length),
+            Op::IrqOff(length) => check_span(workload, part, "irqoff", length),
+            Op::Sleep(length) => check_span(workload, part, "sleep", length),
             Op::Every { period_ns } => {
-                time_in_range(part, "every", period_ns, NS_PER_US..=MAX_DURATION_NS)
+                check_time(part, "every", period_ns, NS_PER_US..=MAX_DURATION_NS)
             }
             Op::Lock { lock, mode } => {
-                reference(part, "lock", lock, workload.locks.len())?;
-                lock_mode(workload, part, lock, mode)
+                check_reference(part, "lock", lock, workload.locks.len())?;
+                check_lock_mode(workload, part, lock, mode)
             }
-            Op::Unlock { lock } => reference(part, "unlock", lock, workload.locks.len()),
-            Op::Send { channel, n } => self.tokens(part, "send", channel, n),
-            Op::Recv { channel, n } => self.tokens(part, "recv", channel, n),
-            Op::Serve { channel } => reference(part, "serve", channel, workload.channels.len()),
-            Op::Post { channel, job } => self.posted(part, channel, job),
+            Op::Unlock { lock } => check_reference(part, "unlock", lock, workload.locks.len()),
+            Op::Send { channel, n } => self.check_tokens(part, "send", channel, n),
+            Op::Recv { channel, n } => self.check_tokens(part, "recv", channel, n),
+            Op::Serve { channel } => {
+                check_reference(part, "serve", channel, workload.channels.len())
+            }
+            Op::Post { channel, job } => self.check_posted(part, channel, job),
             Op::After { delay, channel, job, .. } => {
-                span(workload, part, "after", delay)?;
-                self.posted(part, channel, job)?;
+                check_span(workload, part, "after", delay)?;
+                self.check_posted(part, channel, job)?;
                 if takes_time(workload, delay) {
                     return Ok(());
                 }
                 let problem = "no time passes before the token comes";
                 self.refuse(ix, Kind::Program, problem, "a length above 0, or `post`")
             }
-            Op::Fork { kind } => reference(part, "fork", kind, workload.tasks.len()),
+            Op::Fork { kind } => check_reference(part, "fork", kind, workload.tasks.len()),
             Op::Move { who, group } => {
                 target(who)?;
-                reference(part, "to", group, workload.groups.len())
+                check_reference(part, "to", group, workload.groups.len())
             }
             Op::SetAffinity { who, cpus } => {
                 target(who)?;
-                reference(part, "affinity", cpus, workload.cpu_sets.len())
+                check_reference(part, "affinity", cpus, workload.cpu_sets.len())
             }
             Op::SetNice { who, nice: to } => {
                 target(who)?;
-                nice(part, to)
+                check_nice(part, to)
             }
             Op::SetClass { who, class } => {
                 target(who)?;
-                class_change(workload, part, self.kind_of(who), class)
+                check_class_change(workload, part, self.kind_of(who), class)
             }
-            Op::LoopStart { times, .. } => countable(part, "loop", times),
+            Op::LoopStart { times, .. } => check_countable(part, "loop", times),
             Op::EnterKernel
             | Op::ExitKernel
             | Op::WaitChildren
@@ -268,14 +274,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn posted(&self, part: PartIx, channel: u32, job: u32) -> Checked {
-        reference(part, "to", channel, self.workload.channels.len())?;
-        reference(part, "post", job, self.workload.jobs.len())
+    fn check_posted(&self, part: PartIx, channel: u32, job: u32) -> Checked {
+        check_reference(part, "to", channel, self.workload.channels.len())?;
+        check_reference(part, "post", job, self.workload.jobs.len())
     }
 
-    fn tokens(&self, part: PartIx, field: &'static str, channel: u32, n: u64) -> Checked {
-        reference(part, field, channel, self.workload.channels.len())?;
-        in_range(part, "n", n, 1..=MAX_TOKENS)?;
+    fn check_tokens(&self, part: PartIx, field: &'static str, channel: u32, n: u64) -> Checked {
+        check_reference(part, field, channel, self.workload.channels.len())?;
+        check_in_range(part, "n", n, 1..=MAX_TOKENS)?;
         let channel = &self.workload.channels[channel as usize];
         if n > channel.capacity {
             let name = quoted(&channel.name);
@@ -287,7 +293,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Checks user mode, kernel mode, and sleep under spin locks; tracks system calls.
-    fn modes(&mut self, ix: usize, op: &Op) -> Checked {
+    fn check_modes(&mut self, ix: usize, op: &Op) -> Checked {
         match op {
             Op::EnterKernel if self.kthread() => {
                 let problem = "a kernel thread makes no system calls";
@@ -375,7 +381,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn locks(&mut self, ix: usize, op: &Op) -> Checked {
+    fn check_locks(&mut self, ix: usize, op: &Op) -> Checked {
         match *op {
             Op::Lock { lock, .. } => {
                 if self.held.contains(&lock) {
@@ -424,7 +430,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn loops(&mut self, ix: usize, op: &Op) -> Checked {
+    fn check_loops(&mut self, ix: usize, op: &Op) -> Checked {
         match *op {
             Op::LoopStart { times, end } => {
                 if self.loops.len() as u64 == MAX_LOOP_DEPTH {
@@ -440,7 +446,7 @@ impl<'a> Walk<'a> {
                     effects: std::mem::take(&mut self.effects),
                 });
             }
-            Op::LoopEnd { start } => self.loop_end(ix, start)?,
+            Op::LoopEnd { start } => self.close_loop(ix, start)?,
             _ => {
                 let passes_time = passes_time(self.workload, op);
                 self.effects.time |= passes_time;
@@ -461,7 +467,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn loop_end(&mut self, ix: usize, start: u32) -> Checked {
+    fn close_loop(&mut self, ix: usize, start: u32) -> Checked {
         let matching = |open: &OpenLoop| open.start == start as usize && open.end as usize == ix;
         let Some(open) = self.loops.pop().filter(matching) else {
             let problem = "the end of a loop that did not begin, or begins elsewhere";
@@ -497,7 +503,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn end(&self) -> Checked {
+    fn check_end(&self) -> Checked {
         let last = self.program.len().saturating_sub(1);
         if let Some(open) = self.loops.last() {
             return self.refuse(open.start, Kind::Program, "a loop without an end", "");

@@ -1,8 +1,8 @@
 //! Checks locks, channels, distributions, sources, interventions and expectations, entry by entry.
 
 use super::{
-    Checked, WEIGHTS, class_change, cpu, in_range, limit, name, nice, reference, refuse,
-    time_in_range, v1_hierarchy,
+    Checked, WEIGHTS, check_class_change, check_cpu, check_in_range, check_limit, check_nice,
+    check_reference, check_time, check_unique_name, check_v1_hierarchy, refuse,
 };
 use crate::bounds::{MAX_DURATION_NS, MAX_SIGMA, MAX_VALUE_COUNT, MAX_VALUES, NS_PER_US};
 use crate::error::{Kind, PartIx};
@@ -11,31 +11,31 @@ use crate::units::{accepted_names, quoted};
 use cpumax_limit::Limit;
 use std::collections::BTreeSet;
 
-pub(super) fn locks_and_channels(workload: &Parts) -> Checked {
+pub(super) fn check_locks_and_channels(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, lock) in workload.locks.iter().enumerate() {
-        name(PartIx::Lock(ix), &lock.name, &mut seen)?;
+        check_unique_name(PartIx::Lock(ix), &lock.name, &mut seen)?;
     }
     let mut seen = BTreeSet::new();
     for (ix, channel) in workload.channels.iter().enumerate() {
-        name(PartIx::Channel(ix), &channel.name, &mut seen)?;
-        countable(PartIx::Channel(ix), "capacity", channel.capacity)?;
+        check_unique_name(PartIx::Channel(ix), &channel.name, &mut seen)?;
+        check_countable(PartIx::Channel(ix), "capacity", channel.capacity)?;
     }
     Ok(())
 }
 
 /// Checks a number that a file can hold; `u64::MAX` stands for no bound.
-pub(super) fn countable(part: PartIx, field: &'static str, value: u64) -> Checked {
+pub(super) fn check_countable(part: PartIx, field: &'static str, value: u64) -> Checked {
     match value {
         u64::MAX => Ok(()),
-        _ => in_range(part, field, value, 1..=i64::MAX as u64),
+        _ => check_in_range(part, field, value, 1..=i64::MAX as u64),
     }
 }
 
-pub(super) fn distributions(workload: &Parts) -> Checked {
+pub(super) fn check_distributions(workload: &Parts) -> Checked {
     for (ix, distribution) in workload.distributions.iter().enumerate() {
         let part = PartIx::Distribution(ix);
-        let time = |field, ns| time_in_range(part, field, ns, 0..=MAX_DURATION_NS);
+        let time = |field, ns| check_time(part, field, ns, 0..=MAX_DURATION_NS);
         match distribution {
             Distribution::Constant { ns } => time("constant", *ns)?,
             Distribution::Uniform { low_ns, high_ns } => {
@@ -55,7 +55,7 @@ pub(super) fn distributions(workload: &Parts) -> Checked {
                 }
             }
             Distribution::Empirical { values_ns, cumulative } => {
-                in_range(part, "number of values", values_ns.len() as u64, 1..=MAX_VALUES)?;
+                check_in_range(part, "number of values", values_ns.len() as u64, 1..=MAX_VALUES)?;
                 for &ns in values_ns {
                     time("empirical", ns)?;
                 }
@@ -76,33 +76,33 @@ pub(super) fn distributions(workload: &Parts) -> Checked {
     Ok(())
 }
 
-pub(super) fn sources(workload: &Parts) -> Checked {
+pub(super) fn check_sources(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, source) in workload.sources.iter().enumerate() {
         let part = PartIx::Source(ix);
-        name(part, &source.name, &mut seen)?;
-        reference(part, "channel", source.channel, workload.channels.len())?;
-        time_in_range(part, "start", source.start_ns, 0..=MAX_DURATION_NS)?;
+        check_unique_name(part, &source.name, &mut seen)?;
+        check_reference(part, "channel", source.channel, workload.channels.len())?;
+        check_time(part, "start", source.start_ns, 0..=MAX_DURATION_NS)?;
         if source.count > 0 {
-            countable(part, "count", source.count)?;
+            check_countable(part, "count", source.count)?;
         }
-        in_range(part, "number of jobs", source.jobs.len() as u64, 0..=MAX_VALUES)?;
+        check_in_range(part, "number of jobs", source.jobs.len() as u64, 0..=MAX_VALUES)?;
         for &job in &source.jobs {
-            reference(part, "jobs", job, workload.jobs.len())?;
+            check_reference(part, "jobs", job, workload.jobs.len())?;
         }
         match &source.arrivals {
             Arrivals::Between(span) => {
-                super::program::span(workload, part, "every", *span)?;
-                mean_of_arrivals(workload, part, *span)?;
+                super::program::check_span(workload, part, "every", *span)?;
+                check_mean_of_arrivals(workload, part, *span)?;
             }
             Arrivals::At(times_ns) => {
-                in_range(part, "number of times", times_ns.len() as u64, 1..=MAX_VALUES)?;
+                check_in_range(part, "number of times", times_ns.len() as u64, 1..=MAX_VALUES)?;
                 if !times_ns.is_sorted() {
                     let problem = "the times are not in ascending order";
                     return refuse(part, "at", Kind::Value, problem, "earlier times first");
                 }
                 let last_ns = times_ns.last().copied().unwrap_or(0);
-                time_in_range(part, "at", last_ns, 0..=MAX_DURATION_NS)?;
+                check_time(part, "at", last_ns, 0..=MAX_DURATION_NS)?;
                 if source.start_ns != 0 || source.count != u64::MAX {
                     let problem = "a source with a list of times has no start and no count";
                     return refuse(part, "at", Kind::Field, problem, "leave them out");
@@ -114,7 +114,7 @@ pub(super) fn sources(workload: &Parts) -> Checked {
 }
 
 /// Refuses more than one arrival in a microsecond, a load beyond every machine.
-fn mean_of_arrivals(workload: &Parts, part: PartIx, span: Span) -> Checked {
+fn check_mean_of_arrivals(workload: &Parts, part: PartIx, span: Span) -> Checked {
     let mean_ns = match span {
         Span::Fixed(ns) => ns as f64,
         Span::Drawn(ix) => {
@@ -154,7 +154,7 @@ pub(super) fn takes_time(workload: &Parts, span: Span) -> bool {
     }
 }
 
-pub(super) fn interventions(workload: &Parts) -> Checked {
+pub(super) fn check_interventions(workload: &Parts) -> Checked {
     /// Bound on the work of checking v1 limits after each write: groups visited in all.
     const MAX_V1_VISITS: u64 = 200_000_000;
     let mut limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
@@ -162,13 +162,13 @@ pub(super) fn interventions(workload: &Parts) -> Checked {
     let mut before_ns = 0;
     for (ix, intervention) in workload.interventions.iter().enumerate() {
         let part = PartIx::Intervention(ix);
-        time_in_range(part, "time", intervention.at_ns, 0..=MAX_DURATION_NS)?;
+        check_time(part, "time", intervention.at_ns, 0..=MAX_DURATION_NS)?;
         if intervention.at_ns < before_ns {
             return refuse(part, "time", Kind::Value, "not in order of time", "earlier ones first");
         }
         before_ns = intervention.at_ns;
         if let Some(every_ns) = intervention.every_ns {
-            time_in_range(part, "repeat", every_ns, NS_PER_US..=MAX_DURATION_NS)?;
+            check_time(part, "repeat", every_ns, NS_PER_US..=MAX_DURATION_NS)?;
         } else if intervention.until_ns != u64::MAX {
             let problem = "`until` without `repeat`";
             return refuse(
@@ -183,7 +183,7 @@ pub(super) fn interventions(workload: &Parts) -> Checked {
             let problem = "`until` is not after `time`";
             return refuse(part, "until", Kind::Value, problem, "a later time");
         }
-        action(workload, part, &intervention.action)?;
+        check_action(workload, part, &intervention.action)?;
         if let Action::WriteLimit { group, limit } = intervention.action {
             limits[group as usize] = limit;
             if !workload.groups[group as usize].v1 {
@@ -194,7 +194,7 @@ pub(super) fn interventions(workload: &Parts) -> Checked {
                 let problem = "too many writes of v1 limits for so many groups";
                 return refuse(part, "", Kind::Value, problem, "fewer writes or fewer groups");
             }
-            if let Err((_, problem)) = v1_hierarchy(workload, &limits) {
+            if let Err((_, problem)) = check_v1_hierarchy(workload, &limits) {
                 let accepted = "a write that the kernel accepts at that time";
                 return refuse(part, "max", Kind::Limit, problem, accepted);
             }
@@ -203,9 +203,9 @@ pub(super) fn interventions(workload: &Parts) -> Checked {
     Ok(())
 }
 
-fn action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
-    let kind = |kind| reference(part, "task", kind, workload.tasks.len());
-    let group = |field, group| reference(part, field, group, workload.groups.len());
+fn check_action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
+    let kind = |kind| check_reference(part, "task", kind, workload.tasks.len());
+    let group = |field, group| check_reference(part, field, group, workload.groups.len());
     match *action {
         Action::WriteLimit { group: of, limit: to } => {
             group("group", of)?;
@@ -213,7 +213,7 @@ fn action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
                 let problem = "the root group has no limit";
                 return refuse(part, "group", Kind::Limit, problem, "a group below it");
             }
-            limit(part, to)
+            check_limit(part, to)
         }
         Action::WriteWeight { group: of, weight } => {
             group("group", of)?;
@@ -221,7 +221,7 @@ fn action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
                 let problem = "the root group has no weight";
                 return refuse(part, "group", Kind::Limit, problem, "a group below it");
             }
-            in_range(part, "weight", weight.into(), WEIGHTS)
+            check_in_range(part, "weight", weight.into(), WEIGHTS)
         }
         Action::Signal { kind: of, .. } => kind(of),
         Action::Move { kind: of, group: to } => {
@@ -230,44 +230,44 @@ fn action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
         }
         Action::SetAffinity { kind: of, cpus } => {
             kind(of)?;
-            reference(part, "affinity", cpus, workload.cpu_sets.len())
+            check_reference(part, "affinity", cpus, workload.cpu_sets.len())
         }
         Action::SetNice { kind: of, nice: to } => {
             kind(of)?;
-            nice(part, to)
+            check_nice(part, to)
         }
         Action::SetClass { kind: of, class } => {
             kind(of)?;
-            class_change(workload, part, Some(of), class)
+            check_class_change(workload, part, Some(of), class)
         }
         Action::CpuOffline { cpu: of } => {
-            cpu(workload, part, "offline", of)?;
+            check_cpu(workload, part, "offline", of)?;
             if of == 0 {
                 let problem = "CPU 0 cannot be taken offline";
                 return refuse(part, "offline", Kind::Value, problem, "a CPU from 1 on");
             }
             Ok(())
         }
-        Action::CpuOnline { cpu: of } => cpu(workload, part, "online", of),
+        Action::CpuOnline { cpu: of } => check_cpu(workload, part, "online", of),
     }
 }
 
-pub(crate) fn expectations(workload: &Parts) -> Checked {
+pub(crate) fn check_expectations(workload: &Parts) -> Checked {
     let names = Names {
         groups: workload.groups.iter().skip(1).map(|group| group.path.as_str()).collect(),
         tasks: workload.tasks.iter().map(TaskSpec::label).collect(),
     };
     for (ix, expectation) in workload.expectations.iter().enumerate() {
         let part = PartIx::Expectation(ix);
-        metric(&names, part, "metric", &expectation.metric)?;
+        check_metric(&names, part, "metric", &expectation.metric)?;
         if let Some(per) = &expectation.per {
-            metric(&names, part, "per", per)?;
+            check_metric(&names, part, "per", per)?;
         }
-        kernels(part, "on", &expectation.kernels, true)?;
+        check_kernels(part, "on", &expectation.kernels, true)?;
         if let Some(over) = &expectation.over {
-            kernels(part, "over", over, false)?;
+            check_kernels(part, "over", over, false)?;
         }
-        bounds(part, expectation)?;
+        check_bounds(part, expectation)?;
     }
     Ok(())
 }
@@ -278,7 +278,7 @@ struct Names<'a> {
     tasks: BTreeSet<&'a str>,
 }
 
-fn bounds(part: PartIx, expectation: &Expectation) -> Checked {
+fn check_bounds(part: PartIx, expectation: &Expectation) -> Checked {
     let (min, max) = (expectation.min, expectation.max);
     if min.is_none() && max.is_none() {
         let problem = "nothing is expected";
@@ -298,7 +298,7 @@ fn bounds(part: PartIx, expectation: &Expectation) -> Checked {
 }
 
 /// Checks the beginning of a number's path; the form of results decides about the rest.
-fn metric(names: &Names<'_>, part: PartIx, field: &'static str, path: &str) -> Checked {
+fn check_metric(names: &Names<'_>, part: PartIx, field: &'static str, path: &str) -> Checked {
     const FIRST: [&str; 5] = ["groups", "tasks", "release", "events", "simulated_ns"];
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let (names, what, form) = match first {
@@ -321,7 +321,7 @@ fn metric(names: &Names<'_>, part: PartIx, field: &'static str, path: &str) -> C
 }
 
 /// Checks the form of a selection of kernels; the runner of the workload knows which kernels exist.
-fn kernels(part: PartIx, field: &'static str, text: &str, many: bool) -> Checked {
+fn check_kernels(part: PartIx, field: &'static str, text: &str, many: bool) -> Checked {
     let version = |text: &str| {
         let parts: Vec<&str> = text.strip_prefix('v').unwrap_or(text).split('.').collect();
         let digits = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

@@ -24,11 +24,10 @@ pub fn parts(choices: &[u64]) -> Parts {
         choices: Choices(choices.iter().copied()),
         parts: Parts::empty("anything", "Anything.", NS_PER_S),
     };
-    maker.make();
+    maker.add_all();
     maker.parts
 }
 
-/// The choices that are left.
 struct Choices<I>(I);
 
 impl<I: Iterator<Item = u64>> Choices<I> {
@@ -80,7 +79,6 @@ struct Maker<I> {
     parts: Parts,
 }
 
-/// Context of an instruction.
 #[derive(Clone)]
 struct Place {
     /// Kind of task that executes the program; `None` for a job.
@@ -93,14 +91,14 @@ struct Place {
 }
 
 impl<I: Iterator<Item = u64>> Maker<I> {
-    fn make(&mut self) {
+    fn add_all(&mut self) {
         self.parts.duration_ns = match self.choices.below(3) {
             0 => NS_PER_S,
             _ => self.choices.within(1..=MAX_DURATION_NS),
         };
-        self.tables();
-        self.machine();
-        self.groups();
+        self.add_tables();
+        self.choose_machine();
+        self.add_groups();
         let kinds = 1 + self.choices.below(5);
         for kind in 0..kinds {
             let class = self.choices.pick(&[
@@ -158,7 +156,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    fn tables(&mut self) {
+    fn add_tables(&mut self) {
         use LockKind::{Mutex, PercpuRwsem, Rwlock, Rwsem, Spin};
         let cpus = match self.choices.below(64) {
             63 => 4096,
@@ -214,7 +212,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    fn machine(&mut self) {
+    fn choose_machine(&mut self) {
         use Preempt::{Full, Lazy, None as Never, Rt, RtLazy, Voluntary};
         let cpus = self.parts.machine.cpus;
         let choices = &mut self.choices;
@@ -260,7 +258,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         (lock as u32, if reads { LockMode::Read } else { LockMode::Write })
     }
 
-    fn groups(&mut self) {
+    fn add_groups(&mut self) {
         self.parts.groups.push(GroupSpec {
             path: "/".to_owned(),
             parent: None,
@@ -273,7 +271,6 @@ impl<I: Iterator<Item = u64>> Maker<I> {
             n => n % 6,
         };
         for number in 1..=groups {
-            // A deep tree, or a wide one.
             let parent = if groups > 8 { number - 1 } else { self.choices.below(number) };
             let above = self.parts.groups[parent].path.clone();
             let v1 =
@@ -346,7 +343,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         let place =
             Place { kind, kthread, in_syscall: false, held: Vec::new(), spins: false, depth: 0 };
         let mut program = Vec::new();
-        self.block(&place, &mut program);
+        self.add_block(&place, &mut program);
         program
     }
 
@@ -359,22 +356,22 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    fn block(&mut self, place: &Place, program: &mut Vec<Op>) {
+    fn add_block(&mut self, place: &Place, program: &mut Vec<Op>) {
         for _ in 0..=self.choices.below(5) {
-            self.instruction(place, program);
+            self.add_instruction(place, program);
         }
     }
 
     /// Work that takes time, in user or kernel mode as the place allows.
-    fn works(&mut self, place: &Place) -> Op {
+    fn work(&mut self, place: &Place) -> Op {
         let ns = Span::Fixed(self.choices.within(1..=MAX_DURATION_NS));
         if place.in_syscall || place.kthread || place.spins { Op::Kernel(ns) } else { Op::User(ns) }
     }
 
-    fn instruction(&mut self, place: &Place, program: &mut Vec<Op>) {
+    fn add_instruction(&mut self, place: &Place, program: &mut Vec<Op>) {
         let in_kernel = place.in_syscall || place.kthread;
         match self.choices.below(24) {
-            0..=2 => program.push(self.works(place)),
+            0..=2 => program.push(self.work(place)),
             3 => program.push(Op::Kernel(self.span())),
             4 => program.push(Op::IrqOff(self.span())),
             5 if !in_kernel && !place.spins => program.push(Op::User(self.span())),
@@ -384,8 +381,8 @@ impl<I: Iterator<Item = u64>> Maker<I> {
                 who: self.target(place),
                 nice: self.choices.pick(&[0, -20, 19]),
             }),
-            9..=12 if place.depth < 6 => self.nested(place, program),
-            13 if !self.parts.channels.is_empty() => self.sends(place, program),
+            9..=12 if place.depth < 6 => self.add_nested(place, program),
+            13 if !self.parts.channels.is_empty() => self.add_send(place, program),
             14 if !self.parts.channels.is_empty() && !self.parts.jobs.is_empty() => {
                 let (channel, job) = self.posts();
                 if self.choices.one_in(2) {
@@ -409,12 +406,12 @@ impl<I: Iterator<Item = u64>> Maker<I> {
                     program.push(Op::Serve { channel });
                 }
             }
-            _ => self.of_a_task(place, program),
+            _ => self.add_task_only(place, program),
         }
     }
 
     /// Adds an instruction that no job may contain.
-    fn of_a_task(&mut self, place: &Place, program: &mut Vec<Op>) {
+    fn add_task_only(&mut self, place: &Place, program: &mut Vec<Op>) {
         let Some(kind) = place.kind else { return };
         let kinds = self.parts.tasks.len();
         program.push(match self.choices.below(9) {
@@ -464,7 +461,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         (channel, self.choices.below(self.parts.jobs.len()) as u32)
     }
 
-    fn sends(&mut self, place: &Place, program: &mut Vec<Op>) {
+    fn add_send(&mut self, place: &Place, program: &mut Vec<Op>) {
         let channel = self.choices.below(self.parts.channels.len()) as u32;
         if !place.spins || self.is_unbounded(channel) {
             let n = self.tokens(channel);
@@ -473,7 +470,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
     }
 
     /// Adds a loop, a system call, or a section under a lock.
-    fn nested(&mut self, place: &Place, program: &mut Vec<Op>) {
+    fn add_nested(&mut self, place: &Place, program: &mut Vec<Op>) {
         let mut inside = Place { depth: place.depth + 1, ..place.clone() };
         match self.choices.below(3) {
             0 => {
@@ -481,8 +478,8 @@ impl<I: Iterator<Item = u64>> Maker<I> {
                 let endless = if place.kind.is_some() { u64::MAX } else { i64::MAX as u64 };
                 let times = self.choices.pick(&[endless, 2, 1000, i64::MAX as u64]);
                 program.push(Op::LoopStart { times, end: 0 });
-                program.push(self.works(place));
-                self.block(&inside, program);
+                program.push(self.work(place));
+                self.add_block(&inside, program);
                 let end = program.len() as u32;
                 program[start] = Op::LoopStart { times, end };
                 program.push(Op::LoopEnd { start: start as u32 });
@@ -490,7 +487,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
             1 if !place.in_syscall && !place.kthread && !place.spins => {
                 inside.in_syscall = true;
                 program.push(Op::EnterKernel);
-                self.block(&inside, program);
+                self.add_block(&inside, program);
                 program.push(Op::ExitKernel);
             }
             _ if !self.parts.locks.is_empty() => {
@@ -504,7 +501,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
                 inside.held.push(lock);
                 inside.spins |= is_spin;
                 program.push(Op::Lock { lock, mode });
-                self.block(&inside, program);
+                self.add_block(&inside, program);
                 program.push(Op::Unlock { lock });
             }
             _ => {}

@@ -12,7 +12,6 @@ use crate::step::{
 };
 use std::time::Duration;
 
-/// Longest work, sleep or think time, ns.
 const LONGEST_NS: u64 = 5_000_000;
 
 struct Plan {
@@ -39,7 +38,7 @@ pub(super) fn add(dice: &mut Dice, mut draft: Builder) -> Builder {
     let locks = draft.locks.iter().map(|lock| (lock.name.clone(), lock.kind)).collect();
     let plan = Plan { jobs, channels, locks };
     for job in 0..jobs {
-        let program = program(dice, &plan, job);
+        let program = draw_program(dice, &plan, job);
         draft = draft.job(name_of(job), program);
     }
     for task in &mut draft.tasks {
@@ -48,16 +47,16 @@ pub(super) fn add(dice: &mut Dice, mut draft: Builder) -> Builder {
             _ => None,
         });
         if let Some(body) = endless.filter(|_| dice.one_in(2)) {
-            let step = posted(dice, &plan, 0);
+            let step = draw_post(dice, &plan, 0);
             body.insert(0, step);
         }
     }
     for (ix, (name, _)) in plan.channels.iter().enumerate() {
         for pool in 0..dice.range(1, 2) {
-            let server = server(dice, &draft, &format!("server{ix}.{pool}"), name);
+            let server = draw_server(dice, &draft, &format!("server{ix}.{pool}"), name);
             draft = draft.task(server);
         }
-        draft = draft.source(source(dice, &plan, ix, name));
+        draft = draft.source(draw_source(dice, &plan, ix, name));
     }
     draft.task(Task::new("asker").program([forever([recv("answers", 1), done()])]))
 }
@@ -67,7 +66,7 @@ fn name_of(job: u64) -> String {
 }
 
 /// A task that serves a channel, may do something after each job, and may end after a few.
-fn server(dice: &mut Dice, draft: &Builder, name: &str, channel: &str) -> Task {
+fn draw_server(dice: &mut Dice, draft: &Builder, name: &str, channel: &str) -> Task {
     let mut task = Task::new(name).count(dice.range(1, 3) as u32).class(dice.class());
     if let Some(group) = dice.pick(&draft.groups) {
         task = task.group(&group.path);
@@ -90,7 +89,7 @@ fn server(dice: &mut Dice, draft: &Builder, name: &str, channel: &str) -> Task {
     task.program([if dice.one_in(4) { repeat(dice.range(1, 20), body) } else { forever(body) }])
 }
 
-fn source(dice: &mut Dice, plan: &Plan, ix: usize, channel: &str) -> Source {
+fn draw_source(dice: &mut Dice, plan: &Plan, ix: usize, channel: &str) -> Source {
     // Rare enough that a second does not hold millions of arrivals.
     let mean_ns = dice.range(500_000, 4 * LONGEST_NS);
     let between: Length = match dice.0.below(2) {
@@ -107,12 +106,12 @@ fn source(dice: &mut Dice, plan: &Plan, ix: usize, channel: &str) -> Source {
     if dice.one_in(3) { source.lossy() } else { source }
 }
 
-fn program(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
+fn draw_program(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
     let work = Duration::from_nanos(dice.range(50_000, LONGEST_NS));
     // Blocks keep paired instructions, such as lock and unlock, together.
     let mut blocks = vec![vec![user(work)]];
     for _ in 0..dice.range(0, 4) {
-        let mut block = step(dice, plan, job);
+        let mut block = draw_block(dice, plan, job);
         if dice.one_in(4) {
             block = vec![repeat(dice.range(1, 3), block)];
         }
@@ -121,7 +120,7 @@ fn program(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
     blocks.into_iter().flatten().collect()
 }
 
-fn step(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
+fn draw_block(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
     match dice.0.below(12) {
         0 => vec![user(dice.length(LONGEST_NS))],
         1 => vec![kernel(dice.length(LONGEST_NS))],
@@ -131,13 +130,13 @@ fn step(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
         5 => vec![begin()],
         6 => vec![send("answers", dice.range(1, 3))],
         7 => vec![done()],
-        8 => locked(dice, plan),
-        _ => vec![posted(dice, plan, job + 1)],
+        8 => draw_locked(dice, plan),
+        _ => vec![draw_post(dice, plan, job + 1)],
     }
 }
 
 /// Work under a lock, in the kernel where a spin lock demands it.
-fn locked(dice: &mut Dice, plan: &Plan) -> Vec<Step> {
+fn draw_locked(dice: &mut Dice, plan: &Plan) -> Vec<Step> {
     let Some((name, kind)) = dice.pick(&plan.locks) else { return vec![done()] };
     let take = match kind {
         LockKind::Mutex | LockKind::Spin => lock(name),
@@ -151,7 +150,7 @@ fn locked(dice: &mut Dice, plan: &Plan) -> Vec<Step> {
 }
 
 /// A `post` of a job numbered `first` or higher, or an `after` of any job.
-fn posted(dice: &mut Dice, plan: &Plan, first: u64) -> Step {
+fn draw_post(dice: &mut Dice, plan: &Plan, first: u64) -> Step {
     let queue = |dice: &mut Dice| {
         let at = dice.range(0, plan.channels.len() as u64 - 1) as usize;
         plan.channels[at].clone()

@@ -10,10 +10,8 @@ use crate::step::{
 };
 use std::time::Duration;
 
-/// Longest work or sleep, ns.
 const LONGEST_NS: u64 = 20_000_000;
 
-/// Names to which programs may refer.
 pub(super) struct Context<'a> {
     pub cpus: u16,
     pub locks: &'a [(String, LockKind)],
@@ -23,7 +21,6 @@ pub(super) struct Context<'a> {
     pub kinds: &'a Vec<String>,
 }
 
-/// Context of an instruction.
 #[derive(Debug, Clone, Copy)]
 struct Position {
     depth: u64,
@@ -52,14 +49,14 @@ pub(super) fn program(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan) -
     let mut steps = Vec::new();
     if endless {
         if dice.one_in(3) {
-            steps.extend(block(dice, context, kind, Position { endless: false, ..at }));
+            steps.extend(draw_block(dice, context, kind, Position { endless: false, ..at }));
         }
-        let mut body = block(dice, context, kind, at);
-        body.push(work(dice, at));
+        let mut body = draw_block(dice, context, kind, at);
+        body.push(draw_work(dice, at));
         steps.push(forever(body));
     } else {
-        steps.extend(block(dice, context, kind, at));
-        steps.push(work(dice, at));
+        steps.extend(draw_block(dice, context, kind, at));
+        steps.push(draw_work(dice, at));
         if dice.one_in(3) {
             steps.push(exit());
         }
@@ -68,20 +65,20 @@ pub(super) fn program(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan) -
 }
 
 /// Work in the mode of this position.
-fn work(dice: &mut Dice, at: Position) -> Step {
+fn draw_work(dice: &mut Dice, at: Position) -> Step {
     let ns = Duration::from_nanos(dice.range(10_000, 5_000_000));
     if at.in_kernel { kernel(ns) } else { user(ns) }
 }
 
-fn block(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, at: Position) -> Vec<Step> {
+fn draw_block(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, at: Position) -> Vec<Step> {
     let mut steps = Vec::new();
     for _ in 0..dice.range(1, 5) {
-        add(dice, context, kind, at, &mut steps);
+        add_instruction(dice, context, kind, at, &mut steps);
     }
     steps
 }
 
-fn add(
+fn add_instruction(
     dice: &mut Dice,
     context: &Context<'_>,
     kind: &KindPlan,
@@ -98,25 +95,24 @@ fn add(
         }
         10 | 11 if !at.in_kernel && at.depth < 3 => {
             let inside = Position { in_kernel: true, depth: at.depth + 1, ..at };
-            steps.push(syscall(block(dice, context, kind, inside)));
+            steps.push(syscall(draw_block(dice, context, kind, inside)));
         }
         12 | 13 if at.depth < 3 => {
             let inside = Position { depth: at.depth + 1, ..at };
-            let mut body = block(dice, context, kind, inside);
-            body.push(work(dice, inside));
+            let mut body = draw_block(dice, context, kind, inside);
+            body.push(draw_work(dice, inside));
             steps.push(repeat(dice.range(1, 4), body));
         }
-        14..17 if at.depth < 3 => locked(dice, context, kind, at, steps),
-        17 | 18 => tokens(dice, context, at, steps),
-        19 if !at.spinning && !at.child && !at.holding => forks(dice, context, at, steps),
+        14..17 if at.depth < 3 => add_locked(dice, context, kind, at, steps),
+        17 | 18 => add_tokens(dice, context, at, steps),
+        19 if !at.spinning && !at.child && !at.holding => add_fork(dice, context, at, steps),
         20 if !at.spinning => steps.push(yield_now()),
-        21 | 22 => on_tasks(dice, context, kind, at, steps),
+        21 | 22 => add_task_change(dice, context, kind, at, steps),
         _ => steps.push(if dice.one_in(2) { begin() } else { done() }),
     }
 }
 
-/// Adds a section under a lock.
-fn locked(
+fn add_locked(
     dice: &mut Dice,
     context: &Context<'_>,
     kind: &KindPlan,
@@ -145,11 +141,11 @@ fn locked(
         LockMode::Read => read_lock(name),
         LockMode::Write => write_lock(name),
     });
-    steps.extend(block(dice, context, kind, inside));
+    steps.extend(draw_block(dice, context, kind, inside));
     steps.push(unlock(name));
 }
 
-fn tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Step>) {
+fn add_tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Step>) {
     let Some((name, capacity)) = dice.pick(context.channels) else {
         return;
     };
@@ -164,7 +160,7 @@ fn tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<
 }
 
 /// Adds a fork. Endless programs wait for the child, so that children never pile up.
-fn forks(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Step>) {
+fn add_fork(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Step>) {
     let children: Vec<&String> =
         context.kinds.iter().filter(|name| name.starts_with("child")).collect();
     let Some(child) = dice.pick(&children) else {
@@ -176,8 +172,7 @@ fn forks(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<S
     }
 }
 
-/// Adds a change of this task or of others.
-fn on_tasks(
+fn add_task_change(
     dice: &mut Dice,
     context: &Context<'_>,
     kind: &KindPlan,

@@ -18,7 +18,6 @@ use crate::step::{
 use cpumax_limit::Limit;
 use std::time::Duration;
 
-/// Shortest work or sleep, ns.
 const SHORTEST_NS: u64 = 100_000;
 const MAX_GROUPS: u64 = 6;
 const MAX_DEPTH: usize = 4;
@@ -30,7 +29,6 @@ const INODE: &str = "inode";
 const RWSEM: &str = "rwsem";
 const CHANNEL: &str = "channel";
 
-/// Names to which programs may refer.
 struct Context<'a> {
     cpus: u16,
     paths: &'a [String],
@@ -48,7 +46,7 @@ pub fn real(seed: u64) -> Workload {
     // Streams 1 and 2 of the domain; the large workloads use stream 0.
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 1));
     let duration_ns = dice.range(400_000_000, 1_200_000_000);
-    small(seed, &mut dice, 1, duration_ns)
+    draw_small(seed, &mut dice, 1, duration_ns)
 }
 
 /// The small workload of this seed for several CPUs of a real machine. It is longer, so that the
@@ -60,10 +58,10 @@ pub fn real_on_several(seed: u64) -> Workload {
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 2));
     let cpus = dice.choose([2, 2, 3, 4, 8]);
     let duration_ns = dice.range(2_000_000_000, 5_000_000_000);
-    small(seed, &mut dice, cpus, duration_ns)
+    draw_small(seed, &mut dice, cpus, duration_ns)
 }
 
-fn small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Workload {
+fn draw_small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Workload {
     let name = if cpus == 1 { format!("case-{seed}") } else { format!("case-{seed}-of-{cpus}") };
     let mut draft = Workload::builder(name)
         .shows("A small random workload.")
@@ -71,7 +69,7 @@ fn small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Workload {
     if cpus > 1 {
         draft = draft.machine(Machine::new(MachineSpec { cpus, ..MachineSpec::default() }));
     }
-    let groups = groups(dice, cpus);
+    let groups = draw_groups(dice, cpus);
     for group in &groups {
         draft = draft.with_group(group.clone());
     }
@@ -98,7 +96,7 @@ fn small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Workload {
             let between = Duration::from_nanos(odd(dice.range(3_000_000, 30_000_000)));
             draft = draft.source(Source::every("source", CHANNEL, between));
         } else {
-            draft = draft.task(feeder(dice, &context));
+            draft = draft.task(draw_feeder(dice, &context));
         }
     }
     let kinds = dice.range(1, MAX_KINDS);
@@ -108,12 +106,12 @@ fn small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Workload {
         let more = dice.range(0, spare.min(3));
         spare -= more;
         let name = format!("task{ix}");
-        draft = draft.task(task(dice, &context, &name, 1 + more as u32));
+        draft = draft.task(draw_task(dice, &context, &name, 1 + more as u32));
         names.push(name);
     }
     for _ in 0..dice.range(0, MAX_CHANGES) {
         let at_ns = odd(dice.range(duration_ns / 10, duration_ns * 9 / 10));
-        let act = act(dice, &context, &groups, &names);
+        let act = draw_act(dice, &context, &groups, &names);
         draft = draft.change(Change::at(Duration::from_nanos(at_ns), act));
     }
     draft.build().unwrap_or_else(|error| panic!("small random workload of seed {seed}: {error}"))
@@ -134,14 +132,14 @@ fn length(dice: &mut Dice, most_ns: u64) -> Duration {
 }
 
 /// At least one group with a limit; mostly a chain, sometimes with branches.
-fn groups(dice: &mut Dice, cpus: u16) -> Vec<Group> {
+fn draw_groups(dice: &mut Dice, cpus: u16) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for ix in 0..dice.range(1, MAX_GROUPS) {
         let below = dice.pick(&groups).filter(|_| !dice.one_in(3)).map(|group| group.path.clone());
         let below = below.filter(|path| path.matches('/').count() < MAX_DEPTH).unwrap_or_default();
         let mut group = Group::new(format!("{below}/g{ix}"));
         if ix == 0 || dice.one_in(2) {
-            group = group.limit(random_limit(dice, cpus));
+            group = group.limit(draw_limit(dice, cpus));
         }
         if dice.one_in(4) {
             group = group.weight(dice.choose([20, 50, 200, 500]));
@@ -151,7 +149,7 @@ fn groups(dice: &mut Dice, cpus: u16) -> Vec<Group> {
     groups
 }
 
-fn random_limit(dice: &mut Dice, cpus: u16) -> Limit {
+fn draw_limit(dice: &mut Dice, cpus: u16) -> Limit {
     let period_us = dice.choose([20_000, 50_000, 100_000, 100_000, 100_000]);
     // A quota that is no multiple of a tick, and not used up by a whole number of periods.
     let quota_us = period_us * dice.range(5, 90 * u64::from(cpus)) / 100 + dice.range(37, 973);
@@ -160,7 +158,7 @@ fn random_limit(dice: &mut Dice, cpus: u16) -> Limit {
 }
 
 /// A task that puts tokens in the channel now and then.
-fn feeder(dice: &mut Dice, context: &Context<'_>) -> Task {
+fn draw_feeder(dice: &mut Dice, context: &Context<'_>) -> Task {
     let group = dice.pick(context.paths).map_or("/", |path| path);
     let period = Duration::from_nanos(odd(dice.range(3_000_000, 30_000_000)));
     let work = length(dice, 1_000_000);
@@ -171,7 +169,7 @@ fn feeder(dice: &mut Dice, context: &Context<'_>) -> Task {
     ])])
 }
 
-fn task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task {
+fn draw_task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task {
     let mut task = Task::new(name).count(count);
     if let Some(path) = dice.pick(context.paths) {
         task = task.group(path);
@@ -196,12 +194,11 @@ fn task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task 
         // A disagreement in a simple program says most about its cause.
         0 => vec![user(Duration::from_secs(10))],
         1 => vec![kernel(lengths(dice, 90_000_000)), done()],
-        _ => body(dice, context),
+        _ => draw_body(dice, context),
     };
     task.program([forever(body)])
 }
 
-/// A fixed length, or a distribution.
 fn lengths(dice: &mut Dice, most_ns: u64) -> crate::build::Length {
     let high = length(dice, most_ns);
     if dice.one_in(3) {
@@ -213,7 +210,7 @@ fn lengths(dice: &mut Dice, most_ns: u64) -> crate::build::Length {
 }
 
 /// A request: some waiting, some work.
-fn body(dice: &mut Dice, context: &Context<'_>) -> Vec<Step> {
+fn draw_body(dice: &mut Dice, context: &Context<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     match dice.0.below(4) {
         0 => steps.push(every(Duration::from_nanos(odd(dice.range(2_000_000, 60_000_000))))),
@@ -222,7 +219,7 @@ fn body(dice: &mut Dice, context: &Context<'_>) -> Vec<Step> {
         _ => steps.push(begin()),
     }
     for _ in 0..dice.range(1, 4) {
-        work(dice, context, &mut steps);
+        add_work(dice, context, &mut steps);
     }
     // Time must pass in every pass of the loop.
     steps.push(user(length(dice, 5_000_000)));
@@ -230,7 +227,7 @@ fn body(dice: &mut Dice, context: &Context<'_>) -> Vec<Step> {
     steps
 }
 
-fn work(dice: &mut Dice, context: &Context<'_>, steps: &mut Vec<Step>) {
+fn add_work(dice: &mut Dice, context: &Context<'_>, steps: &mut Vec<Step>) {
     match dice.0.below(12) {
         0..3 => steps.push(user(lengths(dice, 20_000_000))),
         3..6 => steps.push(kernel(lengths(dice, 20_000_000))),
@@ -258,11 +255,11 @@ fn work(dice: &mut Dice, context: &Context<'_>, steps: &mut Vec<Step>) {
     }
 }
 
-fn act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], names: &[String]) -> Act {
+fn draw_act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], names: &[String]) -> Act {
     let group = dice.pick(groups).map_or("/g0", |group| &group.path).to_owned();
     let kind = dice.pick(names).map_or("task0", |name| name).to_owned();
     match dice.0.below(8) {
-        0..3 => Act::Limit(group, random_limit(dice, context.cpus)),
+        0..3 => Act::Limit(group, draw_limit(dice, context.cpus)),
         3 => Act::Limit(group, Limit::UNLIMITED),
         4 => Act::Weight(group, dice.choose([20, 100, 500])),
         5 => Act::Move(kind, dice.pick(context.paths).map_or("/", |path| path).to_owned()),

@@ -421,7 +421,6 @@ fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
     })
 }
 
-/// Rounds the length of an instruction.
 fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, at) = place(workload, ix)?;
     Some(changed(workload, |w| {

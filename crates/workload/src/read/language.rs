@@ -32,7 +32,6 @@ pub(super) const MODES: [(&str, LockMode); 2] =
     [("read", LockMode::Read), ("write", LockMode::Write)];
 pub(crate) const SIGNALS: [(&str, Signal); 3] =
     [("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
-/// Whether the hierarchy is v1.
 pub(super) const HIERARCHIES: [(&str, bool); 2] = [("v2", false), ("v1", true)];
 pub(super) const WAITS: [(&str, ()); 1] = [("children", ())];
 

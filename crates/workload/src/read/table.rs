@@ -28,17 +28,14 @@ pub(crate) struct Field {
     pub needed: bool,
 }
 
-/// An optional field.
 pub(crate) const fn may(name: &'static str, form: Form, says: &'static str) -> Field {
     Field { name, form, says, needed: false }
 }
 
-/// A required field.
 pub(crate) const fn must(name: &'static str, form: Form, says: &'static str) -> Field {
     Field { name, form, says, needed: true }
 }
 
-/// Form of a field's value.
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
     Text,
@@ -58,9 +55,7 @@ pub(crate) enum Form {
     Cpus,
     /// `each`, `all`, or a set of CPUs.
     EachOrCpus,
-    /// One of these words.
     Choice(fn() -> Vec<&'static str>),
-    /// Only `true`.
     True,
     Steps,
     Times,

@@ -3,7 +3,6 @@
 use crate::build::Positions;
 use crate::error::{ByteRange, PartIx};
 
-/// Position of each part of the workload in the file.
 #[derive(Default)]
 pub(super) struct PartPositions {
     pub top: Positions,
