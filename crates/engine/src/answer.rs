@@ -27,7 +27,7 @@ impl<T: Answer> Answer for &T {
 /// let jobs = Study::new(scenario::load("nested")?).jobs();
 /// let reports = world::all(&Model::default(), &jobs, &())?;
 /// let json = serde_json::to_value(reports[0].document())?;
-/// assert_eq!((&json["kind"], &json["version"]), (&"run".into(), &1.into()));
+/// assert_eq!((&json["kind"], &json["version"]), (&"run".into(), &2.into()));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Serialize)]

@@ -15,6 +15,7 @@ use cpumax_limit::{one_line, shown};
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Histogram;
 use cpumax_recording::{Defects, Options};
+use serde::Deserialize;
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
@@ -174,6 +175,10 @@ impl Saved {
 
     /// Adds a recording, a run or advice; other kinds are refused.
     fn add_document(&mut self, item: Value) -> Result<(), String> {
+        if item.get("kind").is_none() && item.get("prediction").is_some() {
+            self.runs.extend(run_without_kind(item)?);
+            return Ok(());
+        }
         match answer::kind(&item)? {
             Recorded::KIND => self.recordings.push(answer::read(item)?),
             replay::Run::KIND => {
@@ -200,6 +205,37 @@ impl Saved {
         self.recordings.append(&mut advice.recordings);
         self.advice = Some(advice);
     }
+}
+
+/// The prediction of a document that an earlier cpumax wrote, whose answers had no kind: enough to
+/// be verified. `None` where it tells the recording. Latencies that lack a percentile are left out.
+fn run_without_kind(mut item: Value) -> Result<Option<Predicted>, String> {
+    #[derive(Deserialize)]
+    struct Run {
+        #[serde(flatten)]
+        limit: Try,
+        scenario: String,
+        kernel: String,
+        prediction: Prediction,
+    }
+    if item.get("world").is_some_and(|world| world == "recording") {
+        return Ok(None);
+    }
+    let latency = &mut item["prediction"]["request_latency_ns"];
+    if latency.get("p95").is_none() {
+        *latency = Value::Null;
+    }
+    let run: Run = answer::read(item)?;
+    Ok(Some(Predicted {
+        recording: run.scenario,
+        limit: run.limit.into_written(),
+        role: None,
+        kernel: run.kernel,
+        prediction: run.prediction,
+        latencies: Histogram::default(),
+        held: Vec::new(),
+        trace: None,
+    }))
 }
 
 #[cfg(test)]

@@ -71,14 +71,14 @@ pub fn html(studies: &[Named], version: &str) -> String {
     out
 }
 
-/// Only the answers of the studies, for a terminal.
+/// Only the answers of the studies and what their recordings lack, for a terminal.
 pub fn answer_lines(studies: &[Named], page: Page) -> String {
-    let line = |named: &Named| {
+    let of_study = |named: &Named| {
         let answer = format!("{}: {}", named.name, words::answer(&named.study));
-        page.wrapped(&escape::line(&answer)) + "\n"
+        std::iter::once(answer).chain(words::gaps(&named.study)).collect::<Vec<_>>()
     };
-    let beside = beside::answer(studies).map(|answer| page.wrapped(&escape::line(&answer)) + "\n");
-    beside.into_iter().chain(studies.iter().map(line)).collect()
+    let lines = beside::answer(studies).into_iter().chain(studies.iter().flat_map(of_study));
+    lines.map(|line| page.wrapped(&escape::line(&line)) + "\n").collect()
 }
 
 /// A series of the plots: runs on one kernel with one kind of limit.

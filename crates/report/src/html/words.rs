@@ -167,7 +167,9 @@ fn of_replay(study: &Saved) -> String {
     let told = of(largest).next().map_or(String::new(), |run| {
         let without = unlimited(run)
             .map_or(String::new(), |base| format!(", and without a limit {} ms", p99(base)));
-        format!(" Under {largest} p99 is {} ms on {}{without}.", p99(run), run.kernel)
+        let is_reliable = run.prediction.predictable;
+        let mark = if is_reliable { "" } else { " These numbers cannot be relied on (?)." };
+        format!(" Under {largest} p99 is {} ms on {}{without}.{mark}", p99(run), run.kernel)
     });
     format!(
         "No limit that was tried surely keeps p99 at most {more} % longer than without \
@@ -200,6 +202,17 @@ pub(super) fn recorded(study: &Saved) -> Vec<String> {
     study.recordings.iter().map(told).collect()
 }
 
+/// What the recordings lack, and how their replays differ from them.
+pub(super) fn gaps(study: &Saved) -> Vec<String> {
+    let mut lines = Vec::new();
+    for Recorded { name, gaps, disagreements, .. } in &study.recordings {
+        lines.extend(gaps.iter().map(|gap| format!("{name}: {}", gap.told)));
+        let differ = |differ: &String| format!("The replay is not what was recorded: {differ}.");
+        lines.extend(disagreements.iter().map(differ));
+    }
+    lines
+}
+
 /// Everything unreliable in the study, with reasons, each once.
 pub(super) fn doubts(study: &Saved) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -208,13 +221,8 @@ pub(super) fn doubts(study: &Saved) -> Vec<String> {
             lines.push(line);
         }
     };
+    gaps(study).into_iter().for_each(&mut add);
     for recorded in &study.recordings {
-        for gap in &recorded.gaps {
-            add(format!("{}: {}", recorded.name, gap.told));
-        }
-        for disagreement in &recorded.disagreements {
-            add(format!("The replay is not what was recorded: {disagreement}."));
-        }
         let repairs = serde_json::to_value(&recorded.repairs).unwrap_or_default();
         let repairs = repairs.as_object().into_iter().flatten().filter(|(_, count)| **count != 0);
         let repaired: Vec<String> =
