@@ -33,7 +33,7 @@ impl Absence {
     }
 
     /// Adds the time before a preemption.
-    pub const fn lasted(&mut self, ns: u64) {
+    pub const fn add_ns(&mut self, ns: u64) {
         self.ns += ns;
     }
 }
@@ -50,14 +50,14 @@ impl Task {
         self.left_ns - self.worked_away_ns(self.absence.ns + away_ns)
     }
 
-    fn owes(&mut self, ns: u64) {
+    fn add_debt(&mut self, ns: u64) {
         if ns <= UNSEEN_NS {
             self.owes_ns += ns as i64;
         }
     }
 
     /// Accounts for an absence followed by progress: reduces the remaining work by both.
-    pub fn goes_on(&mut self, away_ns: u64, progress_ns: u64) {
+    pub fn account_absence(&mut self, away_ns: u64, progress_ns: u64) {
         self.absence.ns += away_ns;
         if progress_ns == 0 {
             return;
@@ -67,11 +67,11 @@ impl Task {
             let worked_ns = self.worked_away_ns(absent_ns);
             self.left_ns -= worked_ns;
             if self.left_ns <= CHUNK_NS && worked_ns == 0 {
-                self.owes(absent_ns);
+                self.add_debt(absent_ns);
             }
             self.absence = Absence::NONE;
         } else if self.left_ns <= progress_ns {
-            self.owes(absent_ns);
+            self.add_debt(absent_ns);
             self.absence = Absence::NONE;
         }
     }
@@ -82,7 +82,7 @@ impl Machine<'_> {
     pub(crate) fn tells_work_by_clock(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         self.noise.is_some()
-            && !self.asks_for_use
+            && !self.reads_cpu_time
             && t.code == Code::Kind
             && t.is_fair()
             && t.segment == Segment::Run
@@ -90,14 +90,14 @@ impl Machine<'_> {
     }
 
     /// Notes that a task is preempted during its work.
-    pub(crate) fn goes_away(&mut self, task: TaskId) {
+    pub(crate) fn note_preempted(&mut self, task: TaskId) {
         if self.tells_work_by_clock(task) && self.tasks[task].state == State::Runnable {
             self.tasks[task].absence.since_ns = self.now;
         }
     }
 
     /// Notes that a task has the CPU again.
-    pub(crate) fn comes_back(&mut self, task: TaskId) {
+    pub(crate) fn note_resumed(&mut self, task: TaskId) {
         let now = self.now;
         let absence = &mut self.tasks[task].absence;
         let since_ns = std::mem::replace(&mut absence.since_ns, NEVER);

@@ -95,7 +95,7 @@ impl Machine<'_> {
     }
 
     /// Replaces places of tasks in an event by the numbers that a trace uses.
-    pub(crate) fn numbered(&self, what: What) -> What {
+    pub(crate) fn with_trace_numbers(&self, what: What) -> What {
         let number = |place: u32| self.tasks[TaskId(place)].number;
         let message = |one: Message| Message { task: number(one.task), ..one };
         match what {

@@ -75,7 +75,7 @@ impl Machine<'_> {
         let rq = &self.cfs_rqs[q];
         let path = &self.workload.groups[rq.group.ix()].path;
         let place = || format!("{path} on cpu {}", rq.cpu.0);
-        let silo = &rq.bandwidth;
+        let bw = &rq.bandwidth;
         if self.rules.pull {
             self.check_parked(q).map_err(|what| format!("{}: {what}", place()))?;
             self.check_counts(q).map_err(|what| format!("{}: {what}", place()))?;
@@ -87,22 +87,22 @@ impl Machine<'_> {
             throttled += u16::from(self.cfs_rqs[up].bandwidth.throttled);
             up = self.cfs_rqs[up].parent;
         }
-        if throttled != silo.throttle_count {
+        if throttled != bw.throttle_count {
             return Err(format!(
                 "{}: throttle count {} with {throttled} throttled",
                 place(),
-                silo.throttle_count
+                bw.throttle_count
             ));
         }
-        if !silo.limbo.is_empty() && silo.throttle_count == 0 {
+        if !bw.limbo.is_empty() && bw.throttle_count == 0 {
             return Err(format!("{}: tasks in limbo and nothing throttled", place()));
         }
         let listed = self.groups[rq.group].pool.throttled.iter().filter(|&&x| x == q).count();
-        if listed != usize::from(silo.throttled) {
+        if listed != usize::from(bw.throttled) {
             return Err(format!(
                 "{}: throttled {} and {listed} times on the list",
                 place(),
-                silo.throttled
+                bw.throttled
             ));
         }
         self.check_counts(q).map_err(|what| format!("{}: {what}", place()))?;
@@ -202,7 +202,8 @@ impl Machine<'_> {
         self.check_load(cpu)?;
         if c.curr.is_none() {
             let waiting = c.nr_running > 0 || !c.rt_queue.is_empty();
-            if waiting && !c.is_untold && c.online && c.resched == crate::cpu::Resched::No {
+            if waiting && !c.has_unnoticed_move && c.online && c.resched == crate::cpu::Resched::No
+            {
                 return Err(format!("cpu {} idles while {} wait", cpu.0, c.nr_running));
             }
             return Ok(());
@@ -236,16 +237,16 @@ impl Machine<'_> {
     /// Runtime is conserved: what refills added has been used, is in the pool, or in a `cfs_rq`.
     fn check_groups(&self) -> Verdict {
         for (group, g) in self.groups.iter() {
-            let silos = g.cfs_rqs.iter().filter(|q| q.is_some() && group.ix() != 0);
+            let cfs_rqs = g.cfs_rqs.iter().filter(|q| q.is_some() && group.ix() != 0);
             let left: i128 =
-                silos.map(|&q| i128::from(self.cfs_rqs[q].bandwidth.runtime_remaining_ns)).sum();
+                cfs_rqs.map(|&q| i128::from(self.cfs_rqs[q].bandwidth.runtime_remaining_ns)).sum();
             let pool = &g.pool;
             let books = pool.refilled_ns - pool.discarded_ns - pool.charged_ns;
             if self.rules.pull {
                 let path = || &self.workload.groups[group.ix()].path;
                 self.check_waiting(group).map_err(|what| format!("{}: {what}", path()))?;
             }
-            let there = left + i128::from(pool.runtime_ns) + self.elsewhere_ns(group);
+            let there = left + i128::from(pool.runtime_ns) + self.mail_less_debt_ns(group);
             if books != there {
                 let path = &self.workload.groups[group.ix()].path;
                 return Err(format!(

@@ -19,7 +19,7 @@ const REMOTE_LOCK_NS: u64 = 200;
 
 /// Counts of the current section, and totals.
 #[derive(Debug)]
-pub(crate) struct Release {
+pub(crate) struct UnthrottleCost {
     /// Totals of everything unthrottled, and of the sections.
     all: ReleaseOutcome,
     section: Section,
@@ -49,9 +49,9 @@ impl Section {
     }
 }
 
-impl Default for Release {
+impl Default for UnthrottleCost {
     fn default() -> Self {
-        Release {
+        UnthrottleCost {
             all: ReleaseOutcome::default(),
             section: Section::default(),
             lengths: Histogram::new_with_max(1 << 40, 3).expect("three digits up to 2^40 fit"),
@@ -62,18 +62,18 @@ impl Default for Release {
 impl Machine<'_> {
     /// Begins an irq-off section on the current CPU. Sections do not nest.
     pub(crate) fn begin_section(&mut self, by: Releaser, cpu: CpuId) {
-        self.release.resume(Section::begun(by, cpu, self.now));
+        self.unthrottle_cost.resume(Section::begun(by, cpu, self.now));
     }
 
     /// Ends the section; returns its length by the cost model, ns.
     pub(crate) fn end_section(&mut self) -> u64 {
-        let Some((by, call)) = self.release.end() else { return 0 };
+        let Some((by, call)) = self.unthrottle_cost.end() else { return 0 };
         self.emit(CpuId(call.cpu.into()), What::release(by, call));
         call.ns
     }
 }
 
-impl Release {
+impl UnthrottleCost {
     /// Suspends a section while other events happen; `resume()` continues it.
     pub fn suspend(&mut self) -> Section {
         std::mem::take(&mut self.section)
@@ -130,10 +130,10 @@ impl Release {
     }
 
     /// Counts visited run queues.
-    pub fn visited(&mut self, silos: u64) {
-        self.all.cfs_rqs += silos;
-        self.section.call.did.cfs_rqs += silos;
-        self.spend(silos * VISIT_NS);
+    pub fn visited(&mut self, cfs_rqs: u64) {
+        self.all.cfs_rqs += cfs_rqs;
+        self.section.call.did.cfs_rqs += cfs_rqs;
+        self.spend(cfs_rqs * VISIT_NS);
     }
 
     /// Counts a run queue that got its grant and is unthrottled by an interrupt of its CPU, or

@@ -1,9 +1,9 @@
 //! A CPU: its current task, and its next event.
 
 use crate::events::NEVER;
+use crate::fair::balance::interval::{BalanceInterval, Newidle};
 use crate::fair::placement::Wakees;
-use crate::fair::rhythm::{Newidle, Rhythm};
-use crate::fair::util::Busy;
+use crate::fair::util::UtilAvg;
 use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
 use crate::machine::Machine;
 use crate::task::{Mode, Segment, State};
@@ -44,7 +44,7 @@ pub(crate) struct Cpu {
     pub rt_queue: VecDeque<TaskId>,
     pub resched: Resched,
     /// It is idle and was not told of a task that moved to another group.
-    pub is_untold: bool,
+    pub has_unnoticed_move: bool,
     /// Up to when the work of `curr` has been accounted, ns.
     pub accounted_ns: u64,
     /// Interrupt time since then, in which `curr` made no progress, ns.
@@ -85,11 +85,11 @@ pub(crate) struct Cpu {
     pub switched_ns: u64,
     /// When the last timer of that interrupt wakes a task, ns.
     pub woke_ns: u64,
-    pub balancing: Rhythm,
+    pub balancing: BalanceInterval,
     /// Success of newidle balancing: in its cache domain, and on the machine.
     pub newidle: [Newidle; 2],
     pub random: Stream,
-    pub busy: Busy,
+    pub util: UtilAvg,
     /// Sum of the expected utilisation of the tasks that can run there (kernel: `util_est` of the
     /// root `cfs_rq`).
     pub expected: u64,
@@ -144,11 +144,11 @@ impl Cpu {
             leaves_irq_ns: 0,
             switched_ns: NEVER,
             woke_ns: 0,
-            is_untold: false,
-            balancing: Rhythm::default(),
+            has_unnoticed_move: false,
+            balancing: BalanceInterval::default(),
             newidle: [Newidle::new(); 2],
             random,
-            busy: Busy::default(),
+            util: UtilAvg::default(),
             expected: 0,
             idle_search: (0, 0),
             wakees: Wakees::default(),
@@ -194,7 +194,7 @@ impl Machine<'_> {
         if here.is_some() && here != cpu && urgency == Resched::Now {
             c.ipi_ns = c.ipi_ns.min(now + ipi_ns);
         }
-        self.goes_on_to_a_point(cpu);
+        self.postpone_to_preemption_point(cpu);
         // Actions from outside the machine reach the CPU directly.
         self.touch(cpu, here.is_none());
     }
@@ -216,7 +216,7 @@ impl Machine<'_> {
             return false;
         }
         if task.segment == Segment::SpinOnOwner {
-            return self.is_to_go(cpu);
+            return self.needs_resched(cpu);
         }
         match self.preempt {
             Preempt::None => task.class == Class::Kthread,
@@ -255,7 +255,7 @@ impl Machine<'_> {
             return false;
         }
         if self.can_reschedule(cpu) {
-            if self.leaves_spin(cpu) {
+            if self.end_spin_to_reschedule(cpu) {
                 self.step(self.cpus[cpu].curr);
             } else {
                 self.schedule(cpu);
@@ -309,7 +309,7 @@ impl Machine<'_> {
         match task.segment {
             Segment::Run | Segment::IrqOff => {
                 if by_clock {
-                    task.goes_on(elapsed - progress, progress);
+                    task.account_absence(elapsed - progress, progress);
                 }
                 task.left_ns = task.left_ns.saturating_sub(progress);
                 if task.left_ns == 0 {
@@ -368,7 +368,7 @@ impl Machine<'_> {
 
     /// Processes the CPU's armed event.
     pub(crate) fn cpu_event(&mut self, cpu: CpuId) {
-        self.foresee_cpus(cpu);
+        self.prefetch_cpus(cpu);
         self.here = cpu;
         self.touch(cpu, true);
         self.account_work(cpu);
@@ -381,9 +381,9 @@ impl Machine<'_> {
                 self.cpus[cpu].ipi_ns = NEVER;
             }
             if self.cpus[cpu].exhausted_ns <= now {
-                self.exhausted(cpu);
+                self.exhaustion_timer(cpu);
             }
-            if self.cpus[cpu].tick_ns <= now && !self.tick_is_late(cpu) {
+            if self.cpus[cpu].tick_ns <= now && !self.delay_tick(cpu) {
                 self.tick(cpu);
             }
             if self.cpus[cpu].hrtick_ns <= now {

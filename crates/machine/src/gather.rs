@@ -43,7 +43,7 @@ impl Machine<'_> {
             simulated_ns: workload.duration_ns.min(self.now),
             groups,
             tasks,
-            release: self.release.outcome(),
+            release: self.unthrottle_cost.outcome(),
             events: self.events,
         }
     }

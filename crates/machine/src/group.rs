@@ -1,6 +1,6 @@
 //! A group of tasks and its bandwidth pool (kernel: `task_group`, `cfs_bandwidth`).
 
-use crate::bandwidth::distribute::Walk;
+use crate::bandwidth::distribute::Distribution;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id};
 use crate::latency::Latencies;
 use crate::machine::Machine;
@@ -69,7 +69,7 @@ pub(crate) struct Pool {
     /// A distribution is in progress.
     pub distributing: bool,
     /// The distribution under way, where it takes time.
-    pub walk: Option<Box<Walk>>,
+    pub distribution: Option<Box<Distribution>>,
     /// Throttled run queues in the order in which they are served.
     pub throttled: Vec<CfsRqId>,
     /// When the runtime expires, ns, and the number of refills (to 5.3).
@@ -172,7 +172,7 @@ impl Pool {
             slack_started: false,
             slack_cpu: CpuId(0),
             distributing: false,
-            walk: None,
+            distribution: None,
             throttled: Vec::new(),
             expires_ns: 0,
             expires_seq: 0,

@@ -243,7 +243,7 @@ impl Machine<'_> {
             let impatient = l.kind != LockKind::Rwsem || self.is_impatient(since_ns);
             self.locks[lock].handoff |= impatient;
         }
-        let spins_on_owner = self.spins(task, lock, mode, place);
+        let spins_on_owner = self.should_spin(task, lock, mode, place);
         let l = &mut self.locks[lock];
         if let Some(place) = place {
             let since_ns = l.waiters[place].since_ns;
@@ -286,7 +286,7 @@ impl Machine<'_> {
             if reads(&waiter) {
                 self.locks[lock].waiters.remove(at);
                 self.take_lock(waiter.task, lock, waiter.mode);
-                if std::mem::take(&mut is_first) || !self.wakes_later(waiter.task) {
+                if std::mem::take(&mut is_first) || !self.delay_reader_wakeup(waiter.task) {
                     self.wake(waiter.task);
                 }
             } else {
@@ -321,11 +321,11 @@ impl Machine<'_> {
         if self.tells_messages {
             self.sends = task;
         }
-        self.release(task, lock);
+        self.release_lock(task, lock);
         self.sends = TaskId::NONE;
     }
 
-    fn release(&mut self, task: TaskId, lock: LockId) {
+    fn release_lock(&mut self, task: TaskId, lock: LockId) {
         let l = &mut self.locks[lock];
         let Some(at) = l.holders.iter().position(|&holder| holder == task) else { return };
         l.holders.remove(at);
@@ -339,8 +339,8 @@ impl Machine<'_> {
             self.set_class(task, class);
         }
         if self.locks[lock].barging {
-            self.call_next(lock);
-            return self.spinners_see(lock);
+            self.wake_next_waiter(lock);
+            return self.update_spinners(lock);
         }
         while let Some(&Waiter { task: next, mode, .. }) = self.locks[lock].waiters.front() {
             if !self.locks[lock].admits(mode) {
@@ -348,7 +348,7 @@ impl Machine<'_> {
             }
             self.locks[lock].waiters.pop_front();
             if next.is_none() {
-                self.next_from_outside();
+                self.execute_next_move();
                 continue;
             }
             self.take_lock(next, lock, mode);
@@ -363,7 +363,7 @@ impl Machine<'_> {
     }
 
     /// Wakes the first waiter of a free lock, or hands it the lock if it was overtaken too often.
-    fn call_next(&mut self, lock: LockId) {
+    fn wake_next_waiter(&mut self, lock: LockId) {
         self.admit_readers(lock);
         let l = &mut self.locks[lock];
         let Some(&Waiter { task, mode, .. }) = l.waiters.front() else { return };
@@ -374,7 +374,7 @@ impl Machine<'_> {
             l.handoff = false;
             l.waiters.pop_front();
             self.take_lock(task, lock, mode);
-            if self.handed_while_spinning(task) {
+            if self.end_spin_if_handed(task) {
                 return;
             }
             let t = &mut self.tasks[task];
@@ -386,7 +386,7 @@ impl Machine<'_> {
             self.tasks[task].pc -= 1;
             self.tasks[task].retries = true;
         } else {
-            self.look_again(task);
+            self.retry_lock(task);
         }
         self.wake(task);
     }
@@ -436,7 +436,7 @@ impl Machine<'_> {
     /// Adds tokens to a channel, and wakes or serves receivers.
     pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64, token: Token) {
         if token.job != NO_JOB {
-            self.tally.put += n;
+            self.job_counts.put += n;
         }
         let c = &mut self.channels[channel];
         let news = c.tokens == 0 || c.polled;
@@ -450,7 +450,7 @@ impl Machine<'_> {
         if !c.barging {
             self.serve_receivers(channel);
         } else if news {
-            self.call_receiver(channel);
+            self.wake_receiver(channel);
         }
     }
 
@@ -464,7 +464,7 @@ impl Machine<'_> {
     }
 
     /// Wakes the first receiver to take a token.
-    fn call_receiver(&mut self, channel: ChannelId) {
+    fn wake_receiver(&mut self, channel: ChannelId) {
         let Some(receiver) = self.channels[channel].receivers.pop_front() else { return };
         self.tasks[receiver].pc -= 1;
         self.tasks[receiver].retries = true;
@@ -479,7 +479,7 @@ impl Machine<'_> {
                 break;
             }
             self.channels[channel].receivers.pop_front();
-            self.takes_tokens(receiver, channel, wanted);
+            self.take_tokens(receiver, channel, wanted);
             self.wake_in_sync(receiver);
             self.serve_senders(channel);
         }
@@ -497,7 +497,7 @@ impl Machine<'_> {
                 self.put_tokens(channel, n, token);
             } else {
                 // The caller serves receivers next.
-                self.tally.put += if token.job == NO_JOB { 0 } else { n };
+                self.job_counts.put += if token.job == NO_JOB { 0 } else { n };
                 self.channels[channel].put(token, n);
             }
             self.wake_in_sync(sender);
@@ -511,12 +511,12 @@ impl Machine<'_> {
         if c.tokens >= n && (c.barging || c.receivers.is_empty()) {
             self.tasks[task].again = false;
             let leaves_some = c.tokens > n;
-            self.takes_tokens(task, channel, n);
+            self.take_tokens(task, channel, n);
             self.serve_senders(channel);
             if !self.channels[channel].barging {
                 self.serve_receivers(channel);
             } else if has_waited && leaves_some {
-                self.call_receiver(channel);
+                self.wake_receiver(channel);
             }
             return;
         }
@@ -525,7 +525,7 @@ impl Machine<'_> {
             self.tasks[task].again = false;
             return;
         }
-        if !has_waited && self.comes_again(task, Kind::Sleep) {
+        if !has_waited && self.delay_call(task, Kind::Sleep) {
             return;
         }
         self.channels[channel].receivers.push_back(task);
@@ -534,16 +534,16 @@ impl Machine<'_> {
     }
 
     #[inline]
-    fn takes_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
+    fn take_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         if n == 1 {
             let token = self.channels[channel].take_one();
             self.emit_message(What::Received, task, (channel, token.job));
-            return self.takes_token(task, token);
+            return self.take_token(task, token);
         }
         let (token, ignored) = self.channels[channel].take(n);
         self.emit_message(What::Received, task, (channel, token.job));
-        self.tally.ignored += ignored;
-        self.takes_token(task, token);
+        self.job_counts.ignored += ignored;
+        self.take_token(task, token);
     }
 
     /// Ends a task's wait because of a signal; false if the wait cannot be interrupted.

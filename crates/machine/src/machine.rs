@@ -5,16 +5,16 @@ use crate::bandwidth::rules::{Hrtick, Queue, Rules};
 use crate::births::Births;
 use crate::cfs_rq::CfsRq;
 use crate::choice::{Choice, Question};
-use crate::cost::Release;
+use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
 use crate::fair::Vacant;
 use crate::fair::balance::Balancing;
 use crate::fair::pelt::Queued;
-use crate::fair::util::Use;
+use crate::fair::util::TaskUtil;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
-use crate::job::{Due, NO_JOB, Tally};
+use crate::job::{Due, JobCounts, NO_JOB};
 use crate::latency::Latencies;
 use crate::lock::{Channel, Lock, is_barging, is_in_kernel, is_written};
 use crate::noise::Noise;
@@ -51,7 +51,7 @@ pub(crate) enum Event {
     /// A balancing round.
     Balance,
     /// A group's distribution continues.
-    Walk { group: GroupId },
+    Distribution { group: GroupId },
 }
 
 /// Statistics of a kind of task, summed over its instances.
@@ -87,7 +87,7 @@ pub(crate) struct Machine<'a> {
     pub observed: Option<&'a Conditions>,
     /// Tasks read their CPU time after each call, as the guest's do where time is the host's. Each
     /// read charges them (kernel: `task_sched_runtime()`).
-    pub asks_for_use: bool,
+    pub reads_cpu_time: bool,
     pub noise: Option<Noise>,
     /// Later seeds of the noise, each with the time from which it applies, ns.
     pub noise_from: &'a [(u64, u64)],
@@ -116,7 +116,7 @@ pub(crate) struct Machine<'a> {
     pub turns: Arena<SeId, Turn>,
     pub counts_turns: bool,
     /// Utilisation of each task; empty on a single CPU.
-    pub uses: Vec<Use>,
+    pub task_utils: Vec<TaskUtil>,
     /// How much of the recent time each entity was queued; empty on a single CPU.
     pub queued: Vec<Queued>,
     pub tasks: Arena<TaskId, Task>,
@@ -134,7 +134,7 @@ pub(crate) struct Machine<'a> {
     /// Programs of all kinds, then those of all jobs.
     pub programs: Vec<&'a [Op]>,
     pub due: Due,
-    pub tally: Tally,
+    pub job_counts: JobCounts,
     /// CPU sets as bit masks; the first contains all CPUs.
     pub masks: Vec<Mask>,
     /// Number of tasks created so far.
@@ -157,7 +157,7 @@ pub(crate) struct Machine<'a> {
     pub slices_differ: bool,
     /// 1 + log2 of the CPUs, at most 4: scales the fair class's time constants.
     pub scaling: u64,
-    pub release: Release,
+    pub unthrottle_cost: UnthrottleCost,
     pub events: u64,
     /// Ticks processed as events, and how many of them changed nothing and were not needed for
     /// another reason.
@@ -172,13 +172,13 @@ pub(crate) struct Machine<'a> {
     pub trace: Option<&'a mut dyn TraceSink>,
     /// The task that is putting tokens into a channel.
     pub sends: TaskId,
-    /// Cached lists of a cfs_rq and all below it.
+    /// Cached lists of a run queue and all below it.
     pub subtrees: Vec<crate::bandwidth::walk::Subtree>,
     /// Reused buffer for a list that changes while it is iterated.
     pub scratch: Vec<CfsRqId>,
-    /// Pull rules: extra state of each cfs_rq.
+    /// Pull rules: extra state of each run queue.
     pub parked: Vec<crate::bandwidth::pull::Parked>,
-    /// CFS: buddies of each cfs_rq.
+    /// CFS: buddies of each run queue.
     pub buddies: Vec<crate::fair::buddies::Buddies>,
     /// Tasks that spin for a mutex or rwsem, in order of arrival.
     pub spinners: Vec<crate::spin::Spinner>,
@@ -253,7 +253,7 @@ impl<'a> Machine<'a> {
             step_every_tick: options.step_every_tick,
             seed: options.seed,
             observed,
-            asks_for_use: seen.page_ns.is_some(),
+            reads_cpu_time: seen.page_ns.is_some(),
             noise: options.noise.map(Noise::new),
             noise_from: options.noise_from,
             born_until_ns: 0,
@@ -267,7 +267,7 @@ impl<'a> Machine<'a> {
             vacant: vec![Vacant::NONE; cpus],
             ses: Arena::new(),
             turns: Arena::new(),
-            uses: Vec::new(),
+            task_utils: Vec::new(),
             queued: Vec::new(),
             counts_turns: rules.queue == Queue::Cfs || hrtick && rules.hrtick == Hrtick::Slice,
             tasks: Arena::new(),
@@ -280,7 +280,7 @@ impl<'a> Machine<'a> {
             sources: Vec::new(),
             programs: workload.programs().collect(),
             due: Due::default(),
-            tally: Tally::default(),
+            job_counts: JobCounts::default(),
             masks: vec![everywhere],
             numbered: 0,
             kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
@@ -295,7 +295,7 @@ impl<'a> Machine<'a> {
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
             scaling,
             question: None,
-            release: Release::default(),
+            unthrottle_cost: UnthrottleCost::default(),
             events: 0,
             #[cfg(test)]
             ticks: (0, 0),
@@ -313,11 +313,11 @@ impl<'a> Machine<'a> {
             balancing: Balancing::default(),
             watching: None,
         };
-        machine.build(cpus);
+        machine.populate(cpus);
         machine
     }
 
-    fn build(&mut self, cpus: usize) {
+    fn populate(&mut self, cpus: usize) {
         let workload = self.workload;
         for set in &workload.cpu_sets {
             self.masks.push(Mask::of(cpus, set.0.iter().copied()));
@@ -347,7 +347,7 @@ impl<'a> Machine<'a> {
             self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
             self.grow_parked();
             self.grow_buddies();
-            self.age(root);
+            self.set_initial_min_vruntime(root);
         }
         self.draw_balancing();
         self.draw_remote_ticks();
@@ -415,7 +415,7 @@ impl<'a> Machine<'a> {
 
     #[cold]
     pub fn tell(&mut self, cpu: CpuId, what: What) {
-        let what = self.numbered(what);
+        let what = self.with_trace_numbers(what);
         if let Some(sink) = self.trace.as_mut() {
             let cpu = if cpu.is_none() { 0 } else { cpu.0 as u16 };
             sink.event(TraceEvent { time_ns: self.now, cpu, what });
@@ -465,12 +465,12 @@ impl<'a> Machine<'a> {
         };
         match at_ns {
             Some(at_ns) => self.heap.push(at_ns, event),
-            None => self.fire_there(event),
+            None => self.fire_on_its_cpu(event),
         }
     }
 
     /// Processes an event, as executed on the outside task's CPU where it comes from outside.
-    fn fire_there(&mut self, event: Event) {
+    fn fire_on_its_cpu(&mut self, event: Event) {
         self.here = match event {
             Event::Start { .. }
             | Event::Birth { .. }
@@ -512,11 +512,11 @@ impl<'a> Machine<'a> {
             Event::NextWakeUp { task, sleeps } => self.sleep_ends(task, sleeps, true),
             Event::WakeReader { task } => self.wake_reader(task),
             Event::Arrival { source } => self.arrival(source),
-            Event::Comes { place } => self.comes(place),
+            Event::Comes { place } => self.deliver_due(place),
             Event::Intervention { index } => self.intervene(index),
             Event::Softirq { index } => self.softirq_due(index),
             Event::Balance => self.balance(),
-            Event::Walk { group } => self.walk_on(group),
+            Event::Distribution { group } => self.continue_distribution(group),
         }
     }
 

@@ -36,26 +36,26 @@ impl Machine<'_> {
             return self.exit(task);
         }
         if t.going_ns > 0 {
-            return self.goes_to_sleep(task);
+            return self.set_sleep_timer(task);
         }
         if t.is_leaving_kernel() {
             t.mode = Mode::User;
-            self.returns(task);
+            self.delay_reschedule_at_return(task);
             return;
         }
         let program = self.programs[t.program as usize];
         let Some(op) = program.get(t.pc as usize) else {
-            return if t.does_job() { self.job_ends(task) } else { self.exit(task) };
+            return if t.does_job() { self.end_job(task) } else { self.exit(task) };
         };
-        let asks = self.asks_for_use
+        let asks = self.reads_cpu_time
             && !t.in_syscall
             && t.passing == Passing::No
             && (t.pc == 0 || program[t.pc as usize - 1].is_call());
-        if asks && !std::mem::replace(&mut t.has_asked, true) && self.asks_for_cpu_time(task) {
+        if asks && !std::mem::replace(&mut t.has_read_cpu_time, true) && self.read_cpu_time(task) {
             return;
         }
         let t = &mut self.tasks[task];
-        t.has_asked = false;
+        t.has_read_cpu_time = false;
         t.pc += 1;
         self.execute(task, op);
     }
@@ -72,13 +72,13 @@ impl Machine<'_> {
 
     fn execute(&mut self, task: TaskId, op: &Op) {
         match *op {
-            Op::User(span) => self.run_for(task, span, Segment::Run, false),
-            Op::Kernel(span) => self.run_for(task, span, Segment::Run, true),
-            Op::IrqOff(span) => self.run_for(task, span, Segment::IrqOff, true),
+            Op::User(span) => self.start_work(task, span, Segment::Run, false),
+            Op::Kernel(span) => self.start_work(task, span, Segment::Run, true),
+            Op::IrqOff(span) => self.start_work(task, span, Segment::IrqOff, true),
             Op::EnterKernel => {
                 self.tasks[task].in_syscall = true;
                 self.tasks[task].mode = Mode::Kernel;
-                self.enters(task);
+                self.delay_lock_request(task);
             }
             // The next step returns to user mode.
             Op::ExitKernel => {
@@ -92,7 +92,7 @@ impl Machine<'_> {
             Op::Every { period_ns } => self.next_activation(task, period_ns),
             Op::Lock { lock, mode } => self.lock(task, LockId(lock), mode),
             Op::Unlock { lock } => self.unlock(task, LockId(lock)),
-            Op::Send { .. } if self.comes_again(task, Kind::Send) => {}
+            Op::Send { .. } if self.delay_call(task, Kind::Send) => {}
             Op::Send { channel, n } => {
                 self.send(task, ChannelId(channel), n, Token::plain(self.now));
             }
@@ -103,9 +103,9 @@ impl Machine<'_> {
                 self.post_later(task, delay, (ChannelId(channel), job), keep);
             }
             Op::Fork { kind } if !self.may_fork(kind) => {}
-            Op::Fork { .. } if self.still_passes(task, LockMode::Read) => {}
+            Op::Fork { .. } if self.step_under_threadgroup_lock(task, LockMode::Read) => {}
             Op::Fork { kind } => {
-                self.has_passed(task);
+                self.release_threadgroup_lock(task);
                 self.fork(task, kind);
             }
             Op::WaitChildren => {
@@ -114,26 +114,27 @@ impl Machine<'_> {
                 }
             }
             Op::Exit => self.exit(task),
-            Op::Yield if self.comes_again(task, Kind::Yield) => {}
+            Op::Yield if self.delay_call(task, Kind::Yield) => {}
             Op::Yield => self.yield_cpu(task),
-            Op::Move { .. } if self.still_passes(task, LockMode::Write) => {}
-            Op::Move { who: Target::Myself, group } if self.still_moves(task, GroupId(group)) => {}
+            Op::Move { .. } if self.step_under_threadgroup_lock(task, LockMode::Write) => {}
+            Op::Move { who: Target::Myself, group }
+                if self.step_self_move(task, GroupId(group)) => {}
             Op::Move { who, group } => {
-                self.each(task, who, |m, t| m.move_to_group(t, GroupId(group)));
-                self.has_passed(task);
+                self.for_target(task, who, |m, t| m.move_to_group(t, GroupId(group)));
+                self.release_threadgroup_lock(task);
             }
             Op::SetAffinity { who, cpus } => {
-                self.each(task, who, |m, t| m.set_affinity(t, cpus + 1));
+                self.for_target(task, who, |m, t| m.set_affinity(t, cpus + 1));
             }
             Op::SetNice { who: Target::Myself, .. } | Op::SetClass { who: Target::Myself, .. }
-                if self.comes_again(task, Kind::Change) => {}
+                if self.delay_call(task, Kind::Change) => {}
             Op::SetNice { who, nice } => {
-                self.each(task, who, |m, t| m.set_nice(t, nice));
-                self.leaves_call(task, who);
+                self.for_target(task, who, |m, t| m.set_nice(t, nice));
+                self.reschedule_after_priority_change(task, who);
             }
             Op::SetClass { who, class } => {
-                self.each(task, who, |m, t| m.set_class(t, class));
-                self.leaves_call(task, who);
+                self.for_target(task, who, |m, t| m.set_class(t, class));
+                self.reschedule_after_priority_change(task, who);
             }
             Op::Begin => self.tasks[task].begun_ns = Some(self.now),
             Op::Done => self.request_done(task),
@@ -179,7 +180,7 @@ impl Machine<'_> {
     /// after each call where time is the host's. Under noise its next work is shorter by the
     /// excess over the work asked for so far (interrupts, switches, calls). True if its slice is
     /// over and it may have to leave the CPU first.
-    fn asks_for_cpu_time(&mut self, task: TaskId) -> bool {
+    fn read_cpu_time(&mut self, task: TaskId) -> bool {
         if !self.tasks[task].is_fair() {
             return false;
         }
@@ -187,22 +188,22 @@ impl Machine<'_> {
         if self.noise.is_some() {
             let t = &mut self.tasks[task];
             if t.pc == 0 && !t.does_job() {
-                t.asked_ns = t.usage_ns;
+                t.requested_ns = t.usage_ns;
             }
-            t.owes_ns = t.usage_ns as i64 - t.asked_ns as i64;
+            t.owes_ns = t.usage_ns as i64 - t.requested_ns as i64;
         }
         let goes = self.cpus[self.tasks[task].cpu].resched != Resched::No;
         if goes {
-            self.returns(task);
+            self.delay_reschedule_at_return(task);
         }
         goes
     }
 
-    fn run_for(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
+    fn start_work(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw(task, span);
         let ns = self.cost_ns(task, ns);
-        self.tasks[task].asked_ns = self.tasks[task].asked_ns.saturating_add(ns);
-        let ns = self.inexact(task, ns, in_kernel);
+        self.tasks[task].requested_ns = self.tasks[task].requested_ns.saturating_add(ns);
+        let ns = self.actual_work_ns(task, ns, in_kernel);
         let t = &mut self.tasks[task];
         if in_kernel {
             t.mode = Mode::Kernel;
@@ -214,8 +215,8 @@ impl Machine<'_> {
             let calls_since_ns = std::mem::replace(&mut t.calls_since_ns, NEVER);
             (t.works, t.absence) = (true, Absence::of(self.now.saturating_sub(calls_since_ns)));
             if in_kernel {
-                self.begins_pages(task);
-                self.goes_down_list(task);
+                self.note_first_page(task);
+                self.charge_token_lock(task);
             }
         }
     }
@@ -228,7 +229,7 @@ impl Machine<'_> {
         }
     }
 
-    fn each(&mut self, caller: TaskId, who: Target, mut act: impl FnMut(&mut Self, TaskId)) {
+    fn for_target(&mut self, caller: TaskId, who: Target, mut act: impl FnMut(&mut Self, TaskId)) {
         match who {
             Target::Myself => act(self, caller),
             Target::Kind(kind) => self.each_living(kind, act),
@@ -277,14 +278,14 @@ impl Machine<'_> {
         if !t.does_job() {
             t.request_start_ns = time_ns;
         }
-        if !self.still_goes(task) {
+        if !self.delay_sleep(task) {
             self.fall_asleep(task, time_ns);
         }
     }
 
     /// The call reaches the point where it sets its timer. A sleep for a duration begins here; one
     /// until a time is unaffected.
-    fn goes_to_sleep(&mut self, task: TaskId) {
+    fn set_sleep_timer(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let late_ns = u64::from(std::mem::take(&mut t.going_ns));
         let op = &self.programs[t.program as usize][t.pc as usize - 1];
@@ -296,7 +297,7 @@ impl Machine<'_> {
     fn fall_asleep(&mut self, task: TaskId, until_ns: u64) {
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
-        let ends_ns = until_ns.saturating_add(self.wakes_late_ns());
+        let ends_ns = until_ns.saturating_add(self.wakeup_lateness_ns());
         self.heap.push(ends_ns, Event::WakeUp { task, sleeps });
         self.block(task, Wait::Timer);
     }
@@ -314,7 +315,7 @@ impl Machine<'_> {
             self.heap.push(irqs_off_until_ns, Event::WakeUp { task, sleeps });
             return;
         }
-        if self.defer_wake_up(task, sleeps) {
+        if self.hand_wakeup_to_ktimers(task, sleeps) {
             return;
         }
         self.finish_tick(cpu);
@@ -323,7 +324,7 @@ impl Machine<'_> {
             Code::Outside => self.enter_irq(cpu, Kind::Come),
             _ if in_turn => {}
             _ => {
-                if let Some(turn_ns) = self.wakes_others_until(cpu, task) {
+                if let Some(turn_ns) = self.begin_timer_wakeup(cpu, task) {
                     self.heap.push(turn_ns, Event::NextWakeUp { task, sleeps });
                     return;
                 }
@@ -337,7 +338,7 @@ impl Machine<'_> {
 
     /// Starts a task from outside. In comparisons with a real kernel it starts with default class
     /// and nice value, and gets its own right after.
-    fn bring(&mut self, task: TaskId) {
+    fn start_from_outside(&mut self, task: TaskId) {
         let Task { class, nice, .. } = self.tasks[task];
         if self.observed.is_none() || self.cpus.len() > 1 || class == Class::Rt {
             self.launch(task);
@@ -409,7 +410,7 @@ impl Machine<'_> {
         (t.started_ns, t.request_start_ns) = (start_ns, start_ns);
         // The outside task starts tasks round robin; placement continues from there.
         self.tasks[task].cpu = CpuId(self.tasks[task].number % self.cpus.len() as u32);
-        self.bring(task);
+        self.start_from_outside(task);
     }
 
     /// Schedules the start of an instance, and of those that start with it.
@@ -456,7 +457,7 @@ impl Machine<'_> {
     pub(crate) fn exit(&mut self, task: TaskId) {
         // A task killed while it waits has waited until now.
         self.end_stall(task);
-        if self.waits_to_end(task) || self.still_exits(task) {
+        if self.exit_waits_for_threadgroup(task) || self.delay_exit(task) {
             return;
         }
         let now = self.now;
@@ -468,7 +469,7 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         t.state = State::Exited;
         let (kind, parent) = (t.kind as usize, t.parent);
-        self.tally.broken_off += u64::from(t.does_job());
+        self.job_counts.broken_off += u64::from(t.does_job());
         self.kinds[kind].exited += 1;
         self.watch_exit(kind);
         self.kinds[kind].last_exit_ns = now;
@@ -493,7 +494,7 @@ impl Machine<'_> {
     pub(crate) fn block(&mut self, task: TaskId, wait: Wait) {
         let t = &mut self.tasks[task];
         debug_assert_eq!(t.state, State::Runnable);
-        t.average_wanted(self.now);
+        t.update_wanted(self.now);
         if !matches!(wait, Wait::Lock(..)) {
             // It reads the clock when it is back.
             t.calls_since_ns = NEVER;
@@ -521,7 +522,7 @@ impl Machine<'_> {
         if !spec.lossy || !self.channels[channel].receivers.is_empty() {
             let turn = (state.arrived - 1) % (spec.jobs.len() as u64).max(1);
             let job = spec.jobs.get(turn as usize).copied().unwrap_or(NO_JOB);
-            self.bring_token(channel, Token { since_ns: due_ns, job });
+            self.deliver_token(channel, Token { since_ns: due_ns, job });
         }
         self.here = CpuId::NONE;
         self.arm_source(source, due_ns);

@@ -20,20 +20,20 @@ impl Machine<'_> {
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         let prev = self.cpus[cpu].curr;
         self.cpus[cpu].resched = Resched::No;
-        self.cpus[cpu].is_untold = false;
+        self.cpus[cpu].has_unnoticed_move = false;
         if self.rules.hrtick == Hrtick::Slice {
             self.cpus[cpu].hrtick_ns = NEVER;
         }
         self.account_work(cpu);
-        let clock_ns = self.leave_out_since_kept_clock(cpu);
+        let clock_ns = self.exclude_time_since_kept_clock(cpu);
         let queued = prev.is_some() && self.put_prev(prev);
-        if self.may_come_back(cpu) {
-            self.take_back(cpu);
+        if self.has_returnable(cpu) {
+            self.bring_back_parked(cpu);
         }
         let next = self.pick_next(cpu);
         self.put_levels(cpu, prev, next, self.now - clock_ns);
         if queued {
-            self.forget_prev(prev);
+            self.clear_prev(prev);
         }
         if next.is_some() && self.tasks[next].is_fair() {
             self.set_next(cpu, prev, next, true);
@@ -43,7 +43,7 @@ impl Machine<'_> {
         }
         // The pick charged tasks that no longer run, and may have throttled them.
         self.cpus[cpu].resched = Resched::No;
-        if self.may_come_back(cpu) {
+        if self.has_returnable(cpu) {
             self.resched(cpu, Resched::Lazy);
         }
         if next == prev {
@@ -54,22 +54,22 @@ impl Machine<'_> {
             return;
         }
         if prev.is_some() {
-            self.goes_away(prev);
+            self.note_preempted(prev);
         }
         if next.is_some() {
-            self.comes_back(next);
+            self.note_resumed(next);
         }
         if prev.is_none() || next.is_none() {
-            self.changes_idle(cpu);
+            self.note_idle_change(cpu);
         }
-        self.leaves(cpu);
-        self.average_use(next, false);
+        self.update_util_before_switch(cpu);
+        self.update_task_util(next, false);
         self.cpus[cpu].curr = next;
         self.cpus[cpu].accounted_ns = self.now;
         if !self.spinners.is_empty() {
-            self.owner_left(prev);
+            self.stop_spinning_for(prev);
         }
-        self.switch_takes(cpu, prev);
+        self.charge_switch(cpu, prev);
         if next.is_none() {
             self.cpus[cpu].hrtick_ns = NEVER;
         } else {
@@ -100,7 +100,7 @@ impl Machine<'_> {
 
     /// Prepares charging the current task only up to the kept clock of a reschedule, which is
     /// returned, ns; the time since then is taken out of its next charge.
-    fn leave_out_since_kept_clock(&mut self, cpu: CpuId) -> u64 {
+    fn exclude_time_since_kept_clock(&mut self, cpu: CpuId) -> u64 {
         self.cpus[cpu].point_ns = 0;
         let kept_ns = std::mem::replace(&mut self.cpus[cpu].kept_clock_ns, NEVER);
         let curr = self.cpus[cpu].curr;
@@ -221,7 +221,7 @@ impl Machine<'_> {
         !self.cfs_rqs[q].bandwidth.throttled
     }
 
-    fn forget_prev(&mut self, prev: TaskId) {
+    fn clear_prev(&mut self, prev: TaskId) {
         let mut q = self.timeline_of(self.ses[self.tasks[prev].se].q);
         while q.is_some() {
             let rq = &mut self.cfs_rqs[q];
@@ -241,9 +241,9 @@ impl Machine<'_> {
             if task.is_some() {
                 return task;
             }
-            if self.may_come_back(cpu) {
+            if self.has_returnable(cpu) {
                 // The last task that ran went to sleep during the pick.
-                self.take_back(cpu);
+                self.bring_back_parked(cpu);
                 continue;
             }
             if tried_balancing || !self.balance_newidle(cpu) {
@@ -272,7 +272,7 @@ impl Machine<'_> {
                 }
                 match self.ses[se].owner() {
                     Owner::Group(child) => {
-                        if self.pick_checks(child, &mut throttled) {
+                        if self.check_level_at_pick(child, &mut throttled) {
                             continue 'again;
                         }
                         q = child;
@@ -299,12 +299,12 @@ impl Machine<'_> {
     }
 
     /// Checks a level during the descent of a pick (6.6 to 7.1). True: the pick must start again.
-    fn pick_checks(&mut self, q: CfsRqId, throttled: &mut bool) -> bool {
+    fn check_level_at_pick(&mut self, q: CfsRqId, throttled: &mut bool) -> bool {
         if self.rules.exhaustion == Exhaustion::Throttle || self.rules.queue == Queue::Cfs {
             return false;
         }
-        let silo = &self.cfs_rqs[q].bandwidth;
-        if silo.enabled && !silo.throttled && silo.runtime_remaining_ns <= 0 {
+        let bw = &self.cfs_rqs[q].bandwidth;
+        if bw.enabled && !bw.throttled && bw.runtime_remaining_ns <= 0 {
             let stopped = self.throttle(q);
             if stopped && self.rules.unit == Unit::Entity {
                 return true;
@@ -397,7 +397,7 @@ impl Machine<'_> {
         let mut throttled = false;
         let mut q = self.ses[self.tasks[next].se].q;
         while q.is_some() {
-            throttled |= if self.rules.pull { !self.admit(q) } else { self.pay(q, 0) };
+            throttled |= if self.rules.pull { !self.admit(q) } else { self.account_runtime(q, 0) };
             if q == stop || throttled && self.rules.pull {
                 break;
             }
@@ -406,7 +406,7 @@ impl Machine<'_> {
         if throttled {
             self.give_throttle_work(next);
             let goes_on = prev.is_some() && self.tasks[prev].parked;
-            self.foresee_parks(self.root(self.tasks[next].cpu), goes_on);
+            self.prefetch_parking(self.root(self.tasks[next].cpu), goes_on);
         }
     }
 
@@ -415,10 +415,10 @@ impl Machine<'_> {
     pub(crate) fn exit_to_user(&mut self, task: TaskId) -> bool {
         let t = &mut self.tasks[task];
         if t.throttle_work {
-            if self.still_parks(task) {
+            if self.delay_parking(task) {
                 return false;
             }
-            self.throttle_work(task);
+            self.run_throttle_work(task);
             return true;
         }
         if t.kill_pending {
@@ -458,7 +458,7 @@ impl Machine<'_> {
             match self.rules.queue {
                 Queue::Cfs => {
                     self.clear_buddies(self.ses[se].q, se);
-                    self.skip(se);
+                    self.set_skip_buddy(se);
                 }
                 Queue::Eevdf | Queue::EevdfFlat => self.yield_eevdf(se),
             }

@@ -179,10 +179,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives every cfs_rq of a CPU 1 ns and unthrottles it; limits hold again after
+    /// Gives every run queue of a CPU 1 ns and unthrottles it; limits hold again after
     /// `enable_limits()`.
     fn open_limits(&mut self, cpu: CpuId) {
-        for q in self.silos_of(cpu) {
+        for q in self.limited_cfs_rqs(cpu) {
             self.charge(q);
             self.touch(cpu, false);
             self.cfs_rqs[q].bandwidth.enabled = false;
@@ -196,7 +196,7 @@ impl Machine<'_> {
 
     fn enable_limits(&mut self) {
         for cpu in self.cpus.ids() {
-            for q in self.silos_of(cpu) {
+            for q in self.limited_cfs_rqs(cpu) {
                 self.charge(q);
                 self.touch(cpu, false);
                 self.cfs_rqs[q].bandwidth.enabled = self.cpus[cpu].online;
@@ -206,10 +206,10 @@ impl Machine<'_> {
     }
 
     /// Run queues of groups with a finite quota, in order of the groups.
-    fn silos_of(&self, cpu: CpuId) -> Vec<CfsRqId> {
+    fn limited_cfs_rqs(&self, cpu: CpuId) -> Vec<CfsRqId> {
         let limited = self.groups.iter().filter(|(_, g)| g.pool.quota_ns.is_some());
-        let silos = limited.filter_map(|(_, g)| g.cfs_rqs.get(cpu.ix()).copied());
-        silos.filter(|q| q.is_some()).collect()
+        let cfs_rqs = limited.filter_map(|(_, g)| g.cfs_rqs.get(cpu.ix()).copied());
+        cfs_rqs.filter(|q| q.is_some()).collect()
     }
 
     fn move_timers_away(&mut self, cpu: CpuId) {
@@ -222,10 +222,10 @@ impl Machine<'_> {
             if pool.slack_cpu == cpu {
                 pool.slack_cpu = to;
             }
-            if let Some(walk) = &mut pool.walk
-                && walk.cpu == cpu
+            if let Some(distribution) = &mut pool.distribution
+                && distribution.cpu == cpu
             {
-                walk.cpu = to;
+                distribution.cpu = to;
             }
         }
     }

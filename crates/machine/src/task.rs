@@ -146,9 +146,9 @@ pub(crate) struct Task {
     /// Part of its next work in the kernel that was done on the way to a lock, ns.
     pub entered_ns: u32,
     /// CPU time of the work that its program has asked for so far, ns.
-    pub asked_ns: u64,
+    pub requested_ns: u64,
     /// It has read its CPU time after its last call.
-    pub has_asked: bool,
+    pub has_read_cpu_time: bool,
     /// Start of calls after which it has not read the clock again, ns, or [`NEVER`].
     pub calls_since_ns: u64,
     /// Rest of its work in the kernel at the start of its first page, ns, if it reads pages (under
@@ -167,7 +167,7 @@ pub(crate) struct Task {
     pub program: u32,
     pub pc: u32,
     /// In a job: where its own program continues.
-    pub goes_on_at: u32,
+    pub continues_at: u32,
     /// CPUs it may use: an index into the machine's masks.
     pub mask: u32,
     /// Its number within its kind.
@@ -247,8 +247,8 @@ impl Task {
             owes_ns: 0,
             entered_ns: 0,
             calls_since_ns: NEVER,
-            asked_ns: 0,
-            has_asked: false,
+            requested_ns: 0,
+            has_read_cpu_time: false,
             first_page_ns: None,
             works: false,
             absence: Absence::NONE,
@@ -256,7 +256,7 @@ impl Task {
             code: Code::Kind,
             program: kind,
             pc: 0,
-            goes_on_at: 0,
+            continues_at: 0,
             loops: Vec::new(),
             segment: Segment::None,
             left_ns: 0,

@@ -14,7 +14,7 @@ pub(crate) struct Windows {
     first: u64,
     last_ns: VecDeque<u64>,
     /// Earlier open windows, without a gap, from `open` on.
-    before: VecDeque<Run>,
+    before: VecDeque<EqualWindows>,
     open: u64,
     /// Number of runs from which closing is worth an attempt.
     many: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Windows {
 
 /// Neighbouring windows with equal usage: those before `end` that are not in the previous run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
+struct EqualWindows {
     end: u64,
     ns: u64,
 }
@@ -87,7 +87,7 @@ impl Windows {
         while self.first < end {
             let used = self.last_ns.pop_front();
             self.first = used.map_or(end, |_| self.first + 1);
-            let run = Run { end: self.first, ns: used.unwrap_or(0) };
+            let run = EqualWindows { end: self.first, ns: used.unwrap_or(0) };
             match self.before.back_mut() {
                 Some(last) if last.ns == run.ns => last.end = run.end,
                 _ => self.before.push_back(run),
@@ -107,12 +107,12 @@ impl Windows {
         // The rest of the run stands before the window, after it, or both.
         let is_last = window + 1 == old.end;
         if !is_last {
-            self.before.insert(at, Run { end: window + 1, ns: old.ns });
+            self.before.insert(at, EqualWindows { end: window + 1, ns: old.ns });
         }
         self.before[at].ns += ns;
         let mut new = at;
         if window > start {
-            self.before.insert(at, Run { end: window, ns: old.ns });
+            self.before.insert(at, EqualWindows { end: window, ns: old.ns });
             new += 1;
         }
         self.join(new);

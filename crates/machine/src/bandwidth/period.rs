@@ -70,13 +70,13 @@ impl Machine<'_> {
         let slot = self.period_slot(group);
         let cpu = self.groups[group].pool.timer_cpu;
         if self.defer_timer(slot, cpu)
-            || self.defer_to_ktimers(slot, cpu, SoftirqWork::Period(group))
+            || self.hand_to_ktimers(slot, cpu, SoftirqWork::Period(group))
         {
             return;
         }
-        if let Some(walk) = &self.groups[group].pool.walk {
+        if let Some(distribution) = &self.groups[group].pool.distribution {
             // The slack timer's distribution comes first.
-            let after_ns = walk.next_ns + 1;
+            let after_ns = distribution.next_ns + 1;
             self.timers.set(slot, after_ns);
             return;
         }
@@ -86,7 +86,7 @@ impl Machine<'_> {
         self.account_work(cpu);
         self.touch(cpu, true);
         self.period_expired(group);
-        self.walks_in(cpu, group);
+        self.keep_irq_open(cpu, group);
         self.here = CpuId::NONE;
     }
 
@@ -103,15 +103,17 @@ impl Machine<'_> {
         if periods > 0 {
             self.emit(cpu, What::Period { group: group.0 });
         }
-        let spent_ns = self.release.spent_ns();
+        let spent_ns = self.unthrottle_cost.spent_ns();
         let periods = if self.has(Fault::LatePeriodsUncounted) { periods.min(1) } else { periods };
         match if periods > 0 { self.one_period(group, periods) } else { Pass::Over } {
             Pass::Over => {
                 let costs = self.workload.machine.cost_timing;
-                let spent_ns = if costs { self.release.spent_ns() - spent_ns } else { 0 };
-                self.pass_is_over(group, spent_ns, now + spent_ns);
+                let spent_ns = if costs { self.unthrottle_cost.spent_ns() - spent_ns } else { 0 };
+                self.end_pass(group, spent_ns, now + spent_ns);
             }
-            Pass::Lasts if self.groups[group].pool.walk.is_some() => self.timers.set(slot, NEVER),
+            Pass::Lasts if self.groups[group].pool.distribution.is_some() => {
+                self.timers.set(slot, NEVER);
+            }
             Pass::Lasts => {}
             Pass::NotNeeded => {
                 let pool = &mut self.groups[group].pool;
@@ -123,7 +125,7 @@ impl Machine<'_> {
 
     /// Ends a pass of the timer at `over_ns`, of which releases took `spent_ns`; doubles a period
     /// that is too short.
-    pub(crate) fn pass_is_over(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
+    pub(crate) fn end_pass(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
         let slot = self.period_slot(group);
         let pool = &mut self.groups[group].pool;
         pool.passes += 1;
@@ -139,8 +141,8 @@ impl Machine<'_> {
     }
 
     /// Keeps the interrupt open while a distribution is under way.
-    pub(crate) fn walks_in(&mut self, cpu: CpuId, group: GroupId) {
-        if self.groups[group].pool.walk.is_some() {
+    pub(crate) fn keep_irq_open(&mut self, cpu: CpuId, group: GroupId) {
+        if self.groups[group].pool.distribution.is_some() {
             self.cpus[cpu].entered = false;
         }
     }
@@ -151,7 +153,7 @@ impl Machine<'_> {
             return Pass::NotNeeded;
         }
         if self.rules.pull {
-            self.count_debts(group);
+            self.charge_debts(group);
         }
         let rests = !self.has(Fault::TimerNeverRests);
         let unfilled = self.rules.refill == Refill::Set || self.has(Fault::RestsUnfilled);
@@ -175,7 +177,7 @@ impl Machine<'_> {
         self.groups[group].stat.nr_throttled += periods;
         self.watch_periods(group, periods, true);
         if self.rules.pull {
-            self.hand_out(group);
+            self.mail_shares_in_irq(group);
             self.groups[group].pool.idle = false;
             return Pass::Over;
         }

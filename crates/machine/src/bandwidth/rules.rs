@@ -88,7 +88,7 @@ pub enum ThrottledInsert {
 
 /// How unthrottling reaches a CPU. Read in `bandwidth/distribute.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Release {
+pub enum UnthrottleBy {
     /// Each one at once, inside the timer interrupt (to 6.2).
     Sync,
     /// By an interrupt to its CPU; the timer's own CPU last, directly (6.3 to 7.1).
@@ -264,7 +264,7 @@ pub struct Rules {
     /// A distribution spends a private copy of the pool (before 5.8). `bandwidth/distribute.rs`.
     pub lump_distribution: bool,
     /// How unthrottling reaches a CPU.
-    pub release: Release,
+    pub release: UnthrottleBy,
     /// What unthrottling requires.
     pub precheck: Precheck,
     /// Unthrottling stops putting tasks back once the hierarchy is throttled again (7.2+).
@@ -379,7 +379,7 @@ pub const G0: Rules = Rules {
     work_test: WorkTest::EveryPick,
     throttled_insert: ThrottledInsert::Head,
     lump_distribution: true,
-    release: Release::Sync,
+    release: UnthrottleBy::Sync,
     precheck: Precheck::None,
     limbo_abortable: false,
     throttle_clock: ThrottleClock::Always,
@@ -451,7 +451,7 @@ pub const G2_5_15: Rules = Rules { idle_sleeper_gains_less: true, ..G2_5_14 };
 /// have `NI_RANDOM`; releases in between ended before.
 pub const G2_6_0: Rules = Rules { idle_search_by_load: true, newidle_by_success: true, ..G2_5_15 };
 /// G2a, asynchronous unthrottle: 6.3.
-pub const G2A: Rules = Rules { release: Release::Csd, newidle_by_success: false, ..G2_6_0 };
+pub const G2A: Rules = Rules { release: UnthrottleBy::Csd, newidle_by_success: false, ..G2_6_0 };
 /// 6.4: period timers are spread.
 pub const G2A_6_4: Rules = Rules { random_phase: true, ..G2A };
 /// 6.6: EEVDF, `cpu.stat.local`, the tick of limited `nohz_full` tasks.
@@ -529,7 +529,7 @@ pub const G4: Rules = Rules {
     exhaustion: Exhaustion::Throttle,
     second_chance: SecondChance::SliceIfRunning,
     work_test: WorkTest::UpToCommon,
-    release: Release::CsdAll,
+    release: UnthrottleBy::CsdAll,
     precheck: Precheck::ChargedPositive,
     limbo_abortable: true,
     ..G3_7_1
@@ -543,7 +543,7 @@ pub const G4F: Rules = Rules {
 };
 /// Task-based throttle with the synchronous release of 6.2, like the back-port to 5.15 whose
 /// release was measured (docs/lab/calibration.md).
-pub const TASKS_SYNC: Rules = Rules { release: Release::Sync, ..G3 };
+pub const TASKS_SYNC: Rules = Rules { release: UnthrottleBy::Sync, ..G3 };
 /// Rules of our own, on the flat run queue of 7.3: `bandwidth/pull.rs`, docs/lab/proposal.md.
 pub const PULL: Rules =
     Rules { pull: true, hrtick_each_pick: true, group_share: GroupShare::Queued, ..G4F };

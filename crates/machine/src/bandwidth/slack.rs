@@ -42,7 +42,7 @@ impl Machine<'_> {
         let slot = self.slack_slot(group);
         let cpu = self.groups[group].pool.slack_cpu;
         if self.defer_timer(slot, cpu)
-            || self.defer_to_ktimers(slot, cpu, crate::cpu::SoftirqWork::Slack(group))
+            || self.hand_to_ktimers(slot, cpu, crate::cpu::SoftirqWork::Slack(group))
         {
             return;
         }
@@ -58,11 +58,11 @@ impl Machine<'_> {
     pub(crate) fn slack_expired(&mut self, group: GroupId) {
         self.groups[group].pool.slack_started = false;
         if self.rules.pull {
-            self.hand_out(group);
+            self.mail_shares_in_irq(group);
             return;
         }
         let late = self.refill_is_within(group, MIN_LEFT_NS) && !self.has(Fault::SlackAtTheEnd);
-        if late || self.groups[group].pool.walk.is_some() {
+        if late || self.groups[group].pool.distribution.is_some() {
             return;
         }
         let enough_ns = if self.has(Fault::LittleHandedOut) { 0 } else { self.slice_ns() };
@@ -70,13 +70,13 @@ impl Machine<'_> {
         let cpu = pool.slack_cpu;
         if pool.quota_ns.is_some() && pool.runtime_ns > enough_ns as u64 {
             self.distribute(group, Timer::Slack);
-            self.walks_in(cpu, group);
+            self.keep_irq_open(cpu, group);
         }
     }
 
     /// Until 5.3: discards runtime at its deadline, or postpones the deadline by a tick where the
     /// CPU's clock is taken to run ahead. Equal refill numbers mean that, to 4.17 different ones.
-    pub(crate) fn expire(&mut self, q: CfsRqId) {
+    pub(crate) fn expire_runtime(&mut self, q: CfsRqId) {
         let ahead_if_equal = match self.rules.expiry {
             Expiry::PutOff => false,
             Expiry::Lost => true,
@@ -85,15 +85,15 @@ impl Machine<'_> {
         let (now, tick_ns) = (self.now, self.tick_ns);
         let rq = &mut self.cfs_rqs[q];
         let pool = &mut self.groups[rq.group].pool;
-        let silo = &mut rq.bandwidth;
-        if now < silo.expires_ns || silo.runtime_remaining_ns < 0 {
+        let bw = &mut rq.bandwidth;
+        if now < bw.expires_ns || bw.runtime_remaining_ns < 0 {
             return;
         }
-        if (silo.expires_seq == pool.expires_seq) == ahead_if_equal {
-            silo.expires_ns += tick_ns;
+        if (bw.expires_seq == pool.expires_seq) == ahead_if_equal {
+            bw.expires_ns += tick_ns;
         } else {
-            pool.discarded_ns += i128::from(silo.runtime_remaining_ns);
-            silo.runtime_remaining_ns = 0;
+            pool.discarded_ns += i128::from(bw.runtime_remaining_ns);
+            bw.runtime_remaining_ns = 0;
         }
     }
 }

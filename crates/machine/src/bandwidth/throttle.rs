@@ -20,7 +20,7 @@ impl Machine<'_> {
             SecondChance::OneNs => Some(1),
             SecondChance::SliceIfRunning => Some(if runs { self.slice_ns() } else { 1 }),
         };
-        if chance_ns.is_some_and(|ns| self.take(q, ns)) {
+        if chance_ns.is_some_and(|ns| self.assign_runtime(q, ns)) {
             return false;
         }
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
@@ -33,7 +33,7 @@ impl Machine<'_> {
             self.take_entity_off(q);
         }
         self.cfs_rqs[q].bandwidth.throttled = true;
-        self.clock_throttled(q);
+        self.start_clock_at_throttle(q);
         self.emit(cpu, What::Throttle { group: group.0 });
         self.touch(cpu, false);
         let tells = runs && !self.has(Fault::RunningNotTold);
@@ -61,7 +61,7 @@ impl Machine<'_> {
             if !self.has(Fault::NotFrozen) {
                 self.pelt_freeze(q);
             }
-            self.clock_throttled_self(q);
+            self.start_self_clock_at_throttle(q);
         }
     }
 

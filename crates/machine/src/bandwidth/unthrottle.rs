@@ -19,21 +19,21 @@ impl Machine<'_> {
         if self.rules.precheck == Precheck::ChargedPositive {
             self.charge(q);
         }
-        let silo = &self.cfs_rqs[q].bandwidth;
-        if self.rules.precheck != Precheck::None && silo.enabled && silo.runtime_remaining_ns <= 0 {
+        let bw = &self.cfs_rqs[q].bandwidth;
+        if self.rules.precheck != Precheck::None && bw.enabled && bw.runtime_remaining_ns <= 0 {
             return;
         }
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         self.renew_kept_clock(cpu);
         self.cfs_rqs[q].bandwidth.throttled = false;
-        self.clock_unthrottled(q);
+        self.stop_clock(q);
         let throttled = &mut self.groups[group].pool.throttled;
         if let Some(at) = throttled.iter().position(|&x| x == q) {
             throttled.remove(at);
         }
         self.emit(cpu, What::Unthrottle { group: group.0 });
         let groups = self.groups[group].subtree;
-        self.release.released(u64::from(groups));
+        self.unthrottle_cost.released(u64::from(groups));
         self.walk_up(q, Self::unthrottle_up);
         if self.rules.unit == Unit::Entity {
             self.put_entity_on(q);
@@ -49,16 +49,16 @@ impl Machine<'_> {
         if self.rules.precheck == Precheck::ChargedPositive {
             self.charge(q);
         }
-        let silo = &mut self.cfs_rqs[q].bandwidth;
-        debug_assert!(silo.throttle_count > 0);
-        silo.throttle_count -= 1;
-        if silo.throttle_count > 0 {
+        let bw = &mut self.cfs_rqs[q].bandwidth;
+        debug_assert!(bw.throttle_count > 0);
+        bw.throttle_count -= 1;
+        if bw.throttle_count > 0 {
             return;
         }
         if !self.has(Fault::ReleasedStaysFrozen) {
             self.pelt_unfreeze(q);
         }
-        self.clock_unthrottled_self(q);
+        self.stop_self_clock(q);
         self.release_limbo(q);
     }
 
@@ -69,7 +69,7 @@ impl Machine<'_> {
         if self.cfs_rqs[q].nr == 0 {
             return;
         }
-        self.release.enqueued(1);
+        self.unthrottle_cost.enqueued(1);
         let cpu = self.cfs_rqs[q].cpu;
         self.update_share(q);
         let mut child = self.cfs_rqs[q].se;

@@ -136,7 +136,7 @@ impl Machine<'_> {
     }
 
     /// Stores an entity's lag when it leaves.
-    pub(crate) fn leave_eevdf(&mut self, q: CfsRqId, se: SeId) {
+    pub(crate) fn store_lag_eevdf(&mut self, q: CfsRqId, se: SeId) {
         self.update_lag(q, se);
         let entity = &mut self.ses[se];
         if entity.delayed && entity.vlag > 0 {
@@ -206,7 +206,7 @@ impl Machine<'_> {
 
     /// Whether a group that has run empty stays queued until its lag is served; marks it as
     /// delayed if so.
-    pub(crate) fn delays_group(&mut self, q: CfsRqId, se: SeId) -> bool {
+    pub(crate) fn delay_group_if_owing(&mut self, q: CfsRqId, se: SeId) -> bool {
         if !self.rules.delayed_dequeue || self.is_flat() {
             return false;
         }
@@ -428,17 +428,17 @@ impl Machine<'_> {
             }
         }
         if self.ses[se].weight != weight {
-            self.give_weight(se, weight);
+            self.set_entity_weight(se, weight);
         }
     }
 
-    fn give_weight(&mut self, se: SeId, weight: u64) {
+    fn set_entity_weight(&mut self, se: SeId, weight: u64) {
         let old = self.ses[se].weight;
         if matches!(self.ses[se].owner(), Owner::Group(_)) {
             self.rescale_group_load(se, old, weight);
         }
         if !self.ses[se].on_rq {
-            self.reweigh_parked(self.ses[se].owner(), old, weight);
+            self.adjust_parked_load(self.ses[se].owner(), old, weight);
             let deadline = self.ses[se].deadline;
             self.ses[se].set_weight_off_queue(weight);
             if !self.rules.rescales_deadline {

@@ -252,7 +252,7 @@ impl Machine<'_> {
     pub(crate) fn update_idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let mut sum = 0;
         for cpu in near.clone().map(CpuId) {
-            sum += self.cpu_use(cpu);
+            sum += self.cpu_util(cpu);
         }
         let cpus = near.len() as u64;
         let used = sum / cpus * IMBALANCE_PCT / 100;
@@ -285,7 +285,7 @@ impl Machine<'_> {
     /// Queues a new task for the first time.
     pub(crate) fn launch(&mut self, task: TaskId) {
         if self.cpus.len() > 1 && !matches!(self.first_place(task), First::Anywhere) {
-            self.forget_load(task);
+            self.reset_load(task);
         }
         let t = &mut self.tasks[task];
         t.state = State::Runnable;
@@ -315,7 +315,7 @@ impl Machine<'_> {
         }
         self.count_hung(task);
         let t = &mut self.tasks[task];
-        t.average_wanted(self.now);
+        t.update_wanted(self.now);
         t.state = State::Runnable;
         self.become_ready(task, Enqueue::WakeUp, in_sync);
     }
@@ -337,7 +337,7 @@ impl Machine<'_> {
             let (cpu, leaf) = (self.tasks[task].cpu, self.ses[se].q);
             self.requeue_delayed(se);
             self.count_runnable(leaf, 1);
-            self.expect_use(task);
+            self.add_expected_util(task);
             self.emit(cpu, What::Wake { task: task.0 });
             // It may still be on its CPU: it was about to leave, and now stays.
             if self.cpus[cpu].curr != task {
@@ -363,7 +363,7 @@ impl Machine<'_> {
         }
         let q = self.ses[se].q;
         if self.rules.queue == Queue::Cfs && q.is_some() {
-            self.leave_for_good(q, se);
+            self.detach_from_queue(q, se);
         }
         self.tasks[task].cpu = cpu;
         debug_assert!(cpu.ix() < self.cpus.len());

@@ -77,7 +77,7 @@ impl Machine<'_> {
     pub(crate) fn share(&mut self, q: CfsRqId) -> u64 {
         let cpus = self.cpus.len() as u64;
         let group = self.cfs_rqs[q].group;
-        self.gather_load(group);
+        self.publish_group_load(group);
         let rq = &mut self.cfs_rqs[q];
         let group = &mut self.groups[group];
         let tasks = match self.rules.group_share {

@@ -3,7 +3,7 @@
 
 use super::{Balancing, NICE_TRIES};
 use crate::bandwidth::rules::{BalanceTest, Unit};
-use crate::fair::rhythm::Found;
+use crate::fair::balance::interval::Found;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
@@ -136,7 +136,7 @@ impl Machine<'_> {
         self.set_cpu(task, to);
         self.enqueue_task(task, Enqueue::Move);
         if is_delayed {
-            self.stay_delayed(task);
+            self.mark_delayed(task);
         }
         self.check_preempt(task);
     }

@@ -26,7 +26,7 @@ impl Found {
 
 /// Balancing state of a CPU at ticks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rhythm {
+pub(crate) struct BalanceInterval {
     /// The tick at which it last balanced, ns; negative before the run.
     pub last_ns: i64,
     /// How often the interval has been doubled.
@@ -41,7 +41,7 @@ pub(crate) struct Rhythm {
     pub idle_ns: u64,
 }
 
-impl Rhythm {
+impl BalanceInterval {
     /// Longest interval that doubling reaches where all tasks are pinned, ms.
     const MOST_PINNED_MS: u32 = 512;
 
@@ -122,10 +122,10 @@ mod tests {
 
     #[test]
     fn the_interval_grows_while_there_is_nothing_to_do_and_most_where_all_are_pinned() {
-        let mut rhythm = Rhythm::default();
+        let mut interval = BalanceInterval::default();
         let mut intervals_ms = |found: Found, times: u32| {
-            (0..times).for_each(|_| rhythm.note(found, 2));
-            (rhythm.interval_ms(2), rhythm.failed)
+            (0..times).for_each(|_| interval.note(found, 2));
+            (interval.interval_ms(2), interval.failed)
         };
         assert_eq!(intervals_ms(Found::Balanced, 9), (4, 0));
         assert_eq!(intervals_ms(Found::Pinned, 3), (32, 0));
