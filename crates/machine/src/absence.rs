@@ -50,6 +50,7 @@ impl Task {
         self.left_ns - self.worked_away_ns(self.absence.ns + away_ns)
     }
 
+    /// Adds a short absence to the time by which later work is shorter; a long one was noticed.
     fn add_debt(&mut self, ns: u64) {
         if ns <= UNSEEN_NS {
             self.owes_ns += ns as i64;

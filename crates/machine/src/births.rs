@@ -78,6 +78,7 @@ impl Machine<'_> {
         false
     }
 
+    /// Adds a scheduling entity of nice-0 weight that is on no queue.
     pub(crate) fn add_entity(&mut self, owner: Owner, slice_ns: u64) -> SeId {
         if self.counts_turns {
             self.turns.push(Turn::default());

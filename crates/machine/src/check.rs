@@ -13,6 +13,7 @@ use cpumax_workload::Class;
 type Verdict = Result<(), String>;
 
 impl Machine<'_> {
+    /// Checks all invariants; the run fails at the first violation.
     pub(crate) fn check_invariants(&mut self) {
         let verdict = self.tasks.ids().try_for_each(|task| self.check_task(task));
         let verdict =
@@ -165,6 +166,7 @@ impl Machine<'_> {
         up == q
     }
 
+    /// Checks the order of the timeline and its sums.
     fn check_sums(&self, q: CfsRqId) -> Verdict {
         let rq = &self.cfs_rqs[q];
         let nodes = rq.timeline.nodes();

@@ -56,6 +56,7 @@ impl Machine<'_> {
         }
     }
 
+    /// State of the other task when `next` is about to run.
     fn other(&self, next: TaskId, other: TaskId) -> Other {
         let task = &self.tasks[other];
         if task.parked {
@@ -88,6 +89,7 @@ impl Machine<'_> {
         Other::Queued(self.apart_ns(a, b))
     }
 
+    /// CPU time by which entity `b` missed the pick of entity `a`, ns.
     fn apart_ns(&self, a: SeId, b: SeId) -> u64 {
         let time = |se: SeId, virtual_ns: i64| {
             let weight = i128::from(self.ses[se].weight);

@@ -37,6 +37,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
+    /// A section that begins now, without cost so far.
     pub fn begun(by: Releaser, cpu: CpuId, now_ns: u64) -> Section {
         let cpu = u16::try_from(cpu.0).unwrap_or(0);
         let call = Call { at_ns: now_ns, cpu, ..Call::default() };
@@ -107,6 +108,7 @@ impl UnthrottleCost {
         self.all.distribute.ns + self.all.handler.ns
     }
 
+    /// Adds time to the current section, if any.
     fn spend(&mut self, ns: u64) {
         if self.section.by.is_some() {
             self.section.call.ns += ns;

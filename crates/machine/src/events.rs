@@ -28,6 +28,7 @@ impl<E> Node<E> {
 }
 
 impl<E: Copy> Heap<E> {
+    /// Timers of this many rarely and often set slots, none set.
     pub fn new() -> Self {
         Heap { nodes: Vec::new(), inserted: 0 }
     }
@@ -48,6 +49,7 @@ impl<E: Copy> Heap<E> {
         self.push_as(0, time_ns, event);
     }
 
+    /// Adds an event whose place among equal times is `order`.
     fn push_as(&mut self, order: u64, time_ns: u64, event: E) {
         self.nodes.push(Node { time_ns, order, event });
         let mut at = self.nodes.len() - 1;
@@ -101,6 +103,7 @@ impl Timers {
         Timers { seldom: Tree::new(seldom), sets: 0, often: Tree::new(often), split: seldom }
     }
 
+    /// Time of a slot, ns, or [`NEVER`].
     pub fn at(&self, slot: usize) -> u64 {
         match slot.checked_sub(self.split) {
             Some(slot) => self.often.at(slot),

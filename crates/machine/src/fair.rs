@@ -357,6 +357,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Queues an entity on one level (kernel: `enqueue_entity()`).
     pub(crate) fn enqueue_entity(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
         self.charge(q);
         self.pelt_update(q);
@@ -381,6 +382,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Dequeues an entity from one level (kernel: `dequeue_entity()`).
     pub(crate) fn dequeue_entity(&mut self, q: CfsRqId, se: SeId, why: Dequeue) {
         self.charge(q);
         self.pelt_update(q);
@@ -473,6 +475,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Charges the running child of a queue, its group's usage and its runtime, up to now.
     fn charge_curr(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (from, curr, group) = (rq.exec_start_ns, rq.curr, rq.group);

@@ -10,6 +10,7 @@ use cpumax_outcome::{GroupOutcome, Outcome, TaskOutcome};
 use std::collections::BTreeMap;
 
 impl Machine<'_> {
+    /// Takes the outcome out of the machine, whose statistics of kinds are then empty.
     pub(crate) fn outcome(&mut self, kernel: &crate::kernel::Kernel) -> Outcome {
         let workload = self.workload;
         self.gather_under_way();
@@ -97,6 +98,7 @@ impl Machine<'_> {
         named.into_iter().map(outcome).collect()
     }
 
+    /// Names of all locks, by id.
     pub(crate) fn lock_names(&self) -> Vec<String> {
         let own = self.workload.locks.iter().map(|lock| lock.name.clone());
         // Under noise, moves hold a lock that is not the workload's.

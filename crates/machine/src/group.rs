@@ -102,6 +102,7 @@ pub(crate) struct Stat {
 }
 
 impl Machine<'_> {
+    /// Creates the workload's groups, without limits.
     pub(crate) fn build_groups(&mut self, cpus: usize) {
         let workload = self.workload;
         for (index, spec) in workload.groups.iter().enumerate() {

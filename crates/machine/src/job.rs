@@ -44,6 +44,7 @@ pub(crate) struct Due {
 }
 
 impl Due {
+    /// Stores a token; returns its place, or `None` if too many are stored.
     fn put(&mut self, coming: DueToken) -> Option<u32> {
         if let Some(place) = self.free.pop() {
             self.places[place as usize] = coming;
@@ -56,6 +57,7 @@ impl Due {
         Some(self.places.len() as u32 - 1)
     }
 
+    /// Removes the token at this place.
     fn take(&mut self, place: u32) -> DueToken {
         self.free.push(place);
         self.places[place as usize]
@@ -115,6 +117,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Makes a received token's job the task's program, if it serves jobs.
     #[inline(never)]
     fn begin_request(&mut self, task: TaskId, job: u32) {
         let serves = matches!(self.last_op(task), Some(Op::Serve { .. }));

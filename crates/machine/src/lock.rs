@@ -68,6 +68,7 @@ impl Lock {
         }
     }
 
+    /// Whether the current holders allow another in this mode.
     fn admits(&self, mode: LockMode) -> bool {
         match mode {
             LockMode::Write => self.holders.is_empty(),
@@ -90,6 +91,7 @@ impl Lock {
         self.barging && comes_past
     }
 
+    /// The mode in which this kind of lock is taken when `asked` is requested.
     fn mode(&self, asked: LockMode) -> LockMode {
         match self.kind {
             LockKind::Mutex | LockKind::Spin => LockMode::Write,
@@ -304,6 +306,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Makes a task a holder of a lock that admits it.
     pub(crate) fn take_lock(&mut self, task: TaskId, lock: LockId, mode: LockMode) {
         let l = &mut self.locks[lock];
         debug_assert!(l.admits(mode));
@@ -325,6 +328,7 @@ impl Machine<'_> {
         self.sends = TaskId::NONE;
     }
 
+    /// Removes a holder, and hands the lock to the next waiters or wakes them.
     fn release_lock(&mut self, task: TaskId, lock: LockId) {
         let l = &mut self.locks[lock];
         let Some(at) = l.holders.iter().position(|&holder| holder == task) else { return };
@@ -485,6 +489,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Completes the sends that wait for room, in order, while there is room.
     fn serve_senders(&mut self, channel: ChannelId) {
         while let Some(&sender) = self.channels[channel].senders.front() {
             let n = self.tasks[sender].tokens;
@@ -533,6 +538,7 @@ impl Machine<'_> {
         self.block(task, Wait::Receive(channel));
     }
 
+    /// Takes `n` tokens out of a channel for a task; the last one determines its request and job.
     #[inline]
     fn take_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         if n == 1 {

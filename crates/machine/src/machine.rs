@@ -227,6 +227,7 @@ impl Mask {
 }
 
 impl<'a> Machine<'a> {
+    /// The machine at time 0, with the first events scheduled.
     pub fn new(
         workload: &'a Workload,
         options: &Options<'a>,
@@ -317,6 +318,8 @@ impl<'a> Machine<'a> {
         machine
     }
 
+    /// Creates locks, channels, groups, CPUs and special tasks, writes the limits, and schedules
+    /// the first events.
     fn populate(&mut self, cpus: usize) {
         let workload = self.workload;
         for set in &workload.cpu_sets {
@@ -375,6 +378,7 @@ impl<'a> Machine<'a> {
         self.rules.queue == Queue::EevdfFlat
     }
 
+    /// The root run queue of a CPU.
     #[expect(clippy::unused_self, reason = "an accessor like the others")]
     pub fn root(&self, cpu: CpuId) -> CfsRqId {
         CfsRqId(cpu.0)
@@ -392,6 +396,7 @@ impl<'a> Machine<'a> {
         2 * self.groups.len() + cpu.ix()
     }
 
+    /// Sends an event to the trace, if there is one.
     pub fn emit(&mut self, cpu: CpuId, what: What) {
         if self.trace.is_some() {
             self.tell(cpu, what);
@@ -413,6 +418,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Sends an event to the trace, with the task numbers that traces use.
     #[cold]
     pub fn tell(&mut self, cpu: CpuId, what: What) {
         let what = self.with_trace_numbers(what);
@@ -483,6 +489,7 @@ impl<'a> Machine<'a> {
         self.here = CpuId::NONE;
     }
 
+    /// Processes the timer of a slot: a CPU's event, a slack timer or a period timer.
     fn timer_event(&mut self, slot: usize) {
         let groups = self.groups.len();
         if slot >= 2 * groups {
@@ -494,6 +501,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Settles all CPUs that were touched.
     pub fn settle_touched(&mut self) {
         let mut at = 0;
         while at < self.touched.len() {
@@ -504,6 +512,7 @@ impl<'a> Machine<'a> {
         self.touched.clear();
     }
 
+    /// Executes an event of the heap.
     fn fire_now(&mut self, event: Event) {
         match event {
             Event::Start { kind, instance } => self.start_instance(kind, instance),
@@ -520,6 +529,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Fails the run because of a task that loops without using time.
     pub fn livelock(&mut self, task: TaskId) {
         let mut name = if task.is_none() { "(idle)".to_owned() } else { self.task_name(task) };
         if task.is_some() && self.tasks[task].does_job() {

@@ -123,6 +123,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Moves a task to another group (kernel: `sched_move_task()`).
     pub(crate) fn move_to_group(&mut self, task: TaskId, group: GroupId) {
         if self.tasks[task].group == group {
             return;
@@ -227,6 +228,7 @@ impl Machine<'_> {
         self.touch(to, false);
     }
 
+    /// Changes a task's nice value, and tests for preemption.
     pub(crate) fn set_nice(&mut self, task: TaskId, nice: i8) {
         let nice = nice.clamp(-20, 19);
         let was = self.tasks[task].nice;
@@ -292,6 +294,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Changes a task's scheduling class, and requests the reschedule it needs.
     pub(crate) fn set_class(&mut self, task: TaskId, class: Class) {
         let old = self.tasks[task].class;
         if old == class {
@@ -322,6 +325,7 @@ impl Machine<'_> {
 
     // Real-time tasks: one first-in-first-out queue per CPU, one priority.
 
+    /// Queues a real-time task, which preempts fair ones.
     pub(crate) fn rt_enqueue(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         self.cpus[cpu].rt_queue.push_back(task);

@@ -69,6 +69,7 @@ struct BackPort {
     feature: Feature,
 }
 
+/// The builder of a kernel with this release text.
 const fn of(vendor: Vendor, (major, minor): (u16, u16), from: u32, feature: Feature) -> BackPort {
     BackPort { vendor, line: Version { major, minor }, from, feature }
 }

@@ -48,6 +48,7 @@ pub(crate) struct Noise {
 }
 
 impl Noise {
+    /// Noise of a run with this seed: draws the typical lengths.
     pub fn new(seed: u64) -> Noise {
         let random = Stream::new(seed, Domain::Machine, 0);
         let chance = CHANCE[(seed % CHANCE.len() as u64) as usize];

@@ -13,6 +13,7 @@ use cpumax_workload::{Class, Domain, Preempt, Stream};
 const BACK_NS: u64 = 12_000;
 
 impl Machine<'_> {
+    /// Creates the outside task, if the observed conditions have one.
     pub(crate) fn build_outside(&mut self) {
         let Some(&(first_ns, _)) = self.observed.and_then(|o| o.outside_ns.first()) else { return };
         let random = Stream::new(self.seed, Domain::Cpu, 0);

@@ -70,6 +70,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Executes one instruction of the running task.
     fn execute(&mut self, task: TaskId, op: &Op) {
         match *op {
             Op::User(span) => self.start_work(task, span, Segment::Run, false),
@@ -158,6 +159,7 @@ impl Machine<'_> {
         self.launch(child);
     }
 
+    /// Jumps back to the start of a loop, or leaves it after its last round.
     fn loop_end(&mut self, task: TaskId, start: u32) {
         let t = &mut self.tasks[task];
         // A dying task leaves the loop: its work in the kernel takes no time, so the loop would
@@ -199,6 +201,7 @@ impl Machine<'_> {
         goes
     }
 
+    /// Makes the drawn and adjusted length of work the task's segment.
     fn start_work(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw(task, span);
         let ns = self.cost_ns(task, ns);
@@ -221,6 +224,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Length of a span, ns; draws it from the task's random stream if it is random.
     pub(crate) fn draw(&mut self, task: TaskId, span: Span) -> u64 {
         match span {
             Span::Fixed(ns) => ns,
@@ -229,6 +233,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Applies `act` to the caller, or to every live task of a kind.
     fn for_target(&mut self, caller: TaskId, who: Target, mut act: impl FnMut(&mut Self, TaskId)) {
         match who {
             Target::Myself => act(self, caller),
@@ -245,6 +250,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Completes the task's request and records its latency for its kind and groups.
     fn request_done(&mut self, task: TaskId) {
         let now = self.now;
         let t = &mut self.tasks[task];
@@ -262,6 +268,8 @@ impl Machine<'_> {
         self.emit(cpu, What::Done { task: task.0, took_ns: latency_ns });
     }
 
+    /// Sleeps until the next multiple of the period since the task's start; returns at once if that
+    /// has passed.
     fn next_activation(&mut self, task: TaskId, period_ns: u64) {
         let t = &mut self.tasks[task];
         t.activations += 1;
@@ -272,6 +280,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Begins a sleep until `time_ns`; under noise the call takes time first.
     fn sleep_until(&mut self, task: TaskId, time_ns: u64) {
         let t = &mut self.tasks[task];
         t.wakes_ns = time_ns;
@@ -294,6 +303,7 @@ impl Machine<'_> {
         self.fall_asleep(task, time_ns);
     }
 
+    /// Sets the timer of a sleep, and blocks the task.
     fn fall_asleep(&mut self, task: TaskId, until_ns: u64) {
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
@@ -425,6 +435,7 @@ impl Machine<'_> {
         spec.start_ns.saturating_add(spec.stagger_ns.saturating_mul(instance.into()))
     }
 
+    /// Creates a task of the workload, not started yet.
     fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {
         let spec = &self.workload.tasks[kind as usize];
         // Counts only tasks of the workload: other tasks must not change their random draws.
@@ -528,6 +539,7 @@ impl Machine<'_> {
         self.arm_source(source, due_ns);
     }
 
+    /// Schedules the next token of a source.
     pub(crate) fn arm_source(&mut self, source: u32, from_ns: u64) {
         let spec = &self.workload.sources[source as usize];
         let state = &mut self.sources[source as usize];

@@ -17,6 +17,8 @@ const DONE: u32 = 2;
 const GOES: u32 = 3;
 
 impl Machine<'_> {
+    /// On `PREEMPT_RT`: creates a timer thread per CPU, and schedules the workload's softirq
+    /// sections.
     pub(crate) fn build_realtime(&mut self) {
         if !self.preempt.is_rt() {
             return;
@@ -69,6 +71,7 @@ impl Machine<'_> {
         true
     }
 
+    /// Queues work for a CPU's timer thread, and wakes it.
     fn raise_softirq(&mut self, cpu: CpuId, work: SoftirqWork) {
         let c = &mut self.cpus[cpu];
         // A queued timer is not queued twice.

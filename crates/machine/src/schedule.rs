@@ -17,6 +17,8 @@ use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
 
 impl Machine<'_> {
+    /// Puts the current task of a CPU back, picks the next and switches to it (kernel:
+    /// `__schedule()`).
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         let prev = self.cpus[cpu].curr;
         self.cpus[cpu].resched = Resched::No;
@@ -221,6 +223,7 @@ impl Machine<'_> {
         !self.cfs_rqs[q].bandwidth.throttled
     }
 
+    /// Clears `prev` on every level after a pick.
     fn clear_prev(&mut self, prev: TaskId) {
         let mut q = self.timeline_of(self.ses[self.tasks[prev].se].q);
         while q.is_some() {
@@ -253,6 +256,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Picks a fair task from the root down; none if no task is queued.
     fn pick_fair(&mut self, cpu: CpuId) -> TaskId {
         'again: loop {
             let mut q = self.root(cpu);
@@ -434,6 +438,7 @@ impl Machine<'_> {
         false
     }
 
+    /// Stops the running task because of a signal.
     fn stop_running(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         t.state = State::Stopped;

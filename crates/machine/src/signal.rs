@@ -26,6 +26,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Executes the action of an intervention.
     fn act(&mut self, action: &Action) {
         match *action {
             Action::WriteLimit { group, limit } => self.write_limit(GroupId(group), limit),
@@ -167,6 +168,7 @@ impl Machine<'_> {
         !t.is_fair() && t.state == State::Runnable
     }
 
+    /// Brings a CPU online; its limits hold again.
     fn cpu_online(&mut self, cpu: CpuId) {
         if self.cpus[cpu].online {
             return;
@@ -194,6 +196,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Enforces limits on all online CPUs.
     fn enable_limits(&mut self) {
         for cpu in self.cpus.ids() {
             for q in self.limited_cfs_rqs(cpu) {
@@ -212,6 +215,7 @@ impl Machine<'_> {
         cfs_rqs.filter(|q| q.is_some()).collect()
     }
 
+    /// Moves period and slack timers, and distributions, from a CPU to one that is online.
     fn move_timers_away(&mut self, cpu: CpuId) {
         let to = self.first_online();
         for group in self.groups.ids() {

@@ -49,6 +49,7 @@ impl Machine<'_> {
             && !self.needs_resched(t.cpu)
     }
 
+    /// Whether a task is its CPU's current one, and runnable.
     pub(crate) fn runs(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         self.cpus[t.cpu].curr == task && t.state == State::Runnable
@@ -60,6 +61,7 @@ impl Machine<'_> {
         resched == Resched::Now || resched == Resched::Lazy && !self.preempt.is_lazy()
     }
 
+    /// Makes the running task spin for a lock.
     pub(crate) fn begin_spin(&mut self, task: TaskId, lock: LockId) {
         let t = &mut self.tasks[task];
         (t.mode, t.segment) = (Mode::Kernel, Segment::SpinOnOwner);

@@ -43,6 +43,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Changes the interval and phase of ticks, if the interval is another now.
     fn change_tick_interval(&mut self, cpu: CpuId) {
         let every_ns = self.tick_interval_ns(cpu);
         if self.cpus[cpu].tick_every_ns == every_ns {

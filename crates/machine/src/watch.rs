@@ -53,12 +53,14 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
+    /// Whether the measurement ends the run now.
     pub fn is_over(&self) -> bool {
         self.watch.until_done && self.left == 0
     }
 }
 
 impl Machine<'_> {
+    /// Starts measuring a group.
     pub(crate) fn watch(&mut self, watch: Watch) {
         let within = |mut group: GroupIx| {
             while group != watch.group && group != 0 {

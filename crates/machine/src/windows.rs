@@ -56,6 +56,7 @@ impl Windows {
         }
     }
 
+    /// Adds CPU time from `from_ns` to `to_ns`.
     pub fn add(&mut self, mut from_ns: u64, to_ns: u64) {
         while from_ns < to_ns {
             let window = from_ns / self.period_ns;
@@ -65,6 +66,7 @@ impl Windows {
         }
     }
 
+    /// Adds CPU time to one window.
     fn add_to(&mut self, window: u64, ns: u64) {
         let Some(mut at) = window.checked_sub(self.first) else {
             self.add_before(window, ns);
@@ -129,6 +131,7 @@ impl Windows {
         }
     }
 
+    /// Whether it is worth closing windows.
     pub fn are_many(&self) -> bool {
         self.before.len() >= self.many
     }

@@ -49,6 +49,7 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.enabled && self.account_limited(q, ns)
     }
 
+    /// Charges a run queue with a limit for `ns`; see `account_runtime()`.
     fn account_limited(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
         let bw = &mut rq.bandwidth;
@@ -89,6 +90,8 @@ impl Machine<'_> {
         self.start_clocks_at_enqueue(q);
     }
 
+    /// Takes runtime at the first enqueue on a run queue, or throttles it (kernel:
+    /// `check_enqueue_throttle()`).
     fn check_enqueue_throttle(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         // Under the pull rules runtime is taken when it is used.

@@ -73,6 +73,8 @@ impl Machine<'_> {
         self.workload.machine.cost_timing && self.here.is_some() && !self.preempt.is_rt()
     }
 
+    /// Starts a distribution over a copy of the group's throttled list; `spent_ns`: time of earlier
+    /// ones in this timer call.
     fn begin_distribution(&mut self, group: GroupId, timer: Timer, spent_ns: u64) -> Distribution {
         let mut list = std::mem::take(&mut self.scratch);
         let pool = &mut self.groups[group].pool;
@@ -95,6 +97,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Ends a distribution. True if some run queues stay throttled.
     fn end_distribution(&mut self, group: GroupId, walk: Distribution) -> bool {
         self.groups[group].pool.distributing = false;
         self.scratch = walk.list;
@@ -118,6 +121,8 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
+    /// Continues a distribution that takes time up to its next event, or ends it and the timer's
+    /// pass.
     fn step_distribution(&mut self, group: GroupId, mut walk: Box<Distribution>) {
         loop {
             let before_ns = walk.section.ns();

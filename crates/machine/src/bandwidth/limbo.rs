@@ -64,6 +64,7 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.throttle_count > 0
     }
 
+    /// Parks a dequeued task on this run queue's limbo list.
     pub(crate) fn put_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
         self.tasks[task].parked = true;
         if self.rules.pull {
@@ -117,6 +118,7 @@ impl Machine<'_> {
         *limbo = parked;
     }
 
+    /// Number of levels from this queue up to the root, both included.
     fn levels(&self, mut q: CfsRqId) -> u64 {
         let mut levels = 0;
         while q.is_some() {

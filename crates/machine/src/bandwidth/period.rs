@@ -90,6 +90,8 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
+    /// Handles the expiry of a period: refills, distributes and sets the timer again (kernel:
+    /// `sched_cfs_period_timer()`).
     pub(crate) fn period_expired(&mut self, group: GroupId) {
         let slot = self.period_slot(group);
         let cpu = self.groups[group].pool.timer_cpu;
@@ -194,6 +196,8 @@ impl Machine<'_> {
         Pass::Over
     }
 
+    /// Lengthens a period that is too short for its timer, and its quota alike, as the generation
+    /// does.
     fn scale_period(&mut self, group: GroupId) {
         let pool = &mut self.groups[group].pool;
         let Some(quota_ns) = pool.quota_ns.as_mut() else { return };

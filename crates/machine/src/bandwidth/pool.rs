@@ -42,6 +42,8 @@ impl Machine<'_> {
         (pool.runtime_ns, pool.runtime_snap_ns) = (seen_ns, seen_ns);
     }
 
+    /// Adds the quota to the pool, as the generation does (kernel:
+    /// `__refill_cfs_bandwidth_runtime()`).
     pub(crate) fn refill(&mut self, group: GroupId) {
         let now = self.now;
         let unbounded = self.has(Fault::BurstUnbounded);

@@ -55,6 +55,7 @@ pub(crate) struct Parked {
 const _: () = assert!(size_of::<Parked>() == 64);
 
 impl Machine<'_> {
+    /// Whether tasks are parked here or in linked children.
     fn holds_parked(&self, q: CfsRqId) -> bool {
         !self.cfs_rqs[q].bandwidth.limbo.is_empty() || !self.parked[q.ix()].children.is_empty()
     }
@@ -193,6 +194,7 @@ impl Machine<'_> {
         slice_ns / (slice_ns / own_ns.max(1)).max(1)
     }
 
+    /// Adds the runtime mailed to a run queue to its own.
     fn open_mail(&mut self, q: CfsRqId) {
         let ns = std::mem::take(&mut self.parked[q.ix()].mail_ns);
         self.cfs_rqs[q].bandwidth.runtime_remaining_ns += ns as i64;
@@ -236,6 +238,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Puts a run queue on its group's list of waiting ones, once.
     fn wait_for_runtime(&mut self, q: CfsRqId) {
         if self.has(Fault::WaiterForgotten) {
             return;
@@ -292,6 +295,7 @@ impl Machine<'_> {
         self.trace_runtime(group);
     }
 
+    /// Sends a CPU the interrupt in which it opens its mail.
     fn send_mail(&mut self, q: CfsRqId) {
         if self.has(Fault::MailNotSent) {
             return;

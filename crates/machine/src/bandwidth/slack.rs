@@ -17,11 +17,14 @@ const SLACK_DELAY_NS: u64 = 5_000_000;
 const MIN_LEFT_NS: u64 = 2_000_000;
 
 impl Machine<'_> {
+    /// Whether the period timer fires within `ns`.
     fn refill_is_within(&self, group: GroupId, ns: u64) -> bool {
         let expiry_ns = self.timers.at(self.period_slot(group));
         expiry_ns.saturating_sub(self.now) < ns
     }
 
+    /// Arms the slack timer on this CPU, unless a refill is due soon (kernel:
+    /// `start_cfs_slack_bandwidth()`).
     pub(crate) fn arm_slack_timer(&mut self, group: GroupId, cpu: CpuId) {
         let late = self.refill_is_within(group, SLACK_DELAY_NS + MIN_LEFT_NS);
         if late && !self.has(Fault::SlackAtTheEnd) {
@@ -55,6 +58,7 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
+    /// Distributes returned runtime (kernel: `do_sched_cfs_slack_timer()`).
     pub(crate) fn slack_expired(&mut self, group: GroupId) {
         self.groups[group].pool.slack_started = false;
         if self.rules.pull {

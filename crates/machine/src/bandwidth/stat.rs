@@ -79,6 +79,7 @@ impl Machine<'_> {
         bw.throttled_clock_ns = bw.throttled_clock_ns.min(self.now);
     }
 
+    /// Starts those clocks of a throttled run queue that do not run yet.
     fn start_clocks(&mut self, q: CfsRqId) {
         let now = self.now;
         let bw = &mut self.cfs_rqs[q].bandwidth;

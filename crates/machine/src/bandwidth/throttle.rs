@@ -43,6 +43,7 @@ impl Machine<'_> {
         true
     }
 
+    /// Adds a run queue to its group's throttled list, at the place that the generation chooses.
     fn list_throttled(&mut self, q: CfsRqId) {
         let pool = &mut self.groups[self.cfs_rqs[q].group].pool;
         let at_head = match self.rules.throttled_insert {
@@ -54,6 +55,7 @@ impl Machine<'_> {
         pool.throttled.insert(at, q);
     }
 
+    /// Counts a throttle at a level of the subtree (kernel: `tg_throttle_down()`).
     fn throttle_down(&mut self, q: CfsRqId) {
         let first = self.cfs_rqs[q].bandwidth.throttle_count == 0;
         self.cfs_rqs[q].bandwidth.throttle_count += 1;

@@ -45,6 +45,8 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
+    /// Uncounts a throttle at a level of the subtree, and puts its tasks back after the last
+    /// (kernel: `tg_unthrottle_up()`).
     fn unthrottle_up(&mut self, q: CfsRqId) {
         if self.rules.precheck == Precheck::ChargedPositive {
             self.charge(q);

@@ -41,6 +41,7 @@ impl Machine<'_> {
         }
     }
 
+    /// The run queue and all below it, children first; cached until the CPU gets new run queues.
     fn subtree(&mut self, top: CfsRqId) -> Rc<[CfsRqId]> {
         let made = self.made_on(self.cfs_rqs[top].cpu);
         let index = self.cfs_rqs[top].bandwidth.subtree as usize;
@@ -81,6 +82,7 @@ impl Machine<'_> {
         }
     }
 
+    /// The first child's first child, and so on, down to a leaf.
     fn deepest_first(&self, mut q: CfsRqId) -> CfsRqId {
         while self.cfs_rqs[q].first_child.is_some() {
             q = self.cfs_rqs[q].first_child;

@@ -215,6 +215,7 @@ impl Machine<'_> {
         ticks.min(most).max(1) * self.tick_ns
     }
 
+    /// Balances an idle CPU: pulls half of what the busiest has, near ones first.
     fn pull_to_idle(&mut self, cpu: CpuId) -> Found {
         let (own, all) = (self.llc(cpu), 0..self.cpus.len() as u32);
         let half = |range: &Range<u32>| (self.most_running(range) / 2).clamp(1, MAX_MOVED);
@@ -404,6 +405,8 @@ impl Machine<'_> {
         moved
     }
 
+    /// Newidle balancing in a domain (`level` 0: cache, 1: machine), by past success where the
+    /// kernel does so. True if a task came.
     fn pull_newidle(&mut self, cpu: CpuId, level: usize, domain: Range<u32>) -> bool {
         let by_success = self.rules.newidle_by_success;
         let c = &mut self.cpus[cpu];
@@ -465,6 +468,7 @@ impl Machine<'_> {
         in_order.find(|cpu| self.nr_running[cpu.ix()] == most && is_left(cpu))
     }
 
+    /// Moves up to `want` queued tasks from one CPU to another.
     fn pull_from(&mut self, to: CpuId, from: CpuId, want: u32) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
         let mut found = self.find_movable(from, to, want, false, &mut lists);

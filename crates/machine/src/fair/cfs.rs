@@ -19,6 +19,8 @@ const WAKEUP_GRANULARITY_NS: u64 = 1_000_000;
 const NR_LATENCY: u64 = 8;
 
 impl Machine<'_> {
+    /// Raises a queue's minimum vruntime to the least of its entities (kernel:
+    /// `update_min_vruntime()`).
     pub(crate) fn update_min_vruntime(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         let curr = if rq.curr.is_some() && self.ses[rq.curr].on_rq {
@@ -57,6 +59,7 @@ impl Machine<'_> {
         self.tasks[task].class == Class::Idle
     }
 
+    /// Sets the vruntime of an entity that is being queued (kernel: `place_entity()`).
     pub(crate) fn place_cfs(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
         let min = self.cfs_rqs[q].base_vruntime;
         let slice = match why {

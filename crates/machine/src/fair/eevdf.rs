@@ -66,6 +66,7 @@ impl Machine<'_> {
         rq.sum_weighted_vruntime -= i128::from(rq.sum_weight) * i128::from(shift);
     }
 
+    /// Puts a queued entity on its timeline, and into the sums.
     pub(crate) fn timeline_insert(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
         let weight = self.in_sums(entity.weight);
@@ -80,6 +81,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Takes an entity off its timeline, and out of the sums.
     pub(crate) fn timeline_remove(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
         let weight = self.in_sums(entity.weight);
@@ -255,6 +257,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Whether an entity with this vruntime is not ahead of V.
     fn eligible(&self, q: CfsRqId, vruntime: i64) -> bool {
         let (weight, sum) = self.sums(q);
         sum >= i128::from(weight) * i128::from(vruntime - self.cfs_rqs[q].base_vruntime)
@@ -367,6 +370,7 @@ impl Machine<'_> {
             }
     }
 
+    /// Sets an entity's deadline a slice after its vruntime.
     fn renew_deadline(&mut self, se: SeId) {
         let entity = &mut self.ses[se];
         entity.deadline =

@@ -78,6 +78,7 @@ impl CfsRq {
         }
     }
 
+    /// Decays the averages over this many periods at the present load.
     fn pelt_pass(&mut self, periods: u64) {
         let load = self.load + self.load_parked;
         let pelt = &mut self.pelt;
@@ -328,6 +329,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Adds a task's load to a queue and its ancestors (kernel: `attach_entity_load_avg()`).
     fn attach_load(&mut self, task: TaskId, to: CfsRqId) {
         self.pelt_update(to);
         self.attach_util(task, self.cfs_rqs[to].cpu);

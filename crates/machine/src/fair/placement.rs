@@ -68,6 +68,7 @@ impl Machine<'_> {
         first..(first + size).min(all)
     }
 
+    /// Whether the CPU is online and in the task's affinity.
     pub(crate) fn may_use(&self, task: TaskId, cpu: CpuId) -> bool {
         self.cpus[cpu].online && self.masks[self.tasks[task].mask as usize].contains(cpu)
     }
@@ -95,6 +96,7 @@ impl Machine<'_> {
         (gives_way || self.is_free(cpu)) && self.may_use(task, cpu)
     }
 
+    /// The first CPU of a range that the task can have at once, searching from `from` on.
     fn free_in(&self, task: TaskId, from: CpuId, range: std::ops::Range<u32>) -> Option<CpuId> {
         let most = u32::from(self.rules.idle_class_is_free);
         let free_of = |range: std::ops::Range<u32>| {
@@ -135,6 +137,7 @@ impl Machine<'_> {
         curr.is_some() && self.tasks[curr].class == Class::Rt
     }
 
+    /// Chooses the CPU of a task that becomes runnable (kernel: `select_task_rq_fair()`).
     fn select_cpu(&mut self, task: TaskId, why: Enqueue, in_sync: bool) -> CpuId {
         let prev = self.tasks[task].cpu;
         let stays = self.tasks[task].code == Code::Outside && self.cpus[prev].online;
@@ -320,6 +323,7 @@ impl Machine<'_> {
         self.become_ready(task, Enqueue::WakeUp, in_sync);
     }
 
+    /// Places and queues a task that becomes runnable, and tests for preemption.
     fn become_ready(&mut self, task: TaskId, why: Enqueue, in_sync: bool) {
         let now = self.now;
         let t = &mut self.tasks[task];

@@ -95,6 +95,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Removes a run queue from its parent's children.
     pub(super) fn unlink(&mut self, q: CfsRqId) {
         if std::mem::take(&mut self.parked[q.ix()].linked) {
             let parent = self.cfs_rqs[q].parent;
@@ -217,6 +218,7 @@ impl Machine<'_> {
         None
     }
 
+    /// Queues a task that was taken out of limbo.
     fn unpark(&mut self, task: TaskId) {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         let mut q = self.ses[se].q;

@@ -58,6 +58,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Adds to the parked load of a queue, and of its ancestors where a group begins to count.
     fn add_parked_load(&mut self, q: CfsRqId, weight: u64) {
         self.pelt_update(q);
         let rq = &mut self.cfs_rqs[q];
@@ -76,6 +77,8 @@ impl Machine<'_> {
         self.add_parked_load(parent, weight);
     }
 
+    /// Subtracts from the parked load of a queue, and of its ancestors where a group no longer
+    /// counts.
     fn subtract_parked_load(&mut self, q: CfsRqId, weight: u64) {
         self.pelt_update(q);
         let rq = &mut self.cfs_rqs[q];

@@ -112,6 +112,8 @@ impl Machine<'_> {
         !self.destination_throttled(group, to)
     }
 
+    /// Whether a task of this group would be throttled on that CPU; a missing run queue counts as
+    /// its nearest ancestor's.
     fn destination_throttled(&self, mut group: GroupId, to: CpuId) -> bool {
         loop {
             if let Some(&q) = self.groups[group].cfs_rqs.get(to.ix())
