@@ -40,14 +40,14 @@ impl Absence {
 
 impl Task {
     /// How much less a task has to do in user mode after an absence, ns.
-    fn worked_away_ns(&self, absent_ns: u64) -> u64 {
+    fn absence_as_work_ns(&self, absent_ns: u64) -> u64 {
         let unseen = self.mode == Mode::User && absent_ns <= UNSEEN_NS && self.left_ns > CHUNK_NS;
         if unseen { absent_ns.min(self.left_ns - CHUNK_NS / 2) } else { 0 }
     }
 
     /// How long the current work takes once it continues after another absence of `away_ns`, ns.
-    pub fn left_after_ns(&self, away_ns: u64) -> u64 {
-        self.left_ns - self.worked_away_ns(self.absence.ns + away_ns)
+    pub fn remaining_after_ns(&self, away_ns: u64) -> u64 {
+        self.left_ns - self.absence_as_work_ns(self.absence.ns + away_ns)
     }
 
     /// Adds a short absence to the time by which later work is shorter; a long one was noticed.
@@ -65,7 +65,7 @@ impl Task {
         }
         let absent_ns = self.absence.ns;
         if self.mode == Mode::User {
-            let worked_ns = self.worked_away_ns(absent_ns);
+            let worked_ns = self.absence_as_work_ns(absent_ns);
             self.left_ns -= worked_ns;
             if self.left_ns <= CHUNK_NS && worked_ns == 0 {
                 self.add_debt(absent_ns);
@@ -87,7 +87,7 @@ impl Machine<'_> {
             && t.code == Code::Kind
             && t.is_fair()
             && t.segment == Segment::Run
-            && t.works
+            && t.is_program_work
     }
 
     /// Notes that a task is preempted during its work.
@@ -109,8 +109,11 @@ impl Machine<'_> {
     pub(crate) fn work_ends_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
         let t = &self.tasks[c.curr];
-        let left_ns =
-            if self.tells_work_by_clock(c.curr) { t.left_after_ns(c.stolen_ns) } else { t.left_ns };
+        let left_ns = if self.tells_work_by_clock(c.curr) {
+            t.remaining_after_ns(c.stolen_ns)
+        } else {
+            t.left_ns
+        };
         (c.accounted_ns + c.stolen_ns).saturating_add(left_ns)
     }
 }

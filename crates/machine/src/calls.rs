@@ -22,7 +22,7 @@ impl Machine<'_> {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
         }
-        self.tasks[task].going_ns = self.spend_in_kernel(task, Kind::Sleep) as u16;
+        self.tasks[task].sleep_delay_ns = self.spend_in_kernel(task, Kind::Sleep) as u16;
         true
     }
 
@@ -33,7 +33,7 @@ impl Machine<'_> {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
-        t.works = false;
+        t.is_program_work = false;
         t.first_page_ns = None;
         if self.reads_cpu_time {
             t.owes_ns += ns as i64;
@@ -51,8 +51,8 @@ impl Machine<'_> {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
         }
-        let again = !self.tasks[task].again;
-        self.tasks[task].again = again;
+        let again = !self.tasks[task].call_delayed;
+        self.tasks[task].call_delayed = again;
         if again {
             self.spend_in_kernel(task, kind);
             self.tasks[task].pc -= 1;
@@ -213,8 +213,8 @@ impl Machine<'_> {
     /// `sched_autogroup_exit_task()`, `sched_move_task()`).
     pub(crate) fn delay_exit(&mut self, task: TaskId) -> bool {
         let t = &self.tasks[task];
-        let (cpu, moves) = (t.cpu, t.exiting && !t.left_autogroup);
-        let exit_ns = match (t.exiting, t.left_autogroup) {
+        let (cpu, moves) = (t.cpu, t.exiting && !t.has_left_autogroup);
+        let exit_ns = match (t.exiting, t.has_left_autogroup) {
             (false, _) => self.noise_ns(Kind::ExitMove),
             (true, false) => self.noise_ns(Kind::Exit),
             (true, true) => 0,
@@ -224,9 +224,9 @@ impl Machine<'_> {
             self.resched(cpu, Resched::Now);
         }
         let t = &mut self.tasks[task];
-        t.left_autogroup = t.exiting;
+        t.has_left_autogroup = t.exiting;
         t.exiting = true;
-        t.works = false;
+        t.is_program_work = false;
         t.mode = Mode::Kernel;
         t.segment = if exit_ns > 0 { Segment::Run } else { Segment::None };
         t.left_ns = exit_ns;

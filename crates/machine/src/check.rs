@@ -179,7 +179,7 @@ impl Machine<'_> {
         if self.rules.queue == Queue::Cfs {
             return Ok(());
         }
-        let weight = |n: &crate::fair::timeline::Node| self.in_sums(self.ses[n.se].weight);
+        let weight = |n: &crate::fair::timeline::Node| self.weight_in_sums(self.ses[n.se].weight);
         let sum_weight: i64 = nodes.iter().map(weight).sum();
         let sum: i128 = nodes
             .iter()

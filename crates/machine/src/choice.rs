@@ -49,7 +49,7 @@ impl Machine<'_> {
         }
         let named = |task: &TaskId| self.task_name(*task) == question.instead;
         let other = self.all_living().into_iter().find(|task| *task != next && named(task));
-        let other = other.map_or(Other::Absent, |other| self.other(next, other));
+        let other = other.map_or(Other::Absent, |other| self.why_not_picked(next, other));
         let choice = Choice { next: self.task_name(next), other };
         if let Some((_, answer)) = &mut self.question {
             *answer = Some(choice);
@@ -57,7 +57,7 @@ impl Machine<'_> {
     }
 
     /// State of the other task when `next` is about to run.
-    fn other(&self, next: TaskId, other: TaskId) -> Other {
+    fn why_not_picked(&self, next: TaskId, other: TaskId) -> Other {
         let task = &self.tasks[other];
         if task.parked {
             return Other::Throttled;
@@ -86,11 +86,11 @@ impl Machine<'_> {
             let (_, a, b) = self.matching_entities(a, b);
             (a, b)
         };
-        Other::Queued(self.apart_ns(a, b))
+        Other::Queued(self.missed_by_ns(a, b))
     }
 
     /// CPU time by which entity `b` missed the pick of entity `a`, ns.
-    fn apart_ns(&self, a: SeId, b: SeId) -> u64 {
+    fn missed_by_ns(&self, a: SeId, b: SeId) -> u64 {
         let time = |se: SeId, virtual_ns: i64| {
             let weight = i128::from(self.ses[se].weight);
             let ns = i128::from(virtual_ns) * weight / i128::from(NICE_0_WEIGHT);

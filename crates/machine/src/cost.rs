@@ -85,7 +85,7 @@ impl UnthrottleCost {
     }
 
     /// Adds time spent waiting for a lock.
-    pub fn wait(&mut self, ns: u64) {
+    pub fn add_wait(&mut self, ns: u64) {
         self.spend(ns);
     }
 
@@ -116,15 +116,15 @@ impl UnthrottleCost {
     }
 
     /// Counts an unthrottled run queue, whose whole subtree is visited.
-    pub fn released(&mut self, groups: u64) {
+    pub fn count_unthrottled(&mut self, groups: u64) {
         self.all.rqs += 1;
         self.section.call.did.rqs += 1;
         self.section.acted = true;
-        self.visited(groups);
+        self.count_visited(groups);
     }
 
     /// Counts a task (or a group's entity) put back on this many levels.
-    pub fn enqueued(&mut self, levels: u64) {
+    pub fn count_enqueued(&mut self, levels: u64) {
         self.all.tasks += 1;
         self.section.call.did.tasks += 1;
         self.section.acted = true;
@@ -132,7 +132,7 @@ impl UnthrottleCost {
     }
 
     /// Counts visited run queues.
-    pub fn visited(&mut self, cfs_rqs: u64) {
+    pub fn count_visited(&mut self, cfs_rqs: u64) {
         self.all.cfs_rqs += cfs_rqs;
         self.section.call.did.cfs_rqs += cfs_rqs;
         self.spend(cfs_rqs * VISIT_NS);
@@ -140,14 +140,14 @@ impl UnthrottleCost {
 
     /// Counts a run queue that got its grant and is unthrottled by an interrupt of its CPU, or
     /// right after if that is the current CPU (`local`).
-    pub fn remote(&mut self, local: bool) {
+    pub fn count_remote(&mut self, local: bool) {
         self.section.call.did.told += u64::from(!local);
         self.section.acted = true;
         self.spend(REMOTE_NS);
     }
 
     /// Counts the lock of a run queue that is unthrottled on the spot.
-    pub fn remote_lock(&mut self) {
+    pub fn count_remote_lock(&mut self) {
         self.spend(REMOTE_LOCK_NS);
     }
 

@@ -236,7 +236,7 @@ impl Machine<'_> {
             // With many tasks, many small steps are legitimate.
             let most = MAX_ROUNDS.max(self.tasks.len() * MAX_ROUNDS_EACH);
             let mut rounds = 0;
-            while self.settle_once(cpu) {
+            while self.settle_step(cpu) {
                 rounds += 1;
                 if rounds > most {
                     self.livelock(self.cpus[cpu].curr);
@@ -250,7 +250,7 @@ impl Machine<'_> {
     }
 
     /// One step on the way out of the kernel; false when nothing is left to do.
-    fn settle_once(&mut self, cpu: CpuId) -> bool {
+    fn settle_step(&mut self, cpu: CpuId) -> bool {
         if self.failed.is_some() || self.cpus[cpu].leaves_irq_ns > self.now {
             return false;
         }

@@ -168,7 +168,7 @@ impl Machine<'_> {
         // The running task has another competitor, which changes when its next tick matters.
         self.touch(cpu, false);
         self.set_entity_queue(se, leaf);
-        self.count_queued(group, 1);
+        self.change_group_tasks(group, 1);
         self.add_expected_util(task);
         if why != Enqueue::WakeUp {
             self.attach_load_on_single_cpu(task, leaf, why == Enqueue::Fork);
@@ -207,7 +207,7 @@ impl Machine<'_> {
             self.ses[se].set_weight_off_queue(weight);
             self.enqueue_on_timeline(self.root(cpu), se, why);
         }
-        self.add_running(cpu, 1);
+        self.change_nr_running(cpu, 1);
         self.update_hrtick(cpu, true);
     }
 
@@ -230,7 +230,7 @@ impl Machine<'_> {
         if self.is_flat() {
             self.charge_path(leaf);
         }
-        self.count_queued(group, -1);
+        self.change_group_tasks(group, -1);
         let mut child = se;
         let mut q = leaf;
         let mut dequeueing = true;
@@ -273,7 +273,7 @@ impl Machine<'_> {
             q = parent;
         }
         if reached_root && !was_delayed {
-            self.add_running(cpu, -1);
+            self.change_nr_running(cpu, -1);
         }
         self.ses[se].delayed = false;
         self.update_hrtick(cpu, false);
@@ -320,10 +320,10 @@ impl Machine<'_> {
             }
             q = rq.parent;
         }
-        self.add_running(cpu, change);
+        self.change_nr_running(cpu, change);
     }
 
-    pub(crate) fn add_running(&mut self, cpu: CpuId, change: i32) {
+    pub(crate) fn change_nr_running(&mut self, cpu: CpuId, change: i32) {
         let c = &mut self.cpus[cpu];
         c.nr_running = c.nr_running.checked_add_signed(change).expect("counts match");
         let nr_running = c.nr_running;
@@ -333,7 +333,7 @@ impl Machine<'_> {
         }
     }
 
-    pub(crate) fn count_queued(&mut self, group: GroupId, change: i32) {
+    pub(crate) fn change_group_tasks(&mut self, group: GroupId, change: i32) {
         if self.rules.group_share != crate::bandwidth::rules::GroupShare::Queued {
             return;
         }

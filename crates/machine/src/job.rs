@@ -163,13 +163,13 @@ impl<'a> Machine<'a> {
         (channel, job): (ChannelId, u32),
         keep: bool,
     ) {
-        let due_ns = self.now.saturating_add(self.draw(task, delay));
+        let due_ns = self.now.saturating_add(self.draw_span(task, delay));
         let since_ns = keep.then(|| self.tasks[task].request_since_ns());
         if due_ns > self.workload.duration_ns {
             return;
         }
         if let Some(place) = self.due.put(DueToken { channel, job, since_ns }) {
-            self.heap.push(self.outside_at(due_ns), Event::Comes { place });
+            self.heap.push(self.action_time_ns(due_ns), Event::Comes { place });
         } else {
             let at_ns = self.now;
             self.failed.get_or_insert(Error::TooManyDue { at_ns });

@@ -514,7 +514,7 @@ impl Machine<'_> {
         let has_waited = std::mem::take(&mut self.tasks[task].retries);
         let c = &mut self.channels[channel];
         if c.tokens >= n && (c.barging || c.receivers.is_empty()) {
-            self.tasks[task].again = false;
+            self.tasks[task].call_delayed = false;
             let leaves_some = c.tokens > n;
             self.take_tokens(task, channel, n);
             self.serve_senders(channel);
@@ -527,7 +527,7 @@ impl Machine<'_> {
         }
         // A task that is to die does not wait.
         if self.tasks[task].kill_pending {
-            self.tasks[task].again = false;
+            self.tasks[task].call_delayed = false;
             return;
         }
         if !has_waited && self.delay_call(task, Kind::Sleep) {
@@ -553,7 +553,7 @@ impl Machine<'_> {
     }
 
     /// Ends a task's wait because of a signal; false if the wait cannot be interrupted.
-    pub(crate) fn stop_waiting(&mut self, task: TaskId) -> bool {
+    pub(crate) fn cancel_wait(&mut self, task: TaskId) -> bool {
         let State::Asleep(wait) = self.tasks[task].state else { return false };
         match wait {
             Wait::Lock(..) | Wait::Softirq => return false,

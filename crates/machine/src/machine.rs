@@ -138,7 +138,7 @@ pub(crate) struct Machine<'a> {
     /// CPU sets as bit masks; the first contains all CPUs.
     pub masks: Vec<Mask>,
     /// Number of tasks created so far.
-    pub numbered: u64,
+    pub tasks_created: u64,
     pub kinds: Vec<KindStat>,
     /// Instances of each kind that have not exited.
     pub living: Vec<Vec<TaskId>>,
@@ -283,7 +283,7 @@ impl<'a> Machine<'a> {
             due: Due::default(),
             job_counts: JobCounts::default(),
             masks: vec![everywhere],
-            numbered: 0,
+            tasks_created: 0,
             kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
             living: vec![Vec::new(); workload.tasks.len()],
             timers: Timers::new(2 * workload.groups.len(), cpus),
@@ -360,15 +360,15 @@ impl<'a> Machine<'a> {
         for (index, source) in workload.sources.iter().enumerate() {
             let random = Stream::new(self.seed, Domain::Source, index as u64);
             self.sources.push(SourceState { random, arrived: 0, due_ns: 0 });
-            self.arm_source(index as u32, source.start_ns);
+            self.schedule_arrival(index as u32, source.start_ns);
         }
         for (kind, spec) in workload.tasks.iter().enumerate() {
             if spec.count > 0 {
-                self.arm_start(kind as u32, 0);
+                self.schedule_start(kind as u32, 0);
             }
         }
         for (index, intervention) in workload.interventions.iter().enumerate() {
-            let at_ns = self.outside_at(intervention.at_ns);
+            let at_ns = self.action_time_ns(intervention.at_ns);
             self.heap.push(at_ns, Event::Intervention { index: index as u32 });
         }
     }
@@ -399,7 +399,7 @@ impl<'a> Machine<'a> {
     /// Sends an event to the trace, if there is one.
     pub fn emit(&mut self, cpu: CpuId, what: What) {
         if self.trace.is_some() {
-            self.tell(cpu, what);
+            self.write_trace(cpu, what);
         }
     }
 
@@ -414,13 +414,13 @@ impl<'a> Machine<'a> {
         if self.tells_messages {
             let job = Some(job).filter(|job| *job != NO_JOB);
             let message = Message { task: task.0, channel: channel.0, job };
-            self.tell(self.tasks[task].cpu, kind(message));
+            self.write_trace(self.tasks[task].cpu, kind(message));
         }
     }
 
     /// Sends an event to the trace, with the task numbers that traces use.
     #[cold]
-    pub fn tell(&mut self, cpu: CpuId, what: What) {
+    pub fn write_trace(&mut self, cpu: CpuId, what: What) {
         let what = self.with_trace_numbers(what);
         if let Some(sink) = self.trace.as_mut() {
             let cpu = if cpu.is_none() { 0 } else { cpu.0 as u16 };
@@ -436,47 +436,47 @@ impl<'a> Machine<'a> {
         if slot != usize::MAX {
             self.timer_event(slot);
         } else if let Some((_, event)) = self.heap.pop() {
-            self.fire(event);
+            self.process_or_postpone(event);
             if let Event::WakeUp { task, .. } = event
                 && self.tasks[task].code == Code::Outside
             {
                 // The interrupted task's CPU must have switched before the outside task acts.
                 self.settle_touched();
             }
-            self.fire_others();
+            self.process_simultaneous();
         }
         self.settle_touched();
     }
 
     /// Processes all events due now before any CPU reschedules: timers that expire together share
     /// one interrupt, and tasks that start together are created by a task that is not preempted.
-    fn fire_others(&mut self) {
+    fn process_simultaneous(&mut self) {
         while self.heap.next_ns() == self.now
             && let Some((_, event)) = self.heap.pop()
         {
             self.events += 1;
-            self.fire(event);
+            self.process_or_postpone(event);
         }
     }
 
     /// Processes an event, or postpones it until the outside task is free.
-    fn fire(&mut self, event: Event) {
+    fn process_or_postpone(&mut self, event: Event) {
         let at_ns = match event {
             Event::Intervention { .. } if self.born_until_ns > self.now => Some(self.born_until_ns),
             Event::Start { .. }
             | Event::Arrival { .. }
             | Event::Comes { .. }
-            | Event::Intervention { .. } => self.outside_comes_at(),
+            | Event::Intervention { .. } => self.outside_arrival_ns(),
             _ => None,
         };
         match at_ns {
             Some(at_ns) => self.heap.push(at_ns, event),
-            None => self.fire_on_its_cpu(event),
+            None => self.execute_on_its_cpu(event),
         }
     }
 
     /// Processes an event, as executed on the outside task's CPU where it comes from outside.
-    fn fire_on_its_cpu(&mut self, event: Event) {
+    fn execute_on_its_cpu(&mut self, event: Event) {
         self.here = match event {
             Event::Start { .. }
             | Event::Birth { .. }
@@ -485,7 +485,7 @@ impl<'a> Machine<'a> {
             | Event::Intervention { .. } => self.outside_cpu(),
             _ => CpuId::NONE,
         };
-        self.fire_now(event);
+        self.execute_event(event);
         self.here = CpuId::NONE;
     }
 
@@ -513,14 +513,14 @@ impl<'a> Machine<'a> {
     }
 
     /// Executes an event of the heap.
-    fn fire_now(&mut self, event: Event) {
+    fn execute_event(&mut self, event: Event) {
         match event {
             Event::Start { kind, instance } => self.start_instance(kind, instance),
-            Event::Birth { kind, instance } => self.birth(kind, instance),
+            Event::Birth { kind, instance } => self.create_instance(kind, instance),
             Event::WakeUp { task, sleeps } => self.sleep_ends(task, sleeps, false),
             Event::NextWakeUp { task, sleeps } => self.sleep_ends(task, sleeps, true),
             Event::WakeReader { task } => self.wake_reader(task),
-            Event::Arrival { source } => self.arrival(source),
+            Event::Arrival { source } => self.deliver_arrival(source),
             Event::Comes { place } => self.deliver_due(place),
             Event::Intervention { index } => self.intervene(index),
             Event::Softirq { index } => self.softirq_due(index),

@@ -348,7 +348,7 @@ impl Machine<'_> {
 
     /// Whether the entity of this queue or of an ancestor is throttled, so that nothing below can
     /// run.
-    fn is_stopped(&self, mut q: CfsRqId) -> bool {
+    fn is_below_throttled_entity(&self, mut q: CfsRqId) -> bool {
         while q.is_some() {
             if self.cfs_rqs[q].bandwidth.throttled {
                 return true;
@@ -362,7 +362,8 @@ impl Machine<'_> {
     pub(crate) fn is_parked_or_stopped(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let q = self.ses[t.se].q;
-        t.parked || (self.rules.unit == Unit::Entity && q.is_some() && self.is_stopped(q))
+        t.parked
+            || (self.rules.unit == Unit::Entity && q.is_some() && self.is_below_throttled_entity(q))
     }
 
     /// Whether a task is runnable and not running.

@@ -35,7 +35,7 @@ impl Machine<'_> {
         if t.exiting || t.passing == Passing::Ends {
             return self.exit(task);
         }
-        if t.going_ns > 0 {
+        if t.sleep_delay_ns > 0 {
             return self.set_sleep_timer(task);
         }
         if t.is_leaving_kernel() {
@@ -87,7 +87,7 @@ impl Machine<'_> {
                 (t.in_syscall, t.entered_ns) = (false, 0);
             }
             Op::Sleep(span) => {
-                let ns = self.draw(task, span);
+                let ns = self.draw_span(task, span);
                 self.sleep_until(task, self.now.saturating_add(ns));
             }
             Op::Every { period_ns } => self.next_activation(task, period_ns),
@@ -138,7 +138,7 @@ impl Machine<'_> {
                 self.reschedule_after_priority_change(task, who);
             }
             Op::Begin => self.tasks[task].begun_ns = Some(self.now),
-            Op::Done => self.request_done(task),
+            Op::Done => self.complete_request(task),
             Op::LoopStart { times: 0, end } => self.tasks[task].pc = end + 1,
             Op::LoopStart { times, .. } => self.tasks[task].loops.push(times),
             Op::LoopEnd { start } => self.loop_end(task, start),
@@ -154,7 +154,7 @@ impl Machine<'_> {
         self.tasks[child].parent = Some((task, self.tasks[task].number));
         self.tasks[child].cpu = cpu;
         if self.tells_messages {
-            self.tell(cpu, What::Forked { task: task.0, child: child.0 });
+            self.write_trace(cpu, What::Forked { task: task.0, child: child.0 });
         }
         self.launch(child);
     }
@@ -203,7 +203,7 @@ impl Machine<'_> {
 
     /// Makes the drawn and adjusted length of work the task's segment.
     fn start_work(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
-        let ns = self.draw(task, span);
+        let ns = self.draw_span(task, span);
         let ns = self.cost_ns(task, ns);
         self.tasks[task].requested_ns = self.tasks[task].requested_ns.saturating_add(ns);
         let ns = self.actual_work_ns(task, ns, in_kernel);
@@ -216,7 +216,8 @@ impl Machine<'_> {
             t.segment = segment;
             t.left_ns = ns;
             let calls_since_ns = std::mem::replace(&mut t.calls_since_ns, NEVER);
-            (t.works, t.absence) = (true, Absence::of(self.now.saturating_sub(calls_since_ns)));
+            (t.is_program_work, t.absence) =
+                (true, Absence::of(self.now.saturating_sub(calls_since_ns)));
             if in_kernel {
                 self.note_first_page(task);
                 self.charge_token_lock(task);
@@ -225,7 +226,7 @@ impl Machine<'_> {
     }
 
     /// Length of a span, ns; draws it from the task's random stream if it is random.
-    pub(crate) fn draw(&mut self, task: TaskId, span: Span) -> u64 {
+    pub(crate) fn draw_span(&mut self, task: TaskId, span: Span) -> u64 {
         match span {
             Span::Fixed(ns) => ns,
             Span::Drawn(distribution) => self.workload.distributions[distribution as usize]
@@ -251,7 +252,7 @@ impl Machine<'_> {
     }
 
     /// Completes the task's request and records its latency for its kind and groups.
-    fn request_done(&mut self, task: TaskId) {
+    fn complete_request(&mut self, task: TaskId) {
         let now = self.now;
         let t = &mut self.tasks[task];
         let start_ns = t.request_since_ns();
@@ -296,7 +297,7 @@ impl Machine<'_> {
     /// until a time is unaffected.
     fn set_sleep_timer(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        let late_ns = u64::from(std::mem::take(&mut t.going_ns));
+        let late_ns = u64::from(std::mem::take(&mut t.sleep_delay_ns));
         let op = &self.programs[t.program as usize][t.pc as usize - 1];
         let late_ns = if matches!(op, Op::Sleep(_)) { late_ns } else { 0 };
         let time_ns = t.wakes_ns.saturating_add(late_ns).max(self.now + 1);
@@ -330,7 +331,7 @@ impl Machine<'_> {
         }
         self.finish_tick(cpu);
         match self.tasks[task].code {
-            Code::Outside if self.now == 0 || self.outside_waited() => {}
+            Code::Outside if self.now == 0 || self.outside_came_late() => {}
             Code::Outside => self.enter_irq(cpu, Kind::Come),
             _ if in_turn => {}
             _ => {
@@ -369,18 +370,18 @@ impl Machine<'_> {
         let visit = self.visit_for_births();
         loop {
             if let Some(visit) = visit {
-                let at_ns = self.born_at(kind, instance, visit);
+                let at_ns = self.birth_time_ns(kind, instance, visit);
                 self.born_until_ns = self.born_until_ns.max(at_ns);
                 self.heap.push(at_ns, Event::Birth { kind, instance });
             } else {
-                self.birth(kind, instance);
+                self.create_instance(kind, instance);
             }
             instance += 1;
             if instance >= spec.count {
                 return;
             }
             if spec.stagger_ns > 0 {
-                self.arm_start(kind, instance);
+                self.schedule_start(kind, instance);
                 return;
             }
         }
@@ -389,14 +390,14 @@ impl Machine<'_> {
     /// When an instance whose start begins now exists, ns. The outside task's visit is divided
     /// evenly among all starts in it, in order of their planned times; starts planned during
     /// another one follow it.
-    fn born_at(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
-        let own = (self.start_of(kind, instance), kind, instance);
+    fn birth_time_ns(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
+        let own = (self.planned_start_ns(kind, instance), kind, instance);
         let (mut begins_ns, mut number, mut all) = (self.now, 0, 0);
         for (kind, spec) in (0..).zip(&self.workload.tasks) {
             let together = if spec.stagger_ns > 0 { 1 } else { spec.count };
             for first in (0..spec.count).step_by(together.max(1) as usize) {
-                let start_ns = self.start_of(kind, first);
-                let at_ns = self.outside_does_at(start_ns);
+                let start_ns = self.planned_start_ns(kind, first);
+                let at_ns = self.observed_action_ns(start_ns);
                 if !(from_ns..=until_ns).contains(&at_ns) {
                     continue;
                 }
@@ -411,11 +412,11 @@ impl Machine<'_> {
     }
 
     /// Creates an instance that is started from outside.
-    pub(crate) fn birth(&mut self, kind: u32, instance: u32) {
+    pub(crate) fn create_instance(&mut self, kind: u32, instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
         let task = self.new_task(kind, instance, GroupId(spec.group));
         // Its time counts from its planned start.
-        let start_ns = self.start_of(kind, instance);
+        let start_ns = self.planned_start_ns(kind, instance);
         let t = &mut self.tasks[task];
         (t.started_ns, t.request_start_ns) = (start_ns, start_ns);
         // The outside task starts tasks round robin; placement continues from there.
@@ -424,13 +425,13 @@ impl Machine<'_> {
     }
 
     /// Schedules the start of an instance, and of those that start with it.
-    pub(crate) fn arm_start(&mut self, kind: u32, instance: u32) {
-        let at_ns = self.outside_at(self.start_of(kind, instance));
+    pub(crate) fn schedule_start(&mut self, kind: u32, instance: u32) {
+        let at_ns = self.action_time_ns(self.planned_start_ns(kind, instance));
         self.heap.push(at_ns, Event::Start { kind, instance });
     }
 
     /// Planned start of an instance, ns.
-    fn start_of(&self, kind: u32, instance: u32) -> u64 {
+    fn planned_start_ns(&self, kind: u32, instance: u32) -> u64 {
         let spec = &self.workload.tasks[kind as usize];
         spec.start_ns.saturating_add(spec.stagger_ns.saturating_mul(instance.into()))
     }
@@ -439,8 +440,8 @@ impl Machine<'_> {
     fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {
         let spec = &self.workload.tasks[kind as usize];
         // Counts only tasks of the workload: other tasks must not change their random draws.
-        let number = self.numbered;
-        self.numbered += 1;
+        let number = self.tasks_created;
+        self.tasks_created += 1;
         let random = Stream::new(self.seed, Domain::Task, number);
         let slice_ns = spec.slice_ns.unwrap_or(self.base_slice_ns);
         let task = Task::new(kind, instance, SeId::NONE, group, spec.class, random);
@@ -524,7 +525,7 @@ impl Machine<'_> {
     }
 
     /// Delivers a source's token; a lossy one is dropped where no receiver waits.
-    pub(crate) fn arrival(&mut self, source: u32) {
+    pub(crate) fn deliver_arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);
         let state = &mut self.sources[source as usize];
@@ -536,11 +537,11 @@ impl Machine<'_> {
             self.deliver_token(channel, Token { since_ns: due_ns, job });
         }
         self.here = CpuId::NONE;
-        self.arm_source(source, due_ns);
+        self.schedule_arrival(source, due_ns);
     }
 
     /// Schedules the next token of a source.
-    pub(crate) fn arm_source(&mut self, source: u32, from_ns: u64) {
+    pub(crate) fn schedule_arrival(&mut self, source: u32, from_ns: u64) {
         let spec = &self.workload.sources[source as usize];
         let state = &mut self.sources[source as usize];
         if state.arrived >= spec.count {
@@ -556,6 +557,6 @@ impl Machine<'_> {
                 .saturating_add(self.workload.distributions[*d as usize].draw(&mut state.random)),
         };
         state.due_ns = at_ns;
-        self.heap.push(self.outside_at(at_ns), Event::Arrival { source });
+        self.heap.push(self.action_time_ns(at_ns), Event::Arrival { source });
     }
 }

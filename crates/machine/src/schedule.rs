@@ -29,7 +29,7 @@ impl Machine<'_> {
         self.account_work(cpu);
         let clock_ns = self.exclude_time_since_kept_clock(cpu);
         let queued = prev.is_some() && self.put_prev(prev);
-        if self.has_returnable(cpu) {
+        if self.has_parked_to_return(cpu) {
             self.bring_back_parked(cpu);
         }
         let next = self.pick_next(cpu);
@@ -45,7 +45,7 @@ impl Machine<'_> {
         }
         // The pick charged tasks that no longer run, and may have throttled them.
         self.cpus[cpu].resched = Resched::No;
-        if self.has_returnable(cpu) {
+        if self.has_parked_to_return(cpu) {
             self.resched(cpu, Resched::Lazy);
         }
         if next == prev {
@@ -138,7 +138,7 @@ impl Machine<'_> {
             self.account_rt_usage(self.tasks[next].group, ns);
             return;
         }
-        let last = self.last_put(self.tasks[next].cpu, prev, next);
+        let last = self.last_touched_level(self.tasks[next].cpu, prev, next);
         let mut stays = false;
         let mut q = self.ses[self.tasks[next].se].q;
         while q.is_some() {
@@ -244,7 +244,7 @@ impl Machine<'_> {
             if task.is_some() {
                 return task;
             }
-            if self.has_returnable(cpu) {
+            if self.has_parked_to_return(cpu) {
                 // The last task that ran went to sleep during the pick.
                 self.bring_back_parked(cpu);
                 continue;
@@ -333,7 +333,7 @@ impl Machine<'_> {
             !flat && prev.is_some() && self.tasks[prev].is_fair() && self.tasks[prev].cpu == cpu;
         let common =
             if stays && prev != next { self.common_cfs_rq(prev, next) } else { CfsRqId::NONE };
-        let last = self.last_put(cpu, prev, next);
+        let last = self.last_touched_level(cpu, prev, next);
         let mut untouched = false;
         let mut anew = prev != next;
         if flat {
@@ -432,14 +432,14 @@ impl Machine<'_> {
         }
         if t.stop_pending {
             t.stop_pending = false;
-            self.stop_running(task);
+            self.stop_by_signal(task);
             return true;
         }
         false
     }
 
     /// Stops the running task because of a signal.
-    fn stop_running(&mut self, task: TaskId) {
+    fn stop_by_signal(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         t.state = State::Stopped;
         t.mode = Mode::Kernel;

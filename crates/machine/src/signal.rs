@@ -15,19 +15,19 @@ impl Machine<'_> {
     /// Executes an intervention, and schedules its repetition.
     pub(crate) fn intervene(&mut self, index: u32) {
         let intervention = &self.workload.interventions[index as usize];
-        self.act(&intervention.action);
+        self.execute_action(&intervention.action);
         if let Some(every_ns) = intervention.every_ns {
             let (first_ns, every_ns) = (intervention.at_ns, every_ns.max(1));
             let number = (self.now - first_ns) / every_ns + 1;
             let next_ns = first_ns.saturating_add(number.saturating_mul(every_ns));
             if next_ns < intervention.until_ns {
-                self.heap.push(self.outside_at(next_ns), Event::Intervention { index });
+                self.heap.push(self.action_time_ns(next_ns), Event::Intervention { index });
             }
         }
     }
 
     /// Executes the action of an intervention.
-    fn act(&mut self, action: &Action) {
+    fn execute_action(&mut self, action: &Action) {
         match *action {
             Action::WriteLimit { group, limit } => self.write_limit(GroupId(group), limit),
             Action::WriteWeight { group, weight } => self.write_weight(GroupId(group), weight),
@@ -58,8 +58,8 @@ impl Machine<'_> {
             Signal::Kill => {
                 self.tasks[task].kill_pending = true;
                 self.tasks[task].stop_pending = false;
-                self.cut_short(task);
-                self.interrupt(task);
+                self.shorten_kernel_work(task);
+                self.interrupt_sleep(task);
             }
             Signal::Stop => {
                 if self.tasks[task].state != State::Stopped {
@@ -78,10 +78,10 @@ impl Machine<'_> {
 
     /// Shortens work in the kernel of a killed task: long calls check for fatal signals now and
     /// then (kernel: `fatal_signal_pending()`).
-    fn cut_short(&mut self, task: TaskId) {
+    fn shorten_kernel_work(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let works = t.mode == Mode::Kernel && t.segment == Segment::Run && t.moving == Moving::No;
-        if !works || t.exiting || t.going_ns > 0 {
+        if !works || t.exiting || t.sleep_delay_ns > 0 {
             return;
         }
         if self.cpus[t.cpu].curr == task {
@@ -97,11 +97,11 @@ impl Machine<'_> {
     }
 
     /// Ends a sleep that a signal can end; a running task is made to enter the kernel.
-    fn interrupt(&mut self, task: TaskId) {
+    fn interrupt_sleep(&mut self, task: TaskId) {
         let state = self.tasks[task].state;
         match state {
             State::Stopped => self.wake(task),
-            State::Asleep(_) if self.stop_waiting(task) => self.wake(task),
+            State::Asleep(_) if self.cancel_wait(task) => self.wake(task),
             _ => self.kick(task),
         }
     }

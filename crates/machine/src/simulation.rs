@@ -85,7 +85,7 @@ impl<'a> Simulation<'a> {
     /// Also measures one group. The run may then end before the workload does, see
     /// [`Watch::until_done`].
     pub(crate) fn watching(mut self, watch: Watch) -> Simulation<'a> {
-        self.machine.watch(watch);
+        self.machine.start_watching(watch);
         self
     }
 

@@ -123,10 +123,10 @@ pub(crate) struct Task {
     /// It was woken to execute an instruction again, in the kernel.
     pub retries: bool,
     /// It is in a call whose effect is still to come when it continues.
-    pub again: bool,
+    pub call_delayed: bool,
     /// On its way to a sleep until `wakes_ns`: how much later a sleep for a duration ends, ns;
     /// else 0.
-    pub going_ns: u16,
+    pub sleep_delay_ns: u16,
     pub segment: Segment,
     pub left_ns: u64,
     /// Since when it is runnable and not running, ns, or [`NEVER`].
@@ -137,7 +137,7 @@ pub(crate) struct Task {
     /// Number of spin locks held; it is not preempted while it holds any.
     pub spinning: u16,
     /// It has left its autogroup on its way to exit (under noise).
-    pub left_autogroup: bool,
+    pub has_left_autogroup: bool,
     /// Time from its dequeue when it parks to the switch, ns (under noise).
     pub parked_ns: u16,
     /// Time that calls took beyond the workload's programs, ns, by which its next work is shorter;
@@ -155,7 +155,7 @@ pub(crate) struct Task {
     /// noise).
     pub first_page_ns: Option<NonZeroU64>,
     /// Its segment is work of the workload, not overhead of a call (under noise).
-    pub works: bool,
+    pub is_program_work: bool,
     pub absence: Absence,
     /// CPU time used, ns (real-time class included).
     pub usage_ns: u64,
@@ -236,10 +236,10 @@ impl Task {
             kill_pending: false,
             stop_pending: false,
             exiting: false,
-            left_autogroup: false,
+            has_left_autogroup: false,
             retries: false,
-            again: false,
-            going_ns: 0,
+            call_delayed: false,
+            sleep_delay_ns: 0,
             parking: false,
             parked_ns: 0,
             moving: Moving::No,
@@ -250,7 +250,7 @@ impl Task {
             requested_ns: 0,
             has_read_cpu_time: false,
             first_page_ns: None,
-            works: false,
+            is_program_work: false,
             absence: Absence::NONE,
             spinning: 0,
             code: Code::Kind,
@@ -305,7 +305,11 @@ impl Task {
     pub fn is_leaving_kernel(&self) -> bool {
         self.mode == Mode::Kernel
             && self.segment == Segment::None
-            && !(self.in_syscall || self.exiting || self.going_ns > 0 || self.retries || self.again)
+            && !(self.in_syscall
+                || self.exiting
+                || self.sleep_delay_ns > 0
+                || self.retries
+                || self.call_delayed)
             && self.passing == Passing::No
             && self.has_user_mode()
     }

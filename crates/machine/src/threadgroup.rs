@@ -47,7 +47,7 @@ impl Machine<'_> {
             self.lock(task, lock, mode);
         } else {
             t.passing = Passing::Inside;
-            t.works = false;
+            t.is_program_work = false;
             t.segment = Segment::Run;
             t.left_ns = if mode == LockMode::Read { FORK_NS } else { MOVE_NS };
         }

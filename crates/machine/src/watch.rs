@@ -61,7 +61,7 @@ impl Watching {
 
 impl Machine<'_> {
     /// Starts measuring a group.
-    pub(crate) fn watch(&mut self, watch: Watch) {
+    pub(crate) fn start_watching(&mut self, watch: Watch) {
         let within = |mut group: GroupIx| {
             while group != watch.group && group != 0 {
                 group = self.workload.groups[group as usize].parent.unwrap_or(0);

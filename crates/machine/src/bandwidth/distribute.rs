@@ -129,7 +129,7 @@ impl Machine<'_> {
             self.unthrottle_cost.resume(walk.section);
             let step = self.distribute_next(group, &mut walk);
             if let Step::Locked(until_ns) = step {
-                self.unthrottle_cost.wait(until_ns - self.now);
+                self.unthrottle_cost.add_wait(until_ns - self.now);
             }
             walk.section = self.unthrottle_cost.suspend();
             let took_ns = walk.section.ns() - before_ns;
@@ -241,7 +241,7 @@ impl Machine<'_> {
         let cpu = self.cfs_rqs[q].cpu;
         match self.rules.release {
             UnthrottleBy::Sync => {
-                self.unthrottle_cost.remote_lock();
+                self.unthrottle_cost.count_remote_lock();
                 self.unthrottle(q);
             }
             UnthrottleBy::Csd if cpu == self.here => {
@@ -251,7 +251,7 @@ impl Machine<'_> {
             UnthrottleBy::Csd | UnthrottleBy::CsdAll => {
                 let sent_ns = if self.locks_cost() { REMOTE_NS } else { 0 };
                 let local = cpu == self.here;
-                self.unthrottle_cost.remote(local);
+                self.unthrottle_cost.count_remote(local);
                 self.cfs_rqs[q].bandwidth.csd_pending = true;
                 let delay_ns = match local {
                     // Time matters only to a running task, and none runs here.
@@ -293,7 +293,7 @@ impl Machine<'_> {
         self.cpus[cpu].csd_ns = NEVER;
         self.begin_section(Releaser::Handler, cpu);
         let waited_ns = std::mem::take(&mut self.cpus[cpu].csd_waited_ns);
-        self.unthrottle_cost.wait(waited_ns);
+        self.unthrottle_cost.add_wait(waited_ns);
         while let Some(q) = self.cpus[cpu].csd.pop_front() {
             self.cfs_rqs[q].bandwidth.csd_pending = false;
             if self.cfs_rqs[q].bandwidth.throttled {

@@ -102,8 +102,8 @@ impl Machine<'_> {
                 break;
             }
             self.tasks[task].parked = false;
-            let levels = self.levels(q);
-            self.unthrottle_cost.enqueued(levels);
+            let levels = self.levels_to_root(q);
+            self.unthrottle_cost.count_enqueued(levels);
             let cpu = self.tasks[task].cpu;
             self.extend_irq(cpu, Kind::Unpark);
             self.emit(cpu, What::Unpark { task: task.0 });
@@ -119,7 +119,7 @@ impl Machine<'_> {
     }
 
     /// Number of levels from this queue up to the root, both included.
-    fn levels(&self, mut q: CfsRqId) -> u64 {
+    fn levels_to_root(&self, mut q: CfsRqId) -> u64 {
         let mut levels = 0;
         while q.is_some() {
             levels += 1;

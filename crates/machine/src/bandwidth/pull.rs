@@ -257,7 +257,7 @@ impl Machine<'_> {
             self.groups[group].pool.throttled.retain(|&waiting| waiting != q);
         }
         self.emit(cpu, What::Unthrottle { group: group.0 });
-        self.unthrottle_cost.released(1);
+        self.unthrottle_cost.count_unthrottled(1);
         self.parked[q.ix()].feed_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
         if self.holds_parked(q) {
             self.link(q);
@@ -303,7 +303,7 @@ impl Machine<'_> {
         let cpu = self.cfs_rqs[q].cpu;
         let local = cpu == self.here;
         if !local {
-            self.unthrottle_cost.remote(false);
+            self.unthrottle_cost.count_remote(false);
         }
         if std::mem::replace(&mut self.cfs_rqs[q].bandwidth.csd_pending, true) {
             return;

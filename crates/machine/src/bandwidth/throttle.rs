@@ -99,7 +99,7 @@ impl Machine<'_> {
             child = self.cfs_rqs[q].se;
             q = self.cfs_rqs[q].parent;
         }
-        self.add_running(cpu, -(runnable as i32));
+        self.change_nr_running(cpu, -(runnable as i32));
     }
 
     /// Makes the current task of a CPU park itself when it returns to user mode.

@@ -33,7 +33,7 @@ impl Machine<'_> {
         }
         self.emit(cpu, What::Unthrottle { group: group.0 });
         let groups = self.groups[group].subtree;
-        self.unthrottle_cost.released(u64::from(groups));
+        self.unthrottle_cost.count_unthrottled(u64::from(groups));
         self.walk_up(q, Self::unthrottle_up);
         if self.rules.unit == Unit::Entity {
             self.put_entity_on(q);
@@ -71,7 +71,7 @@ impl Machine<'_> {
         if self.cfs_rqs[q].nr == 0 {
             return;
         }
-        self.unthrottle_cost.enqueued(1);
+        self.unthrottle_cost.count_enqueued(1);
         let cpu = self.cfs_rqs[q].cpu;
         self.update_share(q);
         let mut child = self.cfs_rqs[q].se;
@@ -98,7 +98,7 @@ impl Machine<'_> {
             }
             q = self.cfs_rqs[q].parent;
         }
-        self.add_running(cpu, runnable as i32);
+        self.change_nr_running(cpu, runnable as i32);
     }
 
     /// The first CPU that is online.

@@ -21,7 +21,7 @@ const AGE_OF_QUEUE: i64 = 1_000_000;
 impl Machine<'_> {
     /// A weight as used in sums: to 7.0 scaled down so that products fit 64 bits (kernel:
     /// `scale_load_down()`, `avg_vruntime_weight()`, which drops bits only where they do not fit).
-    pub(crate) fn in_sums(&self, weight: u64) -> i64 {
+    pub(crate) fn weight_in_sums(&self, weight: u64) -> i64 {
         if self.rules.full_weights { weight as i64 } else { (weight >> 10).max(2) as i64 }
     }
 
@@ -32,7 +32,7 @@ impl Machine<'_> {
         let (mut weight, mut sum) = (rq.sum_weight, rq.sum_weighted_vruntime);
         if rq.curr.is_some() && self.ses[rq.curr].on_rq {
             let curr = &self.ses[rq.curr];
-            let w = self.in_sums(curr.weight);
+            let w = self.weight_in_sums(curr.weight);
             weight += w;
             sum += i128::from(w) * i128::from(curr.vruntime - rq.base_vruntime);
         }
@@ -69,7 +69,7 @@ impl Machine<'_> {
     /// Puts a queued entity on its timeline, and into the sums.
     pub(crate) fn timeline_insert(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
-        let weight = self.in_sums(entity.weight);
+        let weight = self.weight_in_sums(entity.weight);
         let rq = &mut self.cfs_rqs[q];
         let cfs = self.rules.queue == Queue::Cfs;
         let key = if cfs { entity.vruntime } else { entity.deadline };
@@ -84,7 +84,7 @@ impl Machine<'_> {
     /// Takes an entity off its timeline, and out of the sums.
     pub(crate) fn timeline_remove(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
-        let weight = self.in_sums(entity.weight);
+        let weight = self.weight_in_sums(entity.weight);
         let rq = &mut self.cfs_rqs[q];
         let cfs = self.rules.queue == Queue::Cfs;
         let key = if cfs { entity.vruntime } else { entity.deadline };
@@ -130,7 +130,7 @@ impl Machine<'_> {
     /// it.
     fn lag_to_place(&self, q: CfsRqId, se: SeId, vlag: i64) -> i64 {
         let (weight, _) = self.sums(q);
-        let own = self.in_sums(self.ses[se].weight);
+        let own = self.weight_in_sums(self.ses[se].weight);
         match vlag.checked_mul(weight + own) {
             Some(product) => product / weight,
             None => (i128::from(vlag) * i128::from(weight + own) / i128::from(weight)) as i64,
@@ -159,7 +159,7 @@ impl Machine<'_> {
         entity.vlag = lag;
         let moves = average - lag != entity.vruntime;
         if self.rules.reweight == Reweight::Unprotects {
-            self.ses[se].protected_until = self.lag_as_end(q, lag);
+            self.ses[se].protected_until = self.protection_end_from_lag(q, lag);
         }
         moves
     }
@@ -167,7 +167,7 @@ impl Machine<'_> {
     /// End of protection of an entity whose lag was stored in the same field (6.17 to 6.19).
     /// Virtual times of a group's queue begin at -2^20 in a kernel, and have advanced by some 50
     /// us when a run begins; those of a root queue are as old as the machine.
-    fn lag_as_end(&self, q: CfsRqId, lag: i64) -> i64 {
+    fn protection_end_from_lag(&self, q: CfsRqId, lag: i64) -> i64 {
         let ends = self.rules.unprotected == Unprotected::Goes && self.cfs_rqs[q].parent.is_some();
         if ends { lag + AGE_OF_QUEUE } else { i64::MIN }
     }
@@ -352,7 +352,7 @@ impl Machine<'_> {
         if over {
             self.renew_deadline(se);
         }
-        if self.competitors(q) > 1 && (over || self.goes_unprotected(q, se)) {
+        if self.competitors(q) > 1 && (over || self.loses_protection(q, se)) {
             self.clear_buddies(q, se);
             // The end of a slice is a lazy reschedule where the kernel has those.
             self.resched(cpu, Resched::Lazy);
@@ -360,7 +360,7 @@ impl Machine<'_> {
     }
 
     /// Whether a running entity is rescheduled because its protection is over.
-    fn goes_unprotected(&self, q: CfsRqId, se: SeId) -> bool {
+    fn loses_protection(&self, q: CfsRqId, se: SeId) -> bool {
         let entity = &self.ses[se];
         entity.vruntime >= entity.protected_until
             && match self.rules.unprotected {
@@ -498,7 +498,7 @@ impl Machine<'_> {
             }
         }
         let from_average = self.rules.reweight == Reweight::FromAverage;
-        let lag_as_end = self.lag_as_end(tq, lag);
+        let protection_end_from_lag = self.protection_end_from_lag(tq, lag);
         let entity = &mut self.ses[se];
         let until = entity.protected_until;
         let is_protected = !queued && entity.vruntime < until;
@@ -509,7 +509,7 @@ impl Machine<'_> {
         let from = if from_average { average } else { entity.vruntime };
         entity.deadline = from + left;
         match self.rules.reweight {
-            Reweight::Unprotects => entity.protected_until = lag_as_end,
+            Reweight::Unprotects => entity.protected_until = protection_end_from_lag,
             Reweight::FromEntity | Reweight::FromAverage if is_protected => {
                 entity.protected_until = from + protected;
             }

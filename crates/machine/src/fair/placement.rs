@@ -144,7 +144,8 @@ impl Machine<'_> {
         if stays || self.cpus.len() == 1 {
             return prev;
         }
-        let first = if why == Enqueue::Fork { self.first_place(task) } else { First::WhereItIs };
+        let first =
+            if why == Enqueue::Fork { self.first_placement(task) } else { First::WhereItIs };
         if let First::On(cpu) = first {
             return cpu;
         }
@@ -163,7 +164,7 @@ impl Machine<'_> {
                 return self.least_loaded(task, prev);
             }
             here
-        } else if affine && self.goes_to_waker(task, prev, here, in_sync) {
+        } else if affine && self.prefers_waker_cpu(task, prev, here, in_sync) {
             here
         } else {
             prev
@@ -200,7 +201,7 @@ impl Machine<'_> {
     }
 
     /// Whether a task wakes up near its waker instead of where it was (kernel: `wake_affine()`).
-    fn goes_to_waker(&mut self, task: TaskId, prev: CpuId, here: CpuId, in_sync: bool) -> bool {
+    fn prefers_waker_cpu(&mut self, task: TaskId, prev: CpuId, here: CpuId, in_sync: bool) -> bool {
         let is_near = self.llc(here).contains(&prev.0);
         if is_near && self.is_free(here) {
             return !self.is_free(prev);
@@ -270,7 +271,7 @@ impl Machine<'_> {
     /// How a new task is placed. On an observed machine, tasks started from outside were created
     /// long before, on CPUs in turn: one that did not begin there wakes where it was, unless
     /// another CPU is free.
-    fn first_place(&self, task: TaskId) -> First {
+    fn first_placement(&self, task: TaskId) -> First {
         let Task { kind, instance, parent, .. } = self.tasks[task];
         let kind = self.workload.tasks.get(kind as usize).filter(|_| parent.is_none());
         let firsts = self.observed.zip(kind).and_then(|(o, kind)| o.first_cpus.get(&kind.name));
@@ -287,7 +288,7 @@ impl Machine<'_> {
 
     /// Queues a new task for the first time.
     pub(crate) fn launch(&mut self, task: TaskId) {
-        if self.cpus.len() > 1 && !matches!(self.first_place(task), First::Anywhere) {
+        if self.cpus.len() > 1 && !matches!(self.first_placement(task), First::Anywhere) {
             self.reset_load(task);
         }
         let t = &mut self.tasks[task];

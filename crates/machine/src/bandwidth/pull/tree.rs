@@ -141,7 +141,7 @@ impl Machine<'_> {
     }
 
     /// Whether parked tasks of this CPU may come back.
-    pub(crate) fn has_returnable(&self, cpu: CpuId) -> bool {
+    pub(crate) fn has_parked_to_return(&self, cpu: CpuId) -> bool {
         self.rules.pull && !self.parked[self.root(cpu).ix()].children.is_empty()
     }
 
@@ -149,7 +149,7 @@ impl Machine<'_> {
     pub(crate) fn bring_back_parked(&mut self, cpu: CpuId) {
         self.begin_section(Releaser::Handler, cpu);
         for _ in 0..FEED_MOST {
-            if !self.has_returnable(cpu) {
+            if !self.has_parked_to_return(cpu) {
                 break;
             }
             self.bring_back_one(cpu);
@@ -181,7 +181,7 @@ impl Machine<'_> {
             }
         };
         self.prefetch_task(task);
-        self.unthrottle_cost.visited(path.len() as u64 - 1);
+        self.unthrottle_cost.count_visited(path.len() as u64 - 1);
         let now = self.now;
         let fed_ns = if task.is_some() { self.feeds_one_ns() } else { 0 };
         for (level, &q) in path.iter().enumerate().skip(1).rev() {
@@ -230,7 +230,7 @@ impl Machine<'_> {
             levels += 1;
             q = self.cfs_rqs[q].parent;
         }
-        self.unthrottle_cost.enqueued(levels);
+        self.unthrottle_cost.count_enqueued(levels);
         self.emit(cpu, What::Unpark { task: task.0 });
         self.enqueue_task(task, Enqueue::WakeUp);
     }

@@ -13,7 +13,7 @@ impl Machine<'_> {
         if self.has(Fault::ParkedWeightless) {
             return;
         }
-        self.count_queued(self.tasks[task].group, 1);
+        self.change_group_tasks(self.tasks[task].group, 1);
         self.add_parked_load(q, self.nominal_weight(task));
     }
 
@@ -23,7 +23,7 @@ impl Machine<'_> {
         if self.has(Fault::ParkedWeightless) {
             return;
         }
-        self.count_queued(self.tasks[task].group, -1);
+        self.change_group_tasks(self.tasks[task].group, -1);
         self.subtract_parked_load(q, self.nominal_weight(task));
     }
 
