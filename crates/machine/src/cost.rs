@@ -37,14 +37,12 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// A section that begins now, without cost so far.
     pub fn begun(by: Releaser, cpu: CpuId, now_ns: u64) -> Section {
         let cpu = u16::try_from(cpu.0).unwrap_or(0);
         let call = Call { at_ns: now_ns, cpu, ..Call::default() };
         Section { by: Some(by), acted: false, call }
     }
 
-    /// Its length so far, ns.
     pub fn ns(&self) -> u64 {
         self.call.ns
     }
@@ -84,12 +82,10 @@ impl UnthrottleCost {
         self.section = section;
     }
 
-    /// Adds time spent waiting for a lock.
     pub fn add_wait(&mut self, ns: u64) {
         self.spend(ns);
     }
 
-    /// Length of the current section so far, ns.
     pub fn section_ns(&self) -> u64 {
         self.section.ns()
     }
@@ -108,7 +104,6 @@ impl UnthrottleCost {
         self.all.distribute.ns + self.all.handler.ns
     }
 
-    /// Adds time to the current section, if any.
     fn spend(&mut self, ns: u64) {
         if self.section.by.is_some() {
             self.section.call.ns += ns;
@@ -131,7 +126,6 @@ impl UnthrottleCost {
         self.spend(ENQUEUE_NS + levels * ENQUEUE_LEVEL_NS);
     }
 
-    /// Counts visited run queues.
     pub fn count_visited(&mut self, cfs_rqs: u64) {
         self.all.cfs_rqs += cfs_rqs;
         self.section.call.did.cfs_rqs += cfs_rqs;

@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 /// How urgently a CPU must reschedule (kernel: `TIF_NEED_RESCHED`, `TIF_NEED_RESCHED_LAZY`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Resched {
-    /// Not at all.
     No,
     /// At the return to user mode; the next tick makes it `Now`.
     Lazy,
@@ -320,7 +319,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Arms the CPU's next event.
     pub(crate) fn arm(&mut self, cpu: CpuId) {
         let c = &self.cpus[cpu];
         let curr = c.curr;

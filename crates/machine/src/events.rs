@@ -103,7 +103,6 @@ impl Timers {
         Timers { seldom: Tree::new(seldom), sets: 0, often: Tree::new(often), split: seldom }
     }
 
-    /// Time of a slot, ns, or [`NEVER`].
     pub fn at(&self, slot: usize) -> u64 {
         match slot.checked_sub(self.split) {
             Some(slot) => self.often.at(slot),
@@ -111,7 +110,6 @@ impl Timers {
         }
     }
 
-    /// The earliest time and its slot.
     #[inline]
     pub fn next(&self) -> (u64, usize) {
         let (seldom, often) = (self.seldom.nodes[1], self.often.nodes[1]);

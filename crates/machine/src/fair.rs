@@ -24,7 +24,6 @@ use crate::se::{Owner, Se};
 /// Why a task comes onto a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enqueue {
-    /// A new task.
     Fork,
     /// A sleeping or parked task.
     WakeUp,
@@ -167,7 +166,7 @@ impl Machine<'_> {
         self.move_load(task, self.ses[se].q, leaf);
         // The running task has another competitor, which changes when its next tick matters.
         self.touch(cpu, false);
-        self.set_entity_queue(se, leaf);
+        self.ses[se].q = leaf;
         self.change_group_tasks(group, 1);
         self.add_expected_util(task);
         if why != Enqueue::WakeUp {
@@ -343,10 +342,6 @@ impl Machine<'_> {
             g.h_nr = g.h_nr.saturating_add_signed(change);
             group = g.parent;
         }
-    }
-
-    fn set_entity_queue(&mut self, se: SeId, q: CfsRqId) {
-        self.ses[se].q = q;
     }
 
     /// Weight that an entity contributes to its queue's load.

@@ -33,7 +33,6 @@ pub(crate) struct Group {
     pub gathered_ns: u64,
     /// CPU time by windows of its period, while it is limited.
     pub windows: Windows,
-    /// Latencies of the requests completed in its subtree.
     pub latencies: Latencies,
 }
 
@@ -50,7 +49,6 @@ pub(crate) struct Pool {
     pub quota_ns: Option<u64>,
     pub period_ns: u64,
     pub burst_ns: u64,
-    /// Runtime left for all CPUs, ns.
     pub runtime_ns: u64,
     /// Runtime right after the last refill, ns.
     pub runtime_snap_ns: u64,

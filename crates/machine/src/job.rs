@@ -12,7 +12,6 @@ use cpumax_workload::{Op, Span};
 /// The job of a token that carries none.
 pub(crate) const NO_JOB: u32 = u32::MAX;
 
-/// A token on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     /// When its request started, ns.
@@ -21,7 +20,6 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// A token without a job.
     pub fn plain(since_ns: u64) -> Token {
         Token { since_ns, job: NO_JOB }
     }
@@ -169,14 +167,13 @@ impl<'a> Machine<'a> {
             return;
         }
         if let Some(place) = self.due.put(DueToken { channel, job, since_ns }) {
-            self.heap.push(self.action_time_ns(due_ns), Event::Comes { place });
+            self.heap.push(self.action_time_ns(due_ns), Event::TokenDue { place });
         } else {
             let at_ns = self.now;
             self.failed.get_or_insert(Error::TooManyDue { at_ns });
         }
     }
 
-    /// Delivers a scheduled token.
     pub(crate) fn deliver_due(&mut self, place: u32) {
         let DueToken { channel, job, since_ns } = self.due.take(place);
         let since_ns = since_ns.unwrap_or(self.now);

@@ -31,27 +31,47 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
     /// The start of the first or a further instance of a kind of task begins.
-    Start { kind: u32, instance: u32 },
+    Start {
+        kind: u32,
+        instance: u32,
+    },
     /// An instance has been created and becomes runnable.
-    Birth { kind: u32, instance: u32 },
+    Birth {
+        kind: u32,
+        instance: u32,
+    },
     /// A sleep ends, if the task is still in its `sleeps`-th sleep.
-    WakeUp { task: TaskId, sleeps: u32 },
+    WakeUp {
+        task: TaskId,
+        sleeps: u32,
+    },
     /// Another sleep ends in the interrupt that ended earlier ones.
-    NextWakeUp { task: TaskId, sleeps: u32 },
+    NextWakeUp {
+        task: TaskId,
+        sleeps: u32,
+    },
     /// One of several readers that a lock admitted together is woken.
-    WakeReader { task: TaskId },
+    WakeReader {
+        task: TaskId,
+    },
     /// A token that was scheduled for later arrives.
-    Comes { place: u32 },
-    /// A source's next token arrives.
-    Arrival { source: u32 },
-    /// An intervention is due.
-    Intervention { index: u32 },
+    TokenDue {
+        place: u32,
+    },
+    Arrival {
+        source: u32,
+    },
+    Intervention {
+        index: u32,
+    },
     /// A regular softirq section is due (`PREEMPT_RT`).
-    Softirq { index: u32 },
-    /// A balancing round.
+    Softirq {
+        index: u32,
+    },
     Balance,
-    /// A group's distribution continues.
-    Distribution { group: GroupId },
+    Distribution {
+        group: GroupId,
+    },
 }
 
 /// Statistics of a kind of task, summed over its instances.
@@ -137,7 +157,6 @@ pub(crate) struct Machine<'a> {
     pub job_counts: JobCounts,
     /// CPU sets as bit masks; the first contains all CPUs.
     pub masks: Vec<Mask>,
-    /// Number of tasks created so far.
     pub tasks_created: u64,
     pub kinds: Vec<KindStat>,
     /// Instances of each kind that have not exited.
@@ -178,13 +197,11 @@ pub(crate) struct Machine<'a> {
     pub scratch: Vec<CfsRqId>,
     /// Pull rules: extra state of each run queue.
     pub parked: Vec<crate::bandwidth::pull::Parked>,
-    /// CFS: buddies of each run queue.
     pub buddies: Vec<crate::fair::buddies::Buddies>,
     /// Tasks that spin for a mutex or rwsem, in order of arrival.
     pub spinners: Vec<crate::spin::Spinner>,
     /// Reused buffers of the balancer.
     pub balancing: Balancing,
-    /// The group that is measured.
     pub watching: Option<Box<Watching>>,
 }
 
@@ -204,7 +221,6 @@ fn preempt(observed: Preemption) -> Preempt {
     }
 }
 
-/// A set of CPUs, one bit each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mask(Vec<u64>);
 
@@ -378,7 +394,6 @@ impl<'a> Machine<'a> {
         self.rules.queue == Queue::EevdfFlat
     }
 
-    /// The root run queue of a CPU.
     #[expect(clippy::unused_self, reason = "an accessor like the others")]
     pub fn root(&self, cpu: CpuId) -> CfsRqId {
         CfsRqId(cpu.0)
@@ -465,7 +480,7 @@ impl<'a> Machine<'a> {
             Event::Intervention { .. } if self.born_until_ns > self.now => Some(self.born_until_ns),
             Event::Start { .. }
             | Event::Arrival { .. }
-            | Event::Comes { .. }
+            | Event::TokenDue { .. }
             | Event::Intervention { .. } => self.outside_arrival_ns(),
             _ => None,
         };
@@ -481,7 +496,7 @@ impl<'a> Machine<'a> {
             Event::Start { .. }
             | Event::Birth { .. }
             | Event::Arrival { .. }
-            | Event::Comes { .. }
+            | Event::TokenDue { .. }
             | Event::Intervention { .. } => self.outside_cpu(),
             _ => CpuId::NONE,
         };
@@ -501,7 +516,6 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Settles all CPUs that were touched.
     pub fn settle_touched(&mut self) {
         let mut at = 0;
         while at < self.touched.len() {
@@ -512,7 +526,6 @@ impl<'a> Machine<'a> {
         self.touched.clear();
     }
 
-    /// Executes an event of the heap.
     fn execute_event(&mut self, event: Event) {
         match event {
             Event::Start { kind, instance } => self.start_instance(kind, instance),
@@ -521,7 +534,7 @@ impl<'a> Machine<'a> {
             Event::NextWakeUp { task, sleeps } => self.sleep_ends(task, sleeps, true),
             Event::WakeReader { task } => self.wake_reader(task),
             Event::Arrival { source } => self.deliver_arrival(source),
-            Event::Comes { place } => self.deliver_due(place),
+            Event::TokenDue { place } => self.deliver_due(place),
             Event::Intervention { index } => self.intervene(index),
             Event::Softirq { index } => self.softirq_due(index),
             Event::Balance => self.balance(),

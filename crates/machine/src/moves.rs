@@ -23,7 +23,6 @@ impl Machine<'_> {
         self.cpus[self.tasks[task].cpu].curr == task
     }
 
-    /// Takes a task off its queue before a change.
     fn dequeue_for_change(&mut self, task: TaskId) -> Before {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         let running = self.is_running(task);
@@ -70,7 +69,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts a task back after a change.
     fn requeue_after_change(&mut self, task: TaskId, before: &Before) {
         if !before.queued && !before.parked {
             return;
@@ -116,7 +114,6 @@ impl Machine<'_> {
                 self.account_runtime(q, 0);
                 q = self.cfs_rqs[q].parent;
             }
-            // The next pick checks the new levels.
             if self.in_throttled_hierarchy(self.ses[self.tasks[task].se].q) {
                 self.resched(cpu, Resched::Now);
             }

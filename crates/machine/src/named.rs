@@ -24,7 +24,6 @@ const BY_TASK: &str = "throttle_cfs_rq_work";
 /// Unthrottles on the CPU concerned, by an interrupt (6.3+).
 const BY_INTERRUPT: &str = "__cfsb_csd_unthrottle";
 
-/// Features that users append to a version after a `+`.
 const BY_HAND: [(&str, Feature); 3] =
     [("task", Feature::ByTask), ("csd", Feature::ByInterrupt), ("noexpire", Feature::NoExpiry)];
 
@@ -39,9 +38,7 @@ const DISTRIBUTIONS: [(&str, &str); 4] = [
 /// A feature that a version may have before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Feature {
-    /// Slices do not expire.
     NoExpiry,
-    /// CPUs are unthrottled by interrupts.
     ByInterrupt,
     /// Tasks are stopped, not queues.
     ByTask,

@@ -38,12 +38,10 @@ const IN_TIME_NS: u64 = 12_000;
 /// Percentage of each kind's range that is random; one of the three per run.
 const CHANCE: [u64; 3] = [1, 10, 100];
 
-/// Noise of one run.
 #[derive(Debug)]
 pub(crate) struct Noise {
     random: Stream,
     typical_ns: [u64; KINDS.len()],
-    /// Percentage of a range that is random.
     chance: u64,
 }
 
@@ -66,7 +64,6 @@ impl Noise {
         if matches!(kind, Kind::Point | Kind::WritePoint) { 100 } else { self.chance }
     }
 
-    /// A random number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.random.below(n)
     }

@@ -70,7 +70,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes one instruction of the running task.
     fn execute(&mut self, task: TaskId, op: &Op) {
         match *op {
             Op::User(span) => self.start_work(task, span, Segment::Run, false),
@@ -411,7 +410,6 @@ impl Machine<'_> {
         (begins_ns + ns).max(self.now)
     }
 
-    /// Creates an instance that is started from outside.
     pub(crate) fn create_instance(&mut self, kind: u32, instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
         let task = self.new_task(kind, instance, GroupId(spec.group));
@@ -430,7 +428,6 @@ impl Machine<'_> {
         self.heap.push(at_ns, Event::Start { kind, instance });
     }
 
-    /// Planned start of an instance, ns.
     fn planned_start_ns(&self, kind: u32, instance: u32) -> u64 {
         let spec = &self.workload.tasks[kind as usize];
         spec.start_ns.saturating_add(spec.stagger_ns.saturating_mul(instance.into()))
@@ -502,7 +499,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts the running task to sleep.
     pub(crate) fn block(&mut self, task: TaskId, wait: Wait) {
         let t = &mut self.tasks[task];
         debug_assert_eq!(t.state, State::Runnable);

@@ -89,7 +89,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes the timer thread's next step.
     pub(crate) fn step_softirq(&mut self, task: TaskId) {
         if let Code::Softirq(index) = self.tasks[task].code {
             self.step_section(task, index);

@@ -470,10 +470,6 @@ impl Machine<'_> {
         }
         // A task without competitors is picked again, unless that finds its group out of runtime.
         self.cpus[cpu].resched = Resched::Now;
-        self.yield_now(cpu);
-    }
-
-    fn yield_now(&mut self, cpu: CpuId) {
         self.schedule(cpu);
     }
 

@@ -26,7 +26,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes the action of an intervention.
     fn execute_action(&mut self, action: &Action) {
         match *action {
             Action::WriteLimit { group, limit } => self.write_limit(GroupId(group), limit),

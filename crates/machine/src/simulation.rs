@@ -53,7 +53,6 @@ const EVENTS_BETWEEN_REPORTS: u64 = 256;
 pub struct Simulation<'a> {
     pub(crate) machine: Machine<'a>,
     kernel: Kernel,
-    /// End of the run, ns.
     end_ns: u64,
     /// No more events will be processed.
     is_over: bool,

@@ -61,7 +61,6 @@ impl Machine<'_> {
         resched == Resched::Now || resched == Resched::Lazy && !self.preempt.is_lazy()
     }
 
-    /// Makes the running task spin for a lock.
     pub(crate) fn begin_spin(&mut self, task: TaskId, lock: LockId) {
         let t = &mut self.tasks[task];
         (t.mode, t.segment) = (Mode::Kernel, Segment::SpinOnOwner);

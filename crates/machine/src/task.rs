@@ -8,7 +8,6 @@ use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
 use cpumax_workload::{Class, LockMode, Stream};
 use std::num::NonZeroU64;
 
-/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not started yet.
@@ -17,7 +16,6 @@ pub(crate) enum State {
     Runnable,
     /// Waiting for something that a signal can interrupt.
     Asleep(Wait),
-    /// Stopped by a signal.
     Stopped,
     Exited,
 }
@@ -49,7 +47,6 @@ pub(crate) enum Moving {
 /// A task's progress at `cgroup_threadgroup_rwsem`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passing {
-    /// Not there.
     No,
     /// In a fork or a move: it has requested the lock, and owns it when it continues.
     Asked,
@@ -115,7 +112,6 @@ pub(crate) struct Task {
     pub throttle_work: bool,
     /// It is about to park (under noise).
     pub parking: bool,
-    /// On a limbo list.
     pub parked: bool,
     pub kill_pending: bool,
     pub stop_pending: bool,

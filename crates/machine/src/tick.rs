@@ -158,7 +158,6 @@ impl Machine<'_> {
         at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.tick_ns
     }
 
-    /// Processes a tick on this CPU.
     pub(crate) fn tick(&mut self, cpu: CpuId) {
         self.cpus[cpu].tick_ns = NEVER;
         self.renew_kept_clock(cpu);

@@ -60,7 +60,6 @@ impl Watching {
 }
 
 impl Machine<'_> {
-    /// Starts measuring a group.
     pub(crate) fn start_watching(&mut self, watch: Watch) {
         let within = |mut group: GroupIx| {
             while group != watch.group && group != 0 {
@@ -97,7 +96,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds the latency of a completed request.
     pub(crate) fn watch_request(&mut self, group: GroupId, ns: u64) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()
@@ -108,7 +106,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts the exit of a task.
     pub(crate) fn watch_exit(&mut self, kind: usize) {
         if let Some(watching) = self.watching.as_mut()
             && watching.inside.get(kind).copied().unwrap_or(false)

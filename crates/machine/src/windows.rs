@@ -29,7 +29,6 @@ struct EqualWindows {
     ns: u64,
 }
 
-/// Windows kept one by one.
 const LAST: usize = 1024;
 /// Smallest and largest threshold for the number of runs.
 const FEW: usize = 1024;
@@ -66,7 +65,6 @@ impl Windows {
         }
     }
 
-    /// Adds CPU time to one window.
     fn add_to(&mut self, window: u64, ns: u64) {
         let Some(mut at) = window.checked_sub(self.first) else {
             self.add_before(window, ns);

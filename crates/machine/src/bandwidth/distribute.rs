@@ -29,18 +29,15 @@ pub(crate) struct Distribution {
     /// Cost of this irq-off section, and of earlier sections of this call, ns.
     section: Section,
     spent_ns: u64,
-    /// When the next step is due, ns.
     pub next_ns: u64,
 }
 
-/// The timer that distributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
     Period,
     Slack,
 }
 
-/// Result of a step of a distribution.
 enum Step {
     /// A run queue was unthrottled; the lock of this CPU is held for as long as that takes.
     Released(CpuId),

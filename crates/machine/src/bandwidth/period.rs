@@ -65,7 +65,6 @@ impl Machine<'_> {
         false
     }
 
-    /// The period timer's interrupt.
     pub(crate) fn period_timer(&mut self, group: GroupId) {
         let slot = self.period_slot(group);
         let cpu = self.groups[group].pool.timer_cpu;
@@ -220,12 +219,10 @@ impl Machine<'_> {
     }
 }
 
-/// Result of a timer pass.
 enum Pass {
     Over,
     /// It continues later in this interrupt.
     Lasts,
-    /// The timer is not needed any more.
     NotNeeded,
 }
 

@@ -81,7 +81,6 @@ impl Machine<'_> {
         self.trace_runtime(group);
     }
 
-    /// Traces the runtime left in the pool.
     pub(crate) fn trace_runtime(&mut self, group: GroupId) {
         let left_ns = self.groups[group].pool.runtime_ns;
         self.emit(CpuId::NONE, What::Runtime { group: group.0, left_ns });

@@ -177,7 +177,6 @@ impl Machine<'_> {
         if ends_ns < tick_ns { ends_ns.max(self.now) } else { NEVER }
     }
 
-    /// Fills the runtime up to a slice.
     fn take_slice(&mut self, q: CfsRqId) {
         let before_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
         self.assign_runtime(q, self.slice_ns());

@@ -238,12 +238,10 @@ pub enum Hrtick {
     Deadline,
 }
 
-/// Everything in which two generations differ. See the head of this module.
+/// Everything in which two generations differ; the enums above describe their fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// What becomes of a `cfs_rq`'s runtime after the period.
     pub expiry: Expiry,
-    /// How a refill treats what is left.
     pub refill: Refill,
     /// The first enqueue on a `cfs_rq` takes a slice (true) or 1 ns (false, 7.2+).
     /// `bandwidth/account.rs`.
@@ -251,30 +249,20 @@ pub struct Rules {
     /// A throttled `cfs_rq` that is charged may still take runtime (before 5.4).
     /// `bandwidth/account.rs`, `tick.rs`.
     pub throttled_may_take: bool,
-    /// What running out of runtime does.
     pub exhaustion: Exhaustion,
-    /// What may still be taken at a throttle.
     pub second_chance: SecondChance,
-    /// What a throttle stops.
     pub unit: Unit,
-    /// Which levels are checked for parking when a task is picked.
     pub work_test: WorkTest,
-    /// Order of the throttled list.
     pub throttled_insert: ThrottledInsert,
     /// A distribution spends a private copy of the pool (before 5.8). `bandwidth/distribute.rs`.
     pub lump_distribution: bool,
-    /// How unthrottling reaches a CPU.
     pub release: UnthrottleBy,
-    /// What unthrottling requires.
     pub precheck: Precheck,
     /// Unthrottling stops putting tasks back once the hierarchy is throttled again (7.2+).
     /// `bandwidth/limbo.rs`.
     pub limbo_abortable: bool,
-    /// When throttled time starts.
     pub throttle_clock: ThrottleClock,
-    /// When load stops decaying.
     pub pelt_freeze: PeltFreeze,
-    /// What a load balancer checks.
     pub balance_test: BalanceTest,
     /// A CPU that runs only `SCHED_IDLE` tasks counts as idle for a task that wakes up (5.4+).
     /// `fair/placement.rs`, `fair/balance.rs`.
@@ -288,7 +276,6 @@ pub struct Rules {
     /// A balancer takes delayed tasks where it moves load, and not where it counts tasks (6.14+).
     /// `fair/balance/detach.rs`.
     pub delayed_is_load_only: bool,
-    /// What happens to a period that is too short.
     pub period_scaling: PeriodScaling,
     /// Period timers start at a random phase (6.4+) or at one common to all. `bandwidth/period.rs`.
     pub random_phase: bool,
@@ -296,26 +283,20 @@ pub struct Rules {
     pub slack_armed_once: bool,
     /// Runtime that a limit write leaves on each CPU, ns. `bandwidth/pool.rs`, `fair.rs`.
     pub limit_write_leaves_ns: i64,
-    /// Whose limits a CPU going offline opens.
     pub offline: Offline,
-    /// The run queue.
     pub queue: Queue,
     /// A task that sleeps with negative lag stays queued until its lag is served (6.12+).
     /// `fair/eevdf.rs`.
     pub delayed_dequeue: bool,
     /// EEVDF base slice for one CPU, ns. `machine.rs`.
     pub base_slice_ns: u64,
-    /// Limit of an entity's lag when it leaves.
     pub lag_limit: LagLimit,
-    /// What happens to a running entity that is no longer protected.
     pub unprotected: Unprotected,
-    /// What a new weight does to deadline and protected time.
     pub reweight: Reweight,
     /// A running entity that gets another weight is placed as if it did not yet count in V, so
     /// that its lag grows each time (6.13 to 7.0; kernel: `place_entity()` as called by
     /// `reweight_entity()`). `fair/eevdf.rs`.
     pub reweight_counts_twice: bool,
-    /// Which entity the wakeup-preemption test would pick.
     pub wakeup_pick: WakeupPick,
     /// A `SCHED_IDLE` sleeper gets an eighth of the bonus of other sleepers (5.15+).
     /// `fair/cfs.rs`.
@@ -338,7 +319,6 @@ pub struct Rules {
     pub full_weights: bool,
     /// A relative deadline is rescaled with the weight (6.13+). `fair/eevdf.rs`.
     pub rescales_deadline: bool,
-    /// What the timer that ends slices goes by.
     pub hrtick: Hrtick,
     /// The slice timer is set again for the rest of the slice when a task is picked again (to
     /// 6.11). `schedule.rs`.
@@ -346,7 +326,6 @@ pub struct Rules {
     /// A group that runs empty keeps its weight (6.12+); before, its weight falls to almost
     /// nothing once its load has decayed. `fair/weight.rs`.
     pub empty_keeps_weight: bool,
-    /// How a group's weight is distributed over CPUs.
     pub group_share: GroupShare,
     /// The tick continues on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
     pub limit_keeps_tick: bool,

@@ -40,7 +40,6 @@ impl Machine<'_> {
         self.timers.set(slot, self.now + SLACK_DELAY_NS);
     }
 
-    /// The slack timer's interrupt.
     pub(crate) fn slack_timer(&mut self, group: GroupId) {
         let slot = self.slack_slot(group);
         let cpu = self.groups[group].pool.slack_cpu;

@@ -18,7 +18,6 @@ use crate::se::scale;
 use cpumax_workload::{Domain, Stream};
 use std::ops::Range;
 
-/// Most tasks moved in one go.
 const MAX_MOVED: u32 = 32;
 /// Balancing comes this long before the switch that the same tick requests, ns, so that the next
 /// task is one of the waiting.
@@ -43,7 +42,6 @@ const MOST_BETWEEN_NS: u64 = 100_000_000;
 /// Most CPUs tried at once where the tasks of the busiest ones may not move. (Kernels try all.)
 const MAX_TRIED: usize = 4;
 
-/// Reused lists of a balancer.
 #[derive(Debug, Default)]
 pub(crate) struct Balancing {
     pending: Vec<SeId>,

@@ -46,7 +46,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Bonus of an entity that slept for long, virtual ns.
     fn sleeper_bonus(&self, is_idle: bool) -> i64 {
         let least = is_idle && self.rules.idle_sleeper_gains_less;
         let whole_ns = if least { MIN_GRANULARITY_NS } else { LATENCY_NS };

@@ -43,7 +43,6 @@ impl Machine<'_> {
     pub(crate) fn average_vruntime(&self, q: CfsRqId) -> i64 {
         let rq = &self.cfs_rqs[q];
         let curr = if rq.curr.is_some() { Some(&self.ses[rq.curr]) } else { None };
-        // The mean of one value is that value.
         match (rq.timeline.nodes(), curr) {
             ([], None) => return rq.base_vruntime,
             ([], Some(curr)) => return if curr.on_rq { curr.vruntime } else { rq.base_vruntime },

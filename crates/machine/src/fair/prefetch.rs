@@ -6,7 +6,6 @@ use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;
 
-/// Bytes of a cache line.
 const LINE: usize = 64;
 /// Smaller machines fit the caches.
 const LARGE_CPUS: usize = 128;

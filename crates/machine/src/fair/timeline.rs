@@ -39,7 +39,6 @@ impl Timeline {
         self.nodes.get(self.gap)
     }
 
-    /// Entities in order of key.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes[self.gap..]
     }

@@ -22,7 +22,6 @@ pub(crate) struct UtilAvg {
     updated_ns: u64,
 }
 
-/// Utilisation of a task.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TaskUtil {
     used: UtilAvg,

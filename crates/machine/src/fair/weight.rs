@@ -14,7 +14,6 @@ const NICE_WEIGHT: [u64; 40] = [
     3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
     70, 56, 45, 36, 29, 23, 18, 15,
 ];
-/// Weight of a `SCHED_IDLE` task.
 const IDLE_WEIGHT: u64 = 3;
 /// A whole weight, as weights are scaled.
 const SCALE: u64 = 1 << WEIGHT_SHIFT;
@@ -132,7 +131,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Writes `cpu.weight`.
     pub(crate) fn write_weight(&mut self, group: GroupId, weight: u32) {
         self.groups[group].weight = of_group(weight);
         for cpu in self.cpus.ids() {

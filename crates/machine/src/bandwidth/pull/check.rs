@@ -10,7 +10,6 @@ use crate::se::Owner;
 use crate::task::Mode;
 
 impl Machine<'_> {
-    /// Checks the invariants of one run queue.
     pub(crate) fn check_parked(&self, q: CfsRqId) -> Result<(), String> {
         let (rq, parked) = (&self.cfs_rqs[q], &self.parked[q.ix()]);
         let bw = &rq.bandwidth;

@@ -13,7 +13,6 @@ pub(crate) enum Found {
     Pinned,
     /// A CPU has, but its tasks run, are cache-hot, or too heavy.
     Nothing,
-    /// Tasks were moved.
     Moved,
 }
 
@@ -29,7 +28,6 @@ impl Found {
 pub(crate) struct BalanceInterval {
     /// The tick at which it last balanced, ns; negative before the run.
     pub last_ns: i64,
-    /// How often the interval has been doubled.
     doubled: u32,
     /// Failed attempts in a row: another CPU had too much, and nothing could be taken.
     pub failed: u32,
