@@ -143,7 +143,7 @@ mod tests {
     const VERSIONS: [&str; 4] = ["6.1", "6.12", "6.18", "7.3"];
 
     #[test]
-    fn who_has_ended_is_forgotten_and_counted() {
+    fn exited_tasks_are_forgotten_and_counted() {
         let text = r#"
             duration = "1s"
             [machine]

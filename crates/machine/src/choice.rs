@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_on_another_cpu_is_not_compared() {
+    fn a_task_on_another_cpu_is_not_compared() {
         let text = r#"
             duration = "100ms"
             [machine]

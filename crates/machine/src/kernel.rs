@@ -345,8 +345,8 @@ pub enum KernelError {
     EmptyRange(String),
     /// A real-time flavour; the scenario decides that instead.
     #[error(
-        "kernel '{}': whether the model's kernel is a real-time one is for the scenario to say, \
-         by `preempt = \"rt\"` or `\"rt-lazy\"` in its [machine]; give a version such as 7.3",
+        "kernel '{}': a scenario chooses a real-time kernel, by `preempt = \"rt\"` or \
+         `\"rt-lazy\"` in its [machine]; give a version such as 7.3",
         one_line(.0)
     )]
     RealTime(String),

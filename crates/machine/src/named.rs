@@ -141,10 +141,10 @@ pub fn taken(release: Option<&str>, functions: &Functions) -> Taken {
         why: Some(format!("{what}: taken for {}, the newest that is modelled", newest.version)),
     };
     let Some(release) = release else {
-        return untold("The kernel is not told".to_owned());
+        return untold("The kernel is unknown".to_owned());
     };
     let Some(named) = Named::read(release) else {
-        return untold(format!("'{}' is no kernel that is known", one_line(release)));
+        return untold(format!("'{}' is not the name of a kernel", one_line(release)));
     };
     let oldest = RELEASES[0].from;
     let found = named.found(functions);
@@ -282,7 +282,7 @@ impl Vendor {
             Vendor::Ubuntu => "Ubuntu",
             Vendor::Suse => "SUSE",
         };
-        Some(format!("Linux {release} may have of later versions what {who} put into it"))
+        Some(format!("Linux {release} may have features of later versions that {who} added"))
     }
 }
 

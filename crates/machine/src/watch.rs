@@ -276,7 +276,7 @@ program = [{ loop = 10, do = [{ sleep = "6ms" }, { user = "4ms" }, { done = true
     }
 
     #[test]
-    fn what_was_before_does_not_count() {
+    fn events_before_the_start_do_not_count() {
         let (_, all) = watched(ALL);
         let (_, late) = watched(Watch { from_ns: 50_000_000, ..ALL });
         assert!(late.usage_ns < all.usage_ns && late.usage_ns > 0);
@@ -308,7 +308,7 @@ program = [{ loop = 10, do = [{ sleep = "6ms" }, { user = "4ms" }, { done = true
     }
 
     #[test]
-    fn what_waits_and_is_no_request_is_none_under_way() {
+    fn waiting_tokens_that_are_no_requests_are_not_under_way() {
         let text = r#"
 duration = "100ms"
 [machine]

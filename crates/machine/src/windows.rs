@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_late_counts_where_it_ran() {
+    fn late_charges_count_in_the_windows_of_the_running_time() {
         for seed in 0..50 {
             let mut windows = Windows::new(10);
             let mut used: BTreeMap<u64, u64> = BTreeMap::new();

@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_to_another_cpu_takes_along_what_its_group_weighs_for_it() {
+    fn a_migrating_task_takes_along_its_part_of_its_groups_load() {
         let text = "duration = \"201ms\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n\
                     [[group]]\npath = \"/g/h\"\n\
                     [[task]]\nname = \"goes\"\ngroup = \"/g/h\"\ncpus = \"0\"\n\

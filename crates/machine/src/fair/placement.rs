@@ -486,7 +486,7 @@ mod tests {
     use cpumax_outcome::trace::{Recorded, TraceEvent, What};
 
     #[test]
-    fn who_wakes_many_is_spread_from_who_wakes_half_as_many() {
+    fn a_waker_of_many_is_spread_from_a_waker_of_half_as_many() {
         let (mut many, mut few) = (Wakees::default(), Wakees::default());
         (0..6).for_each(|n| many.record(n % 3, 0));
         few.record(0, 0);

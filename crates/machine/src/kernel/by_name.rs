@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_told_with_what_is() {
+    fn an_unknown_rule_or_value_is_refused_with_the_known_ones() {
         let kernel = Kernel::newest();
         let error = kernel.with_rule("realease", "Csd").unwrap_err().to_string();
         assert!(error.contains("no rule 'realease'") && error.contains(" release,"), "{error}");

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_nothing_looks_more_seldom_and_who_does_more_often() {
+    fn newidle_balancing_is_rarer_without_success_and_more_frequent_with_it() {
         let mut random = Stream::new(1, Domain::Cpu, 0);
         let mut newidle = Newidle::new();
         let mut looks_of = |succeeds: bool, calls: u32| {
