@@ -123,6 +123,20 @@ impl Machine<'_> {
                 self.for_target(task, who, |m, t| m.move_to_group(t, GroupId(group)));
                 self.release_threadgroup_lock(task);
             }
+            Op::SetAffinity { .. } | Op::SetNice { .. } | Op::SetClass { .. } => {
+                self.change_scheduling(task, op);
+            }
+            Op::Begin => self.tasks[task].begun_ns = Some(self.now),
+            Op::Done => self.complete_request(task),
+            Op::LoopStart { times: 0, end } => self.tasks[task].pc = end + 1,
+            Op::LoopStart { times, .. } => self.tasks[task].loops.push(times),
+            Op::LoopEnd { start } => self.loop_end(task, start),
+        }
+    }
+
+    /// Executes an instruction that changes how tasks are scheduled.
+    fn change_scheduling(&mut self, task: TaskId, op: &Op) {
+        match *op {
             Op::SetAffinity { who, cpus } => {
                 self.for_target(task, who, |m, t| m.set_affinity(t, cpus + 1));
             }
@@ -136,11 +150,7 @@ impl Machine<'_> {
                 self.for_target(task, who, |m, t| m.set_class(t, class));
                 self.reschedule_after_priority_change(task, who);
             }
-            Op::Begin => self.tasks[task].begun_ns = Some(self.now),
-            Op::Done => self.complete_request(task),
-            Op::LoopStart { times: 0, end } => self.tasks[task].pc = end + 1,
-            Op::LoopStart { times, .. } => self.tasks[task].loops.push(times),
-            Op::LoopEnd { start } => self.loop_end(task, start),
+            _ => {}
         }
     }
 

@@ -55,6 +55,11 @@ impl Machine<'_> {
             self.end_wait(next);
             return;
         }
+        self.switch(cpu, prev, next);
+    }
+
+    /// Makes `next` the current task of a CPU, none for idle, and traces that.
+    fn switch(&mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
         if prev.is_some() {
             self.note_preempted(prev);
         }
@@ -337,14 +342,11 @@ impl Machine<'_> {
         let mut untouched = false;
         let mut anew = prev != next;
         if flat {
-            let root = self.root(cpu);
-            self.timeline_remove(root, se);
-            self.cfs_rqs[root].curr = se;
-            self.cfs_rqs[root].exec_start_ns = self.now;
+            self.set_flat_curr(cpu, se);
             if anew {
                 self.reweight_flat_curr(cpu);
                 if protects {
-                    self.protect(root, se);
+                    self.protect(self.root(cpu), se);
                 }
             }
         }
@@ -384,6 +386,14 @@ impl Machine<'_> {
         if prev != next {
             self.check_runtime_at_set(prev, next);
         }
+    }
+
+    /// Makes an entity the running child of a flat queue's root.
+    fn set_flat_curr(&mut self, cpu: CpuId, se: SeId) {
+        let root = self.root(cpu);
+        self.timeline_remove(root, se);
+        self.cfs_rqs[root].curr = se;
+        self.cfs_rqs[root].exec_start_ns = self.now;
     }
 
     /// 7.2+: checks each level that is newly set, and gives the task throttle work if one is out

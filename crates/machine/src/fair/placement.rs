@@ -415,15 +415,11 @@ impl Machine<'_> {
             return;
         }
         let is_idle = |task: TaskId| self.tasks[task].class == Class::Idle;
-        let [newcomer, present] = if self.rules.queue == Queue::Cfs {
-            // Whatever groups they are in.
-            [task, curr].map(is_idle)
-        } else {
-            [se, running].map(|se| match self.ses[se].owner() {
-                Owner::Task(task) => is_idle(task),
-                Owner::Group(_) => false,
-            })
-        };
+        let [newcomer, present] = [(task, se), (curr, running)].map(|(task, se)| {
+            // To 6.5 the class of a task counts whatever groups it is in.
+            let is_own = self.ses[se].owner() == Owner::Task(task);
+            is_idle(task) && (is_own || self.rules.queue == Queue::Cfs)
+        });
         let makes_way = present && !newcomer;
         if !makes_way && (present || newcomer || is_idle(task)) {
             // `SCHED_IDLE` tasks preempt none, also where their groups compete (kernel:
