@@ -1,7 +1,7 @@
 //! Time that a task mistakes for work although it did not run, under noise. The guest measures
 //! work by its clock: where a piece of work takes slightly longer than needed, all of that counts.
-//! So an interrupt or a short preemption leaves less to do in user mode. Work of a system call
-//! stays as long as it is, and the work after it becomes shorter.
+//! An interrupt or a short preemption therefore leaves less to do in user mode. Work of a system
+//! call stays as long as it is, and the work after it becomes shorter.
 
 use crate::events::NEVER;
 use crate::ids::{CpuId, TaskId};

@@ -279,7 +279,7 @@ impl Machine<'_> {
             let l = &self.locks[lock];
             let owned = match l.holders[..] {
                 [owner] => owner != task && self.runs(owner),
-                // It is kept for the first waiter.
+                // The lock is kept for the first waiter.
                 [] => l.handoff,
                 _ => false,
             };

@@ -27,16 +27,16 @@ pub struct Choice {
 /// State of a task that was not picked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Other {
-    /// There is no such task at that time.
+    /// No such task exists at that time.
     Absent,
-    /// It sleeps or waits.
+    /// The task sleeps or waits.
     Asleep,
-    /// It or its group is throttled.
+    /// The task or its group is throttled.
     Throttled,
-    /// It runs or waits on another CPU.
+    /// The task runs or waits on another CPU.
     Elsewhere,
-    /// It waits on the CPU. It would have been picked if it had used so much less CPU time, or the
-    /// picked task so much more, whichever is less, ns.
+    /// The task waits on the CPU. It would have been picked if it had used so much less CPU time,
+    /// or the picked task so much more, whichever is less, ns.
     Queued(u64),
 }
 
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::{Options, explain, kernel};
 
-    /// Of two equal tasks `b` starts 3 ms before `a` and so is first where vruntime decides; `c`
+    /// Two equal tasks: `b` starts 3 ms before `a` and so is first where vruntime decides; `c`
     /// sleeps, `d` is throttled.
     const TEXT: &str = r#"
         duration = "100ms"

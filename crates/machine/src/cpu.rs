@@ -16,7 +16,7 @@ pub(crate) enum Resched {
     No,
     /// At the return to user mode; the next tick makes it `Now`.
     Lazy,
-    /// As soon as the kernel can be preempted.
+    /// At the next point where the kernel can be preempted.
     Now,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Cpu {
     /// Waiting real-time tasks, in order.
     pub rt_queue: VecDeque<TaskId>,
     pub resched: Resched,
-    /// It is idle and was not told of a task that moved to another group.
+    /// Idle, and not told of a task that moved to another group.
     pub has_unnoticed_move: bool,
     /// Up to when the work of `curr` has been accounted, ns.
     pub accounted_ns: u64,
@@ -406,5 +406,5 @@ impl Machine<'_> {
 
 /// Steps without time passing after which a program counts as an endless loop.
 const MAX_ROUNDS: usize = 1_000_000;
-/// The same for each task, on machines with very many.
+/// The number of such steps per task, on machines with very many tasks.
 const MAX_ROUNDS_EACH: usize = 256;

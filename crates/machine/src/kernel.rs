@@ -56,7 +56,7 @@ pub struct Release {
     pub generation: Generation,
     /// Its rules.
     pub(crate) rules: &'static Rules,
-    /// What changed against the entry before.
+    /// Changes since the entry before, as `cpumax kernels` shows them.
     pub changed: &'static str,
 }
 

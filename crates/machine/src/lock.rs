@@ -383,7 +383,7 @@ impl Machine<'_> {
             }
             let t = &mut self.tasks[task];
             if t.state == State::Runnable && std::mem::take(&mut t.retries) {
-                // It was about to try again, and need not.
+                // The waiter was about to try again, and need not.
                 t.pc += 1;
             }
         } else if self.tasks[task].state != State::Runnable {

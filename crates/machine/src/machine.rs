@@ -50,7 +50,7 @@ pub(crate) enum Event {
         task: TaskId,
         sleeps: u32,
     },
-    /// One of several readers that a lock admitted together is woken.
+    /// A reader that a lock admitted together with others is woken.
     WakeReader {
         task: TaskId,
     },

@@ -514,7 +514,7 @@ impl Machine<'_> {
         debug_assert_eq!(t.state, State::Runnable);
         t.update_wanted(self.now);
         if !matches!(wait, Wait::Lock(..)) {
-            // It reads the clock when it is back.
+            // The task reads the clock when it is back.
             t.calls_since_ns = NEVER;
         }
         t.mode = Mode::Kernel;

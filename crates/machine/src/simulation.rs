@@ -113,7 +113,7 @@ impl<'a> Simulation<'a> {
     /// the run is over.
     ///
     /// # Errors
-    /// As [`Simulation::step`].
+    /// See [`Simulation::step`].
     pub fn step_until(&mut self, at_ns: u64) -> Result<bool, Error> {
         self.stopped()?;
         while !self.is_over && self.next(at_ns.min(self.end_ns)) {}
@@ -126,7 +126,7 @@ impl<'a> Simulation<'a> {
     /// that it interrupts can be continued.
     ///
     /// # Errors
-    /// As [`Simulation::step`], and [`Error::Interrupted`].
+    /// See [`Simulation::step`], and [`Error::Interrupted`].
     pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
         self.stopped()?;
         let end_ns = self.end_ns;

@@ -50,11 +50,11 @@ pub(crate) enum Passing {
     No,
     /// In a fork or a move: it has requested the lock, and owns it when it continues.
     Asked,
-    /// It works under the lock.
+    /// The task works under the lock.
     Inside,
     /// At its exit it waits for the lock, and owns it when it continues.
     Ends,
-    /// It has had the lock at its exit.
+    /// The task has had the lock at its exit.
     Ended,
 }
 
@@ -110,15 +110,15 @@ pub(crate) struct Task {
     pub in_syscall: bool,
     /// Return-to-user work is attached (6.18+).
     pub throttle_work: bool,
-    /// It is about to park (under noise).
+    /// About to park (under noise).
     pub parking: bool,
     pub parked: bool,
     pub kill_pending: bool,
     pub stop_pending: bool,
     pub exiting: bool,
-    /// It was woken to execute an instruction again, in the kernel.
+    /// Woken to execute an instruction again, in the kernel.
     pub retries: bool,
-    /// It is in a call whose effect is still to come when it continues.
+    /// In a call whose effect is still to come when the task continues.
     pub call_delayed: bool,
     /// On its way to a sleep until `wakes_ns`: how much later a sleep for a duration ends, ns;
     /// else 0.
@@ -132,7 +132,7 @@ pub(crate) struct Task {
 
     /// Number of spin locks held; it is not preempted while it holds any.
     pub spinning: u16,
-    /// It has left its autogroup on its way to exit (under noise).
+    /// Has left its autogroup on the way to exit (under noise).
     pub has_left_autogroup: bool,
     /// Time from its dequeue when it parks to the switch, ns (under noise).
     pub parked_ns: u16,
@@ -143,7 +143,7 @@ pub(crate) struct Task {
     pub entered_ns: u32,
     /// CPU time of the work that its program has asked for so far, ns.
     pub requested_ns: u64,
-    /// It has read its CPU time after its last call.
+    /// Has read its CPU time after its last call.
     pub has_read_cpu_time: bool,
     /// Start of calls after which it has not read the clock again, ns, or [`NEVER`].
     pub calls_since_ns: u64,

@@ -2,8 +2,8 @@
 //! group for writing (kernel: `cgroup_can_fork()` to `cgroup_post_fork()`, `exit_signals()`,
 //! `cgroup_procs_write()`).
 //!
-//! It is a percpu rwsem. A writer stops new readers and waits for those inside. When it is done,
-//! the readers that came before the next writer own the lock while still asleep (kernel:
+//! The lock is a percpu rwsem. A writer stops new readers and waits for those inside. When it is
+//! done, the readers that came before the next writer own the lock while still asleep (kernel:
 //! `percpu_rwsem_wake_function()`). If a limit keeps one of them from its CPU, the next writer
 //! waits, and with it all that fork or exit.
 //!

@@ -248,7 +248,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What is left of the running task's slice, ns, and whether it is over; `None` where no timer
+    /// Rest of the running task's slice, ns, and whether the slice is over; `None` where no timer
     /// watches it.
     fn slice_left(&mut self, cpu: CpuId) -> Option<(u64, bool)> {
         let curr = self.cpus[cpu].curr;

@@ -2,8 +2,8 @@
 //! one.
 //!
 //! CPUs are charged at different times, some for seconds at once where no tick in between matters.
-//! So windows stay open until no CPU can be charged for them any more: the last ones one by one,
-//! earlier ones as runs of windows with equal usage.
+//! Windows therefore stay open until no CPU can be charged for them any more: the last ones one by
+//! one, earlier ones as runs of windows with equal usage.
 
 use std::collections::VecDeque;
 

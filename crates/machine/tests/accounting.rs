@@ -1,6 +1,6 @@
-//! Who is charged for what, and from when on it counts: reschedules that go by the clock of the
-//! wake-up which asked for them, weights written while a group is throttled, moves, and which of
-//! two groups is throttled or comes first.
+//! Charging: who is charged and from when on. Reschedules that go by the clock of their wakeup,
+//! weights written while a group is throttled, moves, and the order in which groups are throttled
+//! or picked.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;

@@ -63,8 +63,8 @@ fn times(events: &Events, what: &str, task: &str) -> Vec<u64> {
 
 #[test]
 fn a_call_gives_way_after_a_page() {
-    // It is woken in the middle of a page of the call that begins at once. Entering the call and
-    // the interrupt of the wakeup add to the pages.
+    // The task is woken in the middle of a page of the call that begins at once. Entering the call
+    // and the interrupt of the wakeup add to the pages.
     for (kernel_us, page_us) in [(9_000, 202..=203), (20_000, 205..=206)] {
         let tasks = format!(
             "[[task]]\nname = \"a\"\n\
@@ -371,7 +371,7 @@ fn a_cpu_needs_some_time_to_choose_anew_at_the_end_of_a_call() {
 
 #[test]
 fn a_tick_finds_what_is_over_before_it_has_charged() {
-    // It charges some 6 to 11 us after 4 ms; until then more is used than there is.
+    // The tick charges some 6 to 11 us after 4 ms; until then more is used than there is.
     let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
                 max = \"4003 100000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";

@@ -144,7 +144,7 @@ fn a_slice_timer_is_not_set_again_for_who_is_picked_again() {
     for kernel in ["6.6", "6.12", "7.0", "7.1", "7.3"] {
         assert!(switches(kernel, "0") > 1_200, "{kernel}");
     }
-    // Of two unequal threads the heavier is often picked again. Its slice does not begin anew, so
+    // The heavier of two unequal threads is often picked again. Its slice does not begin anew, so
     // no timer is set for it: it runs up to the next tick, and slices that should be 0.7 ms are 4
     // ms.
     for kernel in ["6.6", "6.12", "7.3"] {
@@ -226,7 +226,7 @@ fn a_quota_and_a_burst_are_two_writes_and_each_fills_the_pool() {
 fn a_task_killed_in_the_kernel_does_not_finish_its_work() {
     let kill = Act::Signal("task".to_owned(), Signal::Kill);
     assert_eq!(used_with(kernel(Duration::from_secs(1)), kill.clone()), 50_000);
-    // It leaves a loop in a system call, which would never end.
+    // The task leaves a loop in a system call, which would never end.
     let works = || kernel(Duration::from_millis(1));
     assert_eq!(used_with(syscall([forever([works()])]), kill.clone()), 50_000);
     assert_eq!(used_with(syscall([repeat(1_000_000_000, [works()])]), kill), 50_000);

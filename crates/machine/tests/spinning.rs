@@ -162,8 +162,8 @@ fn how_long_the_first_to_wait_lets_others_come_first_is_counted_in_ticks() {
 
 #[test]
 fn a_mutex_handed_to_a_spinner_that_makes_way_is_taken() {
-    // It is woken too late, becomes the next owner, and spins; before that it makes way for a
-    // real-time task.
+    // The waiter is woken too late, becomes the next owner, and spins; before that it makes way
+    // for a real-time task.
     let second = r#"
         [[task]]
         name = "second"

@@ -221,7 +221,7 @@ impl Machine<'_> {
 
 enum Pass {
     Over,
-    /// It continues later in this interrupt.
+    /// The pass continues later in this interrupt.
     Lasts,
     NotNeeded,
 }

@@ -27,7 +27,7 @@ const MIN_GRANT_NS: u64 = 100_000;
 /// CPUs that one interrupt handler tells.
 const FANOUT: u32 = 4;
 /// A group that owes more than so many quotas gets nothing until it owes less.
-const DARK_QUOTAS: u64 = 4;
+const MAX_DEBT_QUOTAS: u64 = 4;
 
 /// Extra state of a run queue under these rules: one cache line.
 #[derive(Debug, Clone, Default)]
@@ -36,9 +36,9 @@ pub(crate) struct Parked {
     /// Run queues of child groups with parked tasks that this level does not hold back, the next
     /// one first.
     children: SmallVec<[CfsRqId; 4]>,
-    /// It is one of its parent's `children`.
+    /// Whether it is one of its parent's `children`.
     linked: bool,
-    /// It is in its group's list of waiting run queues.
+    /// Whether it is in its group's list of waiting run queues.
     waiting: bool,
     /// Where a level has both parked tasks and such children, they alternate.
     own_turn: bool,
@@ -372,8 +372,8 @@ impl Machine<'_> {
         let unseen = self.has(Fault::RefillUnseen);
         let pool = &mut self.groups[group].pool;
         let quota_ns = pool.quota_ns.unwrap_or(0);
-        let dark = pool.debt_ns > quota_ns.saturating_mul(DARK_QUOTAS);
-        let most_ns = if dark { pool.runtime_ns } else { quota_ns / 2 };
+        let owes_too_much = pool.debt_ns > quota_ns.saturating_mul(MAX_DEBT_QUOTAS);
+        let most_ns = if owes_too_much { pool.runtime_ns } else { quota_ns / 2 };
         let ns = pool.debt_ns.min(most_ns).min(pool.runtime_ns);
         pool.debt_ns -= ns;
         pool.runtime_ns -= ns;

@@ -17,21 +17,21 @@ pub enum Refill {
     AddCapped,
 }
 
-/// What becomes of a `cfs_rq`'s runtime when its period is over. Read in `bandwidth/slack.rs`, and
-/// in `bandwidth/period.rs`, which sets the deadline.
+/// Fate of a `cfs_rq`'s runtime when its period is over. Read in `bandwidth/slack.rs`, in
+/// `bandwidth/period.rs`, which sets the deadline, and through [`Rules::has_deadlines`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
-    /// It stays: the deadline is put off where the pool has a newer one, although the reverse was
-    /// meant. It is lost where an idle group's timer was armed again, which leaves both deadlines
-    /// as they were (3.16 to 4.17).
+    /// Runtime stays: the deadline is put off where the pool has a newer one, although the reverse
+    /// was meant. Runtime is lost where an idle group's timer was armed again, which leaves both
+    /// deadlines as they were (3.16 to 4.17).
     PutOff,
-    /// It is lost where the pool has a newer deadline (4.18 to 5.3).
+    /// Runtime is lost where the pool has a newer deadline (4.18 to 5.3).
     Lost,
-    /// It stays: there is no deadline (5.4+).
+    /// Runtime stays, without a deadline (5.4+).
     Never,
 }
 
-/// What running out of runtime does to the running task. Read in `bandwidth/` (account,
+/// Effect of running out of runtime on the running task. Read in `bandwidth/` (account,
 /// distribute, throttle), `schedule.rs` and `moves.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhaustion {
@@ -41,7 +41,7 @@ pub enum Exhaustion {
     Throttle,
 }
 
-/// What a `cfs_rq` may still take when it is about to be throttled. Read in
+/// Runtime that a `cfs_rq` may still take when it is about to be throttled. Read in
 /// `bandwidth/throttle.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecondChance {
@@ -53,7 +53,7 @@ pub enum SecondChance {
     SliceIfRunning,
 }
 
-/// What a throttle stops. Read wherever a throttled hierarchy matters.
+/// The unit that a throttle stops. Read wherever a throttled hierarchy matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// The group's entity leaves its parent's queue with all its tasks (to 6.17).
@@ -140,7 +140,7 @@ pub enum BalanceTest {
     Destination,
 }
 
-/// What happens when a period is too short for its own timer. Read in `bandwidth/period.rs`.
+/// Reaction to a period that is too short for its own timer. Read in `bandwidth/period.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodScaling {
     /// Nothing (before 5.1).
@@ -151,7 +151,7 @@ pub enum PeriodScaling {
     Double,
 }
 
-/// Whose limits a CPU going offline opens. Read in `signal.rs`.
+/// Limits that a CPU going offline opens. Read in `signal.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offline {
     /// Those of every CPU (to 6.13): limits leak during hotplug.
@@ -192,19 +192,19 @@ pub enum LagLimit {
     LongestSliceAndTick,
 }
 
-/// What happens to a running entity whose protected time is over, when it is charged beside
+/// Treatment of a running entity whose protected time is over, when it is charged beside
 /// competitors. Read in `fair/eevdf.rs` and `tick.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unprotected {
-    /// It runs to its deadline (to 6.11).
+    /// The entity runs to its deadline (to 6.11).
     Stays,
-    /// It is rescheduled if it is ahead of V (6.12 to 6.16).
+    /// The entity is rescheduled if it is ahead of V (6.12 to 6.16).
     GoesIfAhead,
-    /// It is rescheduled (6.17+).
+    /// The entity is rescheduled (6.17+).
     Goes,
 }
 
-/// What a new weight does to the deadline and the protected time of a queued or running entity
+/// Effect of a new weight on the deadline and the protected time of a queued or running entity
 /// (kernel: `reweight_entity()`, `reweight_eevdf()`). Read in `fair/eevdf.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reweight {
@@ -224,7 +224,7 @@ pub enum WakeupPick {
     Deadline,
     /// First the one that the next pick is to keep (6.19).
     Next,
-    /// As a pick does: a delayed entity is dequeued, and the pick is repeated (7.0+).
+    /// The entity of a full pick: a delayed one is dequeued, and the pick is repeated (7.0+).
     Full,
 }
 

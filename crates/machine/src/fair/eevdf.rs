@@ -141,7 +141,7 @@ impl Machine<'_> {
         self.update_lag(q, se);
         let entity = &mut self.ses[se];
         if entity.delayed && entity.vlag > 0 {
-            // It stayed queued to serve negative lag, not to earn positive lag.
+            // The entity stayed queued to serve negative lag, not to earn positive lag.
             entity.vlag = 0;
         }
     }

@@ -126,7 +126,7 @@ pub(crate) struct Queued {
     avg: u32,
     /// Up to when `avg` is valid: periods of its queue.
     periods: u32,
-    /// Of a task: its load is part of its queue's load.
+    /// Whether a task's load is part of its queue's load.
     attached: bool,
 }
 

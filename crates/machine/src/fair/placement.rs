@@ -344,7 +344,7 @@ impl Machine<'_> {
             self.count_runnable(leaf, 1);
             self.add_expected_util(task);
             self.emit(cpu, What::Wake { task: task.0 });
-            // It may still be on its CPU: it was about to leave, and now stays.
+            // The task may still be on its CPU: it was about to leave, and now stays.
             if self.cpus[cpu].curr != task {
                 self.check_preempt(task);
             }

@@ -80,7 +80,7 @@ impl BalanceInterval {
 pub(crate) struct Newidle {
     calls: u32,
     successes: u32,
-    /// It tries so many times in [`Newidle::SIDES`], and once more.
+    /// Number of attempts in [`Newidle::SIDES`] calls, less one.
     ratio: u32,
 }
 
