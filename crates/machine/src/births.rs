@@ -38,7 +38,7 @@ impl Machine<'_> {
             _ => {
                 let id = TaskId::from_ix(self.tasks.len());
                 task.se = self.add_entity(Owner::Task(id), slice_ns);
-                self.add_use();
+                self.add_task_util();
                 self.tasks.push(task)
             }
         }
@@ -58,8 +58,8 @@ impl Machine<'_> {
         if self.counts_turns {
             self.turns[se] = Turn::default();
         }
-        self.renew_queued(se);
-        self.renew_use(place);
+        self.reset_queued(se);
+        self.reset_task_util(place);
     }
 
     /// Frees the place of an exited task for another.

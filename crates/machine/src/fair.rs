@@ -136,7 +136,7 @@ impl Machine<'_> {
     }
 
     /// The run queue for an entity that is about to be queued; mostly the one it was last on.
-    fn leaf(&mut self, se: SeId, group: GroupId, cpu: CpuId) -> CfsRqId {
+    fn leaf_cfs_rq(&mut self, se: SeId, group: GroupId, cpu: CpuId) -> CfsRqId {
         let q = self.ses[se].q;
         let stays = q.is_some() && self.cfs_rqs[q].group == group && self.cfs_rqs[q].cpu == cpu;
         if stays { q } else { self.cfs_rq_or_new(group, cpu) }
@@ -161,7 +161,7 @@ impl Machine<'_> {
     pub(crate) fn enqueue_task(&mut self, task: TaskId, why: Enqueue) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         let se = self.tasks[task].se;
-        let leaf = self.leaf(se, group, cpu);
+        let leaf = self.leaf_cfs_rq(se, group, cpu);
         self.charge_running(cpu);
         self.move_load(task, self.ses[se].q, leaf);
         // The running task has another competitor, which changes when its next tick matters.

@@ -138,6 +138,7 @@ impl Channel {
         }
     }
 
+    /// Adds tokens at their place in the order; equal neighbours are merged.
     #[inline]
     fn put(&mut self, token: Token, n: u64) {
         self.tokens = self.tokens.saturating_add(n);

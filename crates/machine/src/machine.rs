@@ -210,7 +210,7 @@ fn chosen<T>(seen: Option<T>, asked: Option<T>, own: T) -> T {
     seen.or(asked).unwrap_or(own)
 }
 
-fn preempt(observed: Preemption) -> Preempt {
+fn preempt_of(observed: Preemption) -> Preempt {
     match observed {
         Preemption::None => Preempt::None,
         Preemption::Voluntary => Preempt::Voluntary,
@@ -264,7 +264,7 @@ impl<'a> Machine<'a> {
         let mut machine = Machine {
             workload,
             rules,
-            preempt: chosen(seen.preempt.map(preempt), spec.preempt, rules.preempt),
+            preempt: chosen(seen.preempt.map(preempt_of), spec.preempt, rules.preempt),
             hrtick,
             check: options.check,
             step_every_tick: options.step_every_tick,

@@ -178,7 +178,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Draws a part of a page, ns.
+    /// Draws the time to the end of a page, ns, as long as on the observed machine.
     fn page_noise_ns(&mut self, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         self.page_ns(kind, ns)
@@ -252,7 +252,7 @@ impl Machine<'_> {
         self.cpus[cpu].tick_phase_ns + typical_ns
     }
 
-    /// A tick takes effect at the end of its interrupt. True for one that is still to come.
+    /// Starts the interrupt of a due tick, which takes effect at the end. True if that is to come.
     pub(crate) fn delay_tick(&mut self, cpu: CpuId) -> bool {
         if self.noise.is_none() {
             return false;

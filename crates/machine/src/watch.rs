@@ -84,7 +84,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds periods of the group, or throttled ones.
+    /// Counts periods of the measured group: the throttled ones, or all.
     pub(crate) fn watch_periods(&mut self, group: GroupId, periods: u64, throttled: bool) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()

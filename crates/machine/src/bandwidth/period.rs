@@ -65,6 +65,8 @@ impl Machine<'_> {
         false
     }
 
+    /// Takes the period timer's interrupt, or defers it as interrupts, a distribution under way or
+    /// `PREEMPT_RT` demand.
     pub(crate) fn period_timer(&mut self, group: GroupId) {
         let slot = self.period_slot(group);
         let cpu = self.groups[group].pool.timer_cpu;

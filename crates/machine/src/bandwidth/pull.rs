@@ -60,7 +60,7 @@ impl Machine<'_> {
         !self.cfs_rqs[q].bandwidth.limbo.is_empty() || !self.parked[q.ix()].children.is_empty()
     }
 
-    /// Whether it was denied, and nothing came into the pool since.
+    /// Whether a run queue was denied runtime, and its pool gained none since.
     fn is_denied(&self, q: CfsRqId) -> bool {
         let rq = &self.cfs_rqs[q];
         let parked = &self.parked[q.ix()];

@@ -40,6 +40,7 @@ impl Machine<'_> {
         self.timers.set(slot, self.now + SLACK_DELAY_NS);
     }
 
+    /// Takes the slack timer's interrupt, or defers it as interrupts or `PREEMPT_RT` demand.
     pub(crate) fn slack_timer(&mut self, group: GroupId) {
         let slot = self.slack_slot(group);
         let cpu = self.groups[group].pool.slack_cpu;

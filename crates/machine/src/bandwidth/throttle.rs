@@ -30,7 +30,7 @@ impl Machine<'_> {
         }
         self.walk_down(q, Self::throttle_down);
         if self.rules.unit == Unit::Entity {
-            self.take_entity_off(q);
+            self.dequeue_group_entity(q);
         }
         self.cfs_rqs[q].bandwidth.throttled = true;
         self.start_clock_at_throttle(q);
@@ -69,7 +69,7 @@ impl Machine<'_> {
 
     /// To 6.17: takes the group's entity off its parent's queue, and so on upwards as queues run
     /// empty; its tasks stay inside and no longer count above.
-    fn take_entity_off(&mut self, q: CfsRqId) {
+    fn dequeue_group_entity(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         let cpu = self.cfs_rqs[q].cpu;
         let mut child = self.cfs_rqs[q].se;

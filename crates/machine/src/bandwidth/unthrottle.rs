@@ -36,7 +36,7 @@ impl Machine<'_> {
         self.unthrottle_cost.count_unthrottled(u64::from(groups));
         self.walk_up(q, Self::unthrottle_up);
         if self.rules.unit == Unit::Entity {
-            self.put_entity_on(q);
+            self.requeue_group_entity(q);
         }
         let c = &self.cpus[cpu];
         if c.is_idle() && c.nr_running > 0 && !self.has(Fault::IdleNotTold) {
@@ -66,7 +66,7 @@ impl Machine<'_> {
 
     /// To 6.17: queues the group's entity again, and its ancestors up to one that is queued
     /// already or throttled; its tasks count again above.
-    fn put_entity_on(&mut self, q: CfsRqId) {
+    fn requeue_group_entity(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         if self.cfs_rqs[q].nr == 0 {
             return;

@@ -171,7 +171,7 @@ impl Machine<'_> {
         if ends { lag + AGE_OF_QUEUE } else { i64::MIN }
     }
 
-    /// Lag of an entity, within the generation's limits.
+    /// Lag of an entity (`average`, which is V, less its vruntime), within the generation's limits.
     fn lag(&self, q: CfsRqId, se: SeId, average: i64) -> i64 {
         let entity = &self.ses[se];
         let limit_ns = match self.rules.lag_limit {

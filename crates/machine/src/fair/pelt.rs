@@ -226,7 +226,7 @@ impl Machine<'_> {
     }
 
     /// Resets the entity of an exited task for a new one.
-    pub(crate) fn renew_queued(&mut self, se: SeId) {
+    pub(crate) fn reset_queued(&mut self, se: SeId) {
         if let Some(queued) = self.queued.get_mut(se.ix()) {
             *queued = Queued { avg: ALL as u32, periods: 0, attached: false };
         }

@@ -68,14 +68,14 @@ impl TaskUtil {
 
 impl Machine<'_> {
     /// Adds a task, on machines with several CPUs.
-    pub(crate) fn add_use(&mut self) {
+    pub(crate) fn add_task_util(&mut self) {
         if self.cpus.len() > 1 {
             self.task_utils.push(TaskUtil::default());
         }
     }
 
     /// Resets the utilisation of an exited task for a new one.
-    pub(crate) fn renew_use(&mut self, task: TaskId) {
+    pub(crate) fn reset_task_util(&mut self, task: TaskId) {
         if let Some(of) = self.task_utils.get_mut(task.ix()) {
             *of = TaskUtil::default();
         }

@@ -45,7 +45,7 @@ impl Machine<'_> {
         NICE_WEIGHT[(i32::from(task.nice) + 20).clamp(0, 39) as usize] << 10
     }
 
-    /// Sets the weight of a task that is on no queue.
+    /// Sets the weight of a task on no queue by its class and nice value.
     pub(crate) fn reset_weight(&mut self, task: TaskId) {
         let se = self.tasks[task].se;
         let weight = self.nominal_weight(task);

@@ -27,7 +27,7 @@ impl Machine<'_> {
         self.subtract_parked_load(q, self.nominal_weight(task));
     }
 
-    /// The last entity of a group has left its queue; parked tasks below still count.
+    /// Counts a group that has just been dequeued as parked, if tasks below it are.
     #[inline]
     pub(crate) fn count_parked_after_dequeue(&mut self, q: CfsRqId) {
         if self.cfs_rqs[q].load_parked > 0 {

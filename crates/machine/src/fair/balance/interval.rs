@@ -100,6 +100,7 @@ impl Newidle {
         (thrown <= weight.into()).then_some((Self::SIDES + weight / 2) / weight)
     }
 
+    /// Counts a call and its successes; updates the ratio after enough calls.
     pub fn note(&mut self, successes: u32) {
         self.calls += 1;
         self.successes += successes;
