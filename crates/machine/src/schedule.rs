@@ -518,7 +518,7 @@ impl Machine<'_> {
         t.stalled_since_ns = t.stalled_since_ns.min(now);
     }
 
-    /// Ends that time, and records the longest of its kind.
+    /// Ends a time in which a task wanted to continue and could not; records the longest of its kind.
     pub(crate) fn end_stall(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let spins = matches!(t.segment, Segment::Spin | Segment::SpinOnOwner);

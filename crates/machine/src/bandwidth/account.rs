@@ -81,7 +81,8 @@ impl Machine<'_> {
         }
     }
 
-    /// After the first entity of a run queue was queued.
+    /// After the first enqueue on a run queue: takes runtime or throttles it, lets its load clock
+    /// continue, and starts its clocks of throttled time.
     pub(crate) fn after_first_enqueue(&mut self, q: CfsRqId) {
         self.check_enqueue_throttle(q);
         if self.rules.unit == Unit::Task && !self.has(Fault::FilledStaysFrozen) {
@@ -107,7 +108,8 @@ impl Machine<'_> {
         }
     }
 
-    /// After the last entity of a run queue was dequeued.
+    /// After the last dequeue from a run queue: returns runtime, and freezes the load clock of a
+    /// throttled one.
     pub(crate) fn after_last_dequeue(&mut self, q: CfsRqId) {
         if !self.has(Fault::NothingGivenBack) {
             self.return_runtime(q);

@@ -126,8 +126,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Ends a pass of the timer at `over_ns`, of which releases took `spent_ns`; doubles a period
-    /// that is too short.
+    /// Ends a pass of the timer at `over_ns`, of which unthrottling took `spent_ns`, and sets the
+    /// timer again; lengthens a period that is too short.
     pub(crate) fn end_pass(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
         let slot = self.period_slot(group);
         let pool = &mut self.groups[group].pool;

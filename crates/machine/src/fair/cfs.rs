@@ -46,13 +46,14 @@ impl Machine<'_> {
         }
     }
 
+    /// Advantage of an entity that slept for long, virtual ns.
     fn sleeper_bonus(&self, is_idle: bool) -> i64 {
         let least = is_idle && self.rules.idle_sleeper_gains_less;
         let whole_ns = if least { MIN_GRANULARITY_NS } else { LATENCY_NS };
         (whole_ns * self.scaling / 2) as i64
     }
 
-    /// Whether it is a `SCHED_IDLE` task (kernel: `se_is_idle()`).
+    /// Whether an entity is that of a `SCHED_IDLE` task (kernel: `se_is_idle()`).
     fn is_idle(&self, se: SeId) -> bool {
         let Owner::Task(task) = self.ses[se].owner() else { return false };
         self.tasks[task].class == Class::Idle

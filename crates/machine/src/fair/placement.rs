@@ -243,8 +243,8 @@ impl Machine<'_> {
         looked_at.find(|&cpu| self.is_free_for(task, cpu))
     }
 
-    /// How many CPUs of a cache domain to search, as computed when one of them was last balanced;
-    /// where no rounds of balancing run, as often as a busy CPU would be balanced.
+    /// How many CPUs of a cache domain to search, as computed when one of them last balanced. Where
+    /// no rounds of balancing run it is computed again at a busy CPU's balancing interval.
     fn idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let (most, until_ns) = self.cpus[CpuId(near.start)].idle_search;
         let stands = self.now < until_ns || until_ns > 0 && self.is_balancing();
@@ -381,6 +381,7 @@ impl Machine<'_> {
         self.keep_clock(self.tasks[task].cpu);
     }
 
+    /// Requests a reschedule if a newly queued task preempts; see `check_preempt()`.
     fn test_preemption(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let curr = self.cpus[cpu].curr;

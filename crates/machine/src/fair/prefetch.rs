@@ -15,7 +15,7 @@ const PARKS: usize = 16;
 /// Prefetches the first cache lines of something.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "one instruction for each line")]
-fn ask<T, const LINES: usize>(place: &T) {
+fn prefetch_lines<T, const LINES: usize>(place: &T) {
     let first = std::ptr::from_ref(place).cast::<i8>();
     for line in 0..LINES {
         let at = first.wrapping_add(line * LINE);
@@ -41,7 +41,7 @@ impl Machine<'_> {
         for &q in cfs_rqs {
             let rq = &self.cfs_rqs[q];
             self.prefetch_se(rq.se);
-            ask::<_, 1>(&self.groups[rq.group]);
+            prefetch_lines::<_, 1>(&self.groups[rq.group]);
             if !rq.bandwidth.limbo.is_empty() {
                 self.prefetch_timeline(q);
                 self.prefetch_timeline(rq.parent);
@@ -66,7 +66,7 @@ impl Machine<'_> {
         for &q in cfs_rqs {
             let rq = &self.cfs_rqs[q];
             self.prefetch_se(rq.se);
-            ask::<_, 1>(&self.groups[rq.group]);
+            prefetch_lines::<_, 1>(&self.groups[rq.group]);
             if rq.nr > 0 {
                 self.prefetch_timeline(q);
             }
@@ -118,7 +118,7 @@ impl Machine<'_> {
 
     fn prefetch_cfs_rqs(&self, cfs_rqs: &[CfsRqId]) {
         for &q in cfs_rqs {
-            ask::<_, 2>(&self.cfs_rqs[q]);
+            prefetch_lines::<_, 2>(&self.cfs_rqs[q]);
         }
     }
 
@@ -127,29 +127,29 @@ impl Machine<'_> {
     fn prefetch_timeline(&self, q: CfsRqId) {
         if !self.is_flat() && q.is_some() {
             let rq = &self.cfs_rqs[q];
-            ask::<_, 1>(&rq.base_vruntime);
-            ask::<_, 1>(&rq.timeline);
+            prefetch_lines::<_, 1>(&rq.base_vruntime);
+            prefetch_lines::<_, 1>(&rq.timeline);
         }
     }
 
     #[inline]
     fn prefetch_se(&self, se: SeId) {
         if se.is_some() {
-            ask::<_, 1>(&self.ses[se]);
+            prefetch_lines::<_, 1>(&self.ses[se]);
         }
     }
 
     #[inline]
     pub(crate) fn prefetch_task(&self, task: TaskId) {
         if task.is_some() {
-            ask::<_, 1>(&self.tasks[task]);
+            prefetch_lines::<_, 1>(&self.tasks[task]);
         }
     }
 
     /// Prefetches a run queue whose parked tasks come back.
     pub(crate) fn prefetch_parked(&self, q: CfsRqId) {
-        ask::<_, 1>(&self.parked[q.ix()]);
-        ask::<_, 3>(&self.cfs_rqs[q]);
+        prefetch_lines::<_, 1>(&self.parked[q.ix()]);
+        prefetch_lines::<_, 3>(&self.cfs_rqs[q]);
     }
 
     /// Prefetches the next CPUs, where the same event is due on all.
@@ -165,9 +165,9 @@ impl Machine<'_> {
         if self.timers.at(self.cpu_slot(after(1))) - self.now > self.tick_ns {
             return;
         }
-        ask::<_, 4>(&self.cpus[after(5)]);
+        prefetch_lines::<_, 4>(&self.cpus[after(5)]);
         let curr = self.cpus[after(4)].curr;
-        ask::<_, 4>(&self.cfs_rqs[self.root(after(4))]);
+        prefetch_lines::<_, 4>(&self.cfs_rqs[self.root(after(4))]);
         self.prefetch_task(curr);
         let curr = self.cpus[after(3)].curr;
         if curr.is_some() {
@@ -177,7 +177,7 @@ impl Machine<'_> {
         if curr.is_some() {
             let q = self.ses[self.tasks[curr].se].q;
             if q.is_some() {
-                ask::<_, 3>(&self.cfs_rqs[q]);
+                prefetch_lines::<_, 3>(&self.cfs_rqs[q]);
             }
         }
         let curr = self.cpus[after(1)].curr;
@@ -185,7 +185,7 @@ impl Machine<'_> {
             let q = self.ses[self.tasks[curr].se].q;
             if q.is_some() && self.cfs_rqs[q].parent.is_some() {
                 self.prefetch_se(self.cfs_rqs[q].se);
-                ask::<_, 3>(&self.cfs_rqs[self.cfs_rqs[q].parent]);
+                prefetch_lines::<_, 3>(&self.cfs_rqs[self.cfs_rqs[q].parent]);
             }
         }
     }
