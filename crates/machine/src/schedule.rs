@@ -518,7 +518,7 @@ impl Machine<'_> {
         t.stalled_since_ns = t.stalled_since_ns.min(now);
     }
 
-    /// Ends a time in which a task wanted to continue and could not; records the longest of its kind.
+    /// Ends the time in which a task cannot continue, and records the longest of the kind.
     pub(crate) fn end_stall(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let spins = matches!(t.segment, Segment::Spin | Segment::SpinOnOwner);

@@ -320,13 +320,14 @@ impl Machine<'_> {
         self.cfs_rqs[self.root(cpu)].h_nr
     }
 
-    /// Whether tasks wait and the CPU was hardly idle recently (kernel: `group_is_overloaded()`).
+    /// Whether tasks wait, and the CPU was hardly idle recently or had waiting tasks then (kernel:
+    /// `group_is_overloaded()`).
     fn is_overloaded(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) > 1 && (self.was_busy(cpu) || self.has_waited(cpu))
     }
 
-    /// Whether the CPU was idle for part of recent time and no task waited (kernel:
-    /// `group_has_capacity()`).
+    /// Whether no task is queued, or the CPU was idle for part of recent time and none waited
+    /// (kernel: `group_has_capacity()`).
     fn has_spare(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
     }
