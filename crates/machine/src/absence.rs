@@ -90,14 +90,12 @@ impl Machine<'_> {
             && t.is_program_work
     }
 
-    /// Notes that a task is preempted during its work.
     pub(crate) fn note_preempted(&mut self, task: TaskId) {
         if self.tells_work_by_clock(task) && self.tasks[task].state == State::Runnable {
             self.tasks[task].absence.since_ns = self.now;
         }
     }
 
-    /// Notes that a task has the CPU again.
     pub(crate) fn note_resumed(&mut self, task: TaskId) {
         let now = self.now;
         let absence = &mut self.tasks[task].absence;

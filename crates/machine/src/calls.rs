@@ -141,7 +141,6 @@ impl Machine<'_> {
         }
     }
 
-    /// The lock that is held during moves.
     fn move_lock(&self) -> LockId {
         LockId(self.workload.locks.len() as u32)
     }

@@ -140,7 +140,6 @@ impl UnthrottleCost {
         self.spend(REMOTE_NS);
     }
 
-    /// Counts the lock of a run queue that is unthrottled on the spot.
     pub fn count_remote_lock(&mut self) {
         self.spend(REMOTE_LOCK_NS);
     }

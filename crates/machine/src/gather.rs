@@ -98,7 +98,6 @@ impl Machine<'_> {
         named.into_iter().map(outcome).collect()
     }
 
-    /// Names of all locks, by id.
     pub(crate) fn lock_names(&self) -> Vec<String> {
         let own = self.workload.locks.iter().map(|lock| lock.name.clone());
         // Under noise, moves hold a lock that is not the workload's.

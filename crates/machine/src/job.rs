@@ -83,7 +83,6 @@ impl<'a> Machine<'a> {
         self.programs[self.tasks[task].program as usize]
     }
 
-    /// The instruction that a task executed last.
     fn last_op(&self, task: TaskId) -> Option<&'a Op> {
         let at = self.tasks[task].pc.checked_sub(1)?;
         self.program_of(task).get(at as usize)
@@ -144,7 +143,6 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Ends the job of the running task, which continues its own program.
     #[inline(never)]
     pub(crate) fn end_job(&mut self, task: TaskId) {
         self.job_counts.ended += 1;

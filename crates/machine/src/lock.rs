@@ -468,7 +468,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Wakes the first receiver to take a token.
     fn wake_receiver(&mut self, channel: ChannelId) {
         let Some(receiver) = self.channels[channel].receivers.pop_front() else { return };
         self.tasks[receiver].pc -= 1;

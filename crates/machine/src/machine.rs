@@ -542,7 +542,6 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Fails the run because of a task that loops without using time.
     pub fn livelock(&mut self, task: TaskId) {
         let mut name = if task.is_none() { "(idle)".to_owned() } else { self.task_name(task) };
         if task.is_some() && self.tasks[task].does_job() {

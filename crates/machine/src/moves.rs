@@ -363,7 +363,6 @@ impl Machine<'_> {
             || (self.rules.unit == Unit::Entity && q.is_some() && self.is_below_throttled_entity(q))
     }
 
-    /// Whether a task is runnable and not running.
     pub(crate) fn is_waiting(&self, task: TaskId) -> bool {
         self.tasks[task].ready_since_ns != NEVER
     }

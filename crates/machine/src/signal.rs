@@ -167,7 +167,6 @@ impl Machine<'_> {
         !t.is_fair() && t.state == State::Runnable
     }
 
-    /// Brings a CPU online; its limits hold again.
     fn cpu_online(&mut self, cpu: CpuId) {
         if self.cpus[cpu].online {
             return;
@@ -214,7 +213,6 @@ impl Machine<'_> {
         cfs_rqs.filter(|q| q.is_some()).collect()
     }
 
-    /// Moves period and slack timers, and distributions, from a CPU to one that is online.
     fn move_timers_away(&mut self, cpu: CpuId) {
         let to = self.first_online();
         for group in self.groups.ids() {

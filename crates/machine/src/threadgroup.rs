@@ -94,7 +94,6 @@ impl Machine<'_> {
         self.execute_next_move();
     }
 
-    /// Executes the next move from outside.
     pub(crate) fn execute_next_move(&mut self) {
         if let Some((kind, group)) = self.movers.pop_front() {
             self.each_living(kind, |m, t| m.move_to_group(t, group));

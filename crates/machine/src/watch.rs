@@ -53,7 +53,6 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
-    /// Whether the measurement ends the run now.
     pub fn is_over(&self) -> bool {
         self.watch.until_done && self.left == 0
     }

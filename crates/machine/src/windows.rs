@@ -47,7 +47,6 @@ impl Windows {
         }
     }
 
-    /// Changes the period from now on.
     pub fn change_period(&mut self, now: u64, period_ns: u64) {
         if period_ns != self.period_ns {
             let (max_ns, first) = (self.max_ns(), now / period_ns);

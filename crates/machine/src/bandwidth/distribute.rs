@@ -203,7 +203,6 @@ impl Machine<'_> {
         Step::Released(cpu)
     }
 
-    /// Whether another section holds this CPU's lock.
     fn is_locked(&self, cpu: CpuId) -> bool {
         self.cpus[cpu].locked_until_ns > self.now && self.locks_cost()
     }

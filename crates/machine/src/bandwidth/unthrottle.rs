@@ -101,7 +101,6 @@ impl Machine<'_> {
         self.change_nr_running(cpu, runnable as i32);
     }
 
-    /// The first CPU that is online.
     pub(crate) fn first_online(&self) -> CpuId {
         self.cpus.ids().find(|&cpu| self.cpus[cpu].online).unwrap_or(CpuId(0))
     }

@@ -130,7 +130,6 @@ impl Machine<'_> {
         self.balance_due_ns != NEVER
     }
 
-    /// Notes that a CPU starts or stops being idle.
     pub(crate) fn note_idle_change(&mut self, cpu: CpuId) {
         if self.cpus.len() == 1 {
             return;

@@ -19,7 +19,6 @@ pub(crate) struct Buddies {
 }
 
 impl Machine<'_> {
-    /// Adds the buddies of new run queues.
     pub(crate) fn grow_buddies(&mut self) {
         if self.rules.queue == Queue::Cfs {
             let none = Buddies { last: SeId::NONE, skip: SeId::NONE };

@@ -369,7 +369,6 @@ impl Machine<'_> {
             }
     }
 
-    /// Sets an entity's deadline a slice after its vruntime.
     fn renew_deadline(&mut self, se: SeId) {
         let entity = &mut self.ses[se];
         entity.deadline =

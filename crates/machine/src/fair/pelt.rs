@@ -113,7 +113,6 @@ impl CfsRq {
 }
 
 impl Pelt {
-    /// The part of the group's total that is this CPU's load.
     pub fn published_load(&self) -> u64 {
         u64::from(self.published) << WEIGHT_SHIFT
     }
@@ -225,7 +224,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Resets the entity of an exited task for a new one.
     pub(crate) fn reset_queued(&mut self, se: SeId) {
         if let Some(queued) = self.queued.get_mut(se.ix()) {
             *queued = Queued { avg: ALL as u32, periods: 0, attached: false };

@@ -67,14 +67,12 @@ impl TaskUtil {
 }
 
 impl Machine<'_> {
-    /// Adds a task, on machines with several CPUs.
     pub(crate) fn add_task_util(&mut self) {
         if self.cpus.len() > 1 {
             self.task_utils.push(TaskUtil::default());
         }
     }
 
-    /// Resets the utilisation of an exited task for a new one.
     pub(crate) fn reset_task_util(&mut self, task: TaskId) {
         if let Some(of) = self.task_utils.get_mut(task.ix()) {
             *of = TaskUtil::default();
@@ -169,7 +167,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks that a CPU's expected utilisation is the sum of its tasks'.
     pub(crate) fn check_expected(&self, cpu: CpuId) -> Result<(), String> {
         let counted = self.tasks.ids().zip(&self.task_utils).filter(|(_, of)| of.counted);
         let here = counted.filter(|(task, _)| self.tasks[*task].cpu == cpu);

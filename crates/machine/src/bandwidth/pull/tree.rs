@@ -19,7 +19,6 @@ use cpumax_outcome::trace::What;
 const FEED_MOST: u32 = 16;
 
 impl Machine<'_> {
-    /// Adds the tree's state for new run queues.
     pub(crate) fn grow_parked(&mut self) {
         if self.rules.pull {
             self.parked.resize(self.cfs_rqs.len(), Parked::default());
