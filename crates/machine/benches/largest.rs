@@ -1,9 +1,8 @@
-//! How long the largest scenario takes: `cargo bench -p cpumax-machine --bench largest --
-//! [KERNEL]`.
+//! Speed of the largest scenario: `cargo bench -p cpumax-machine --bench largest -- [KERNEL]`.
 //!
-//! A minute of scenarios/profile-384.toml for each kernel, one thread, the best of a few runs, each
-//! a process of its own; and instructions for each second simulated, counted by callgrind between
-//! two points of it.
+//! Runs a minute of scenarios/profile-384.toml for each kernel, in one thread, and takes the best
+//! of a few runs, each in a process of its own. Also prints instructions per simulated second,
+//! counted by callgrind between two points of it.
 
 #[path = "shared/measure.rs"]
 mod measure;

@@ -163,7 +163,7 @@ const WIDE: f64 = 300.0;
 const HIGH: f64 = 220.0;
 const COLOURS: [&str; 3] = ["#1f77b4", "#ff7f0e", "#2ca02c"];
 
-/// What each row of panels shows, and how many measured units are one on its axis.
+/// Measured quantities, one row of panels each, and how many units are one on the axis.
 const ROWS: [(&str, f64); 3] =
     [("CPU time, ms", 1.0), ("M instructions a period", 1e3), ("memory, MiB", 1024.0)];
 

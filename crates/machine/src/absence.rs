@@ -1,7 +1,7 @@
 //! Time that a task mistakes for work although it did not run, under noise. The guest measures
 //! work by its clock: where a piece of work takes slightly longer than needed, all of that counts.
-//! So an interrupt or a short preemption leaves less to do in user mode. Work of a system call
-//! stays as long as it is, and the work after it becomes shorter.
+//! An interrupt or a short preemption therefore leaves less to do in user mode. Work of a system
+//! call stays as long as it is, and the work after it becomes shorter.
 
 use crate::events::NEVER;
 use crate::ids::{CpuId, TaskId};
@@ -33,45 +33,46 @@ impl Absence {
     }
 
     /// Adds the time before a preemption.
-    pub const fn lasted(&mut self, ns: u64) {
+    pub const fn add_ns(&mut self, ns: u64) {
         self.ns += ns;
     }
 }
 
 impl Task {
     /// How much less a task has to do in user mode after an absence, ns.
-    fn worked_away_ns(&self, absent_ns: u64) -> u64 {
+    fn absence_as_work_ns(&self, absent_ns: u64) -> u64 {
         let unseen = self.mode == Mode::User && absent_ns <= UNSEEN_NS && self.left_ns > CHUNK_NS;
         if unseen { absent_ns.min(self.left_ns - CHUNK_NS / 2) } else { 0 }
     }
 
     /// How long the current work takes once it continues after another absence of `away_ns`, ns.
-    pub fn left_after_ns(&self, away_ns: u64) -> u64 {
-        self.left_ns - self.worked_away_ns(self.absence.ns + away_ns)
+    pub fn remaining_after_ns(&self, away_ns: u64) -> u64 {
+        self.left_ns - self.absence_as_work_ns(self.absence.ns + away_ns)
     }
 
-    fn owes(&mut self, ns: u64) {
+    /// Adds a short absence to the time by which later work is shorter; a long one was noticed.
+    fn add_debt(&mut self, ns: u64) {
         if ns <= UNSEEN_NS {
             self.owes_ns += ns as i64;
         }
     }
 
     /// Accounts for an absence followed by progress: reduces the remaining work by both.
-    pub fn goes_on(&mut self, away_ns: u64, progress_ns: u64) {
+    pub fn account_absence(&mut self, away_ns: u64, progress_ns: u64) {
         self.absence.ns += away_ns;
         if progress_ns == 0 {
             return;
         }
         let absent_ns = self.absence.ns;
         if self.mode == Mode::User {
-            let worked_ns = self.worked_away_ns(absent_ns);
+            let worked_ns = self.absence_as_work_ns(absent_ns);
             self.left_ns -= worked_ns;
             if self.left_ns <= CHUNK_NS && worked_ns == 0 {
-                self.owes(absent_ns);
+                self.add_debt(absent_ns);
             }
             self.absence = Absence::NONE;
         } else if self.left_ns <= progress_ns {
-            self.owes(absent_ns);
+            self.add_debt(absent_ns);
             self.absence = Absence::NONE;
         }
     }
@@ -82,22 +83,20 @@ impl Machine<'_> {
     pub(crate) fn tells_work_by_clock(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         self.noise.is_some()
-            && !self.asks_for_use
+            && !self.reads_cpu_time
             && t.code == Code::Kind
             && t.is_fair()
             && t.segment == Segment::Run
-            && t.works
+            && t.is_program_work
     }
 
-    /// Notes that a task is preempted during its work.
-    pub(crate) fn goes_away(&mut self, task: TaskId) {
+    pub(crate) fn note_preempted(&mut self, task: TaskId) {
         if self.tells_work_by_clock(task) && self.tasks[task].state == State::Runnable {
             self.tasks[task].absence.since_ns = self.now;
         }
     }
 
-    /// Notes that a task has the CPU again.
-    pub(crate) fn comes_back(&mut self, task: TaskId) {
+    pub(crate) fn note_resumed(&mut self, task: TaskId) {
         let now = self.now;
         let absence = &mut self.tasks[task].absence;
         let since_ns = std::mem::replace(&mut absence.since_ns, NEVER);
@@ -108,8 +107,11 @@ impl Machine<'_> {
     pub(crate) fn work_ends_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
         let t = &self.tasks[c.curr];
-        let left_ns =
-            if self.tells_work_by_clock(c.curr) { t.left_after_ns(c.stolen_ns) } else { t.left_ns };
+        let left_ns = if self.tells_work_by_clock(c.curr) {
+            t.remaining_after_ns(c.stolen_ns)
+        } else {
+            t.left_ns
+        };
         (c.accounted_ns + c.stolen_ns).saturating_add(left_ns)
     }
 }

@@ -38,7 +38,7 @@ impl Machine<'_> {
             _ => {
                 let id = TaskId::from_ix(self.tasks.len());
                 task.se = self.add_entity(Owner::Task(id), slice_ns);
-                self.add_use();
+                self.add_task_util();
                 self.tasks.push(task)
             }
         }
@@ -58,8 +58,8 @@ impl Machine<'_> {
         if self.counts_turns {
             self.turns[se] = Turn::default();
         }
-        self.renew_queued(se);
-        self.renew_use(place);
+        self.reset_queued(se);
+        self.reset_task_util(place);
     }
 
     /// Frees the place of an exited task for another.
@@ -78,6 +78,7 @@ impl Machine<'_> {
         false
     }
 
+    /// Adds a scheduling entity of nice-0 weight that is on no queue.
     pub(crate) fn add_entity(&mut self, owner: Owner, slice_ns: u64) -> SeId {
         if self.counts_turns {
             self.turns.push(Turn::default());
@@ -95,7 +96,7 @@ impl Machine<'_> {
     }
 
     /// Replaces places of tasks in an event by the numbers that a trace uses.
-    pub(crate) fn numbered(&self, what: What) -> What {
+    pub(crate) fn with_trace_numbers(&self, what: What) -> What {
         let number = |place: u32| self.tasks[TaskId(place)].number;
         let message = |one: Message| Message { task: number(one.task), ..one };
         match what {
@@ -142,7 +143,7 @@ mod tests {
     const VERSIONS: [&str; 4] = ["6.1", "6.12", "6.18", "7.3"];
 
     #[test]
-    fn who_has_ended_is_forgotten_and_counted() {
+    fn exited_tasks_are_forgotten_and_counted() {
         let text = r#"
             duration = "1s"
             [machine]

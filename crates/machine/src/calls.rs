@@ -18,24 +18,24 @@ const LOCKED_NS: u64 = 1_500;
 
 impl Machine<'_> {
     /// Starts the time a task needs to go to sleep. True if it keeps running for now.
-    pub(crate) fn still_goes(&mut self, task: TaskId) -> bool {
+    pub(crate) fn delay_sleep(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
         }
-        self.tasks[task].going_ns = self.takes(task, Kind::Sleep) as u16;
+        self.tasks[task].sleep_delay_ns = self.spend_in_kernel(task, Kind::Sleep) as u16;
         true
     }
 
     /// Makes a task run in the kernel for a random time of this kind, which is returned, ns. It
     /// works as much less afterwards: exactly where it reads its CPU time or the guest knows the
     /// cost of the call, else as its clock shows.
-    pub(crate) fn takes(&mut self, task: TaskId, kind: Kind) -> u64 {
+    pub(crate) fn spend_in_kernel(&mut self, task: TaskId, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
-        t.works = false;
+        t.is_program_work = false;
         t.first_page_ns = None;
-        if self.asks_for_use {
+        if self.reads_cpu_time {
             t.owes_ns += ns as i64;
         } else if kind == Kind::Sleep {
             t.owes_ns += (ns + WAKES_NS) as i64;
@@ -47,29 +47,29 @@ impl Machine<'_> {
 
     /// Delays the effect of a call by the time the call needs first. True while delayed: the
     /// operation is then executed again.
-    pub(crate) fn comes_again(&mut self, task: TaskId, kind: Kind) -> bool {
+    pub(crate) fn delay_call(&mut self, task: TaskId, kind: Kind) -> bool {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
         }
-        let again = !self.tasks[task].again;
-        self.tasks[task].again = again;
+        let again = !self.tasks[task].call_delayed;
+        self.tasks[task].call_delayed = again;
         if again {
-            self.takes(task, kind);
+            self.spend_in_kernel(task, kind);
             self.tasks[task].pc -= 1;
         }
         again
     }
 
     /// Starts the time from a call's entry to its lock, which is part of the call's length.
-    pub(crate) fn enters(&mut self, task: TaskId) {
+    pub(crate) fn delay_lock_request(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let next = self.program_of(task).get(t.pc as usize);
         if self.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
             return;
         }
         let calls_since_ns = self.tasks[task].calls_since_ns;
-        let ns = self.takes(task, Kind::Enter);
-        if !self.asks_for_use {
+        let ns = self.spend_in_kernel(task, Kind::Enter);
+        if !self.reads_cpu_time {
             let t = &mut self.tasks[task];
             t.calls_since_ns = calls_since_ns;
             t.entered_ns = ns.saturating_sub(LOCKED_NS) as u32;
@@ -77,14 +77,14 @@ impl Machine<'_> {
     }
 
     /// A task has changed its own priority: its CPU reschedules at the return from that call.
-    pub(crate) fn leaves_call(&mut self, task: TaskId, who: Target) {
+    pub(crate) fn reschedule_after_priority_change(&mut self, task: TaskId, who: Target) {
         let cpu = self.tasks[task].cpu;
         if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
             return;
         }
         let levels_ns = u64::from(self.levels_of(task)) * CHOICE_LEVEL_NS;
-        let ns = self.chooses_later(cpu, Kind::Changed, levels_ns);
-        if self.asks_for_use {
+        let ns = self.delay_reschedule(cpu, Kind::Changed, levels_ns);
+        if self.reads_cpu_time {
             let t = &mut self.tasks[task];
             t.owes_ns += ns as i64;
         }
@@ -92,17 +92,17 @@ impl Machine<'_> {
 
     /// At the end of a call: a pending reschedule takes time, as at the end of an interrupt
     /// (kernel: `exit_to_user_mode_loop()`).
-    pub(crate) fn returns(&mut self, task: TaskId) {
+    pub(crate) fn delay_reschedule_at_return(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let c = &self.cpus[cpu];
         if self.noise.is_some() && c.curr == task && c.resched != Resched::No {
-            self.chooses_later(cpu, Kind::Return, 0);
+            self.delay_reschedule(cpu, Kind::Return, 0);
         }
     }
 
     /// Postpones the CPU's reschedule by a random time of this kind plus `more_ns`, without
     /// progress meanwhile. Returns the sum, ns.
-    fn chooses_later(&mut self, cpu: CpuId, kind: Kind, more_ns: u64) -> u64 {
+    fn delay_reschedule(&mut self, cpu: CpuId, kind: Kind, more_ns: u64) -> u64 {
         let ns = self.noise_ns(kind) + more_ns;
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns = c.leaves_irq_ns.max(self.now + ns);
@@ -113,7 +113,7 @@ impl Machine<'_> {
 
     /// A task that admits several readers wakes them one after the other (kernel: `wake_up_q()`).
     /// True for a reader that is woken later.
-    pub(crate) fn wakes_later(&mut self, task: TaskId) -> bool {
+    pub(crate) fn delay_reader_wakeup(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() || self.cpus.len() > 1 {
             return false;
         }
@@ -122,26 +122,25 @@ impl Machine<'_> {
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
         let turn_ns = c.leaves_irq_ns;
-        self.interrupted(cpu, Kind::WakeToo, ns);
+        self.steal_from_current(cpu, Kind::WakeToo, ns);
         self.heap.push(turn_ns, Event::WakeReader { task });
         true
     }
 
     /// Charges the time to take and put back a lock that stands for a token; it is in no length.
-    pub(crate) fn goes_down_list(&mut self, task: TaskId) {
+    pub(crate) fn charge_token_lock(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let program = self.program_of(task);
         let before = t.pc.checked_sub(2).and_then(|at| program.get(at as usize));
         let Some(&Op::Lock { lock, .. }) = before else { return };
         let lock = &self.locks[LockId(lock)];
         let is_token = !lock.written && matches!(lock.kind, LockKind::Mutex | LockKind::Rwsem);
-        if self.noise.is_some() && !self.asks_for_use && t.in_syscall && is_token {
+        if self.noise.is_some() && !self.reads_cpu_time && t.in_syscall && is_token {
             let (cpu, ns) = (t.cpu, self.noise_ns(Kind::Enter));
             self.cpus[cpu].stolen_ns += ns;
         }
     }
 
-    /// The lock that is held during moves.
     fn move_lock(&self) -> LockId {
         LockId(self.workload.locks.len() as u32)
     }
@@ -157,7 +156,7 @@ impl Machine<'_> {
     /// Steps of a move of the task to a group by itself, which takes time and excludes other
     /// moves. False if the caller is to move it at once: without noise, or where
     /// `cgroup_threadgroup_rwsem` is modelled.
-    pub(crate) fn still_moves(&mut self, task: TaskId, group: GroupId) -> bool {
+    pub(crate) fn step_self_move(&mut self, task: TaskId, group: GroupId) -> bool {
         if self.noise.is_none() || self.threadgroup.is_some() {
             return false;
         }
@@ -198,7 +197,7 @@ impl Machine<'_> {
             Moving::In { .. } => Kind::MoveOver,
             _ => Kind::Move,
         };
-        self.takes(task, kind);
+        self.spend_in_kernel(task, kind);
         if kind == Kind::Moved {
             self.tasks[task].left_ns += u64::from(self.levels_of(task)) * CHOICE_LEVEL_NS;
         }
@@ -211,10 +210,10 @@ impl Machine<'_> {
     /// Starts the time a task needs to exit. True if it keeps running for now. On the way it
     /// leaves its autogroup, which charges it and reschedules (kernel: `do_exit()`,
     /// `sched_autogroup_exit_task()`, `sched_move_task()`).
-    pub(crate) fn still_exits(&mut self, task: TaskId) -> bool {
+    pub(crate) fn delay_exit(&mut self, task: TaskId) -> bool {
         let t = &self.tasks[task];
-        let (cpu, moves) = (t.cpu, t.exiting && !t.left_autogroup);
-        let exit_ns = match (t.exiting, t.left_autogroup) {
+        let (cpu, moves) = (t.cpu, t.exiting && !t.has_left_autogroup);
+        let exit_ns = match (t.exiting, t.has_left_autogroup) {
             (false, _) => self.noise_ns(Kind::ExitMove),
             (true, false) => self.noise_ns(Kind::Exit),
             (true, true) => 0,
@@ -224,9 +223,9 @@ impl Machine<'_> {
             self.resched(cpu, Resched::Now);
         }
         let t = &mut self.tasks[task];
-        t.left_autogroup = t.exiting;
+        t.has_left_autogroup = t.exiting;
         t.exiting = true;
-        t.works = false;
+        t.is_program_work = false;
         t.mode = Mode::Kernel;
         t.segment = if exit_ns > 0 { Segment::Run } else { Segment::None };
         t.left_ns = exit_ns;

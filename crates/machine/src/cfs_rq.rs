@@ -35,7 +35,7 @@ pub(crate) struct CfsRq {
     pub pelt: Pelt,
 
     /// Fields up to here that all groups use fill two cache lines.
-    pub bandwidth: Silo,
+    pub bandwidth: CfsRqBandwidth,
 
     /// The child that ran until the reschedule under way; it may be picked again out of turn.
     pub prev: SeId,
@@ -54,7 +54,7 @@ pub(crate) struct CfsRq {
 /// Bandwidth state of a group on one CPU (kernel: the bandwidth fields of `cfs_rq`).
 #[derive(Debug, Clone)]
 #[repr(C)]
-pub(crate) struct Silo {
+pub(crate) struct CfsRqBandwidth {
     /// The group has a finite quota and the CPU is on line.
     pub enabled: bool,
     /// Throttled by its own limit.
@@ -64,7 +64,7 @@ pub(crate) struct Silo {
     /// Its load does not decay (kernel: `pelt_clock_throttled`).
     pub pelt_frozen: bool,
     /// Pull rules: its entity is not queued, and counts in its parent's `load_parked`.
-    pub weighs_parked: bool,
+    pub counts_as_parked: bool,
     /// Its entity's weight was not updated while it was throttled (to 6.17).
     pub weight_is_late: bool,
     /// How many of itself and its ancestors are throttled.
@@ -81,7 +81,7 @@ pub(crate) struct Silo {
     pub expires_ns: u64,
     pub expires_seq: u32,
     /// Index of its cached subtree; `u32::MAX` before the first walk.
-    pub walk: u32,
+    pub subtree: u32,
 }
 
 /// Parked tasks; a few fit inline.
@@ -105,8 +105,8 @@ pub(crate) struct Pelt {
 }
 
 const _: () = {
-    let silo = std::mem::offset_of!(CfsRq, bandwidth);
-    assert!(silo + std::mem::offset_of!(Silo, runtime_remaining_ns) == 128);
+    let bw = std::mem::offset_of!(CfsRq, bandwidth);
+    assert!(bw + std::mem::offset_of!(CfsRqBandwidth, runtime_remaining_ns) == 128);
     assert!(size_of::<CfsRq>() == 256);
 };
 
@@ -132,18 +132,18 @@ impl CfsRq {
             sum_weight: 0,
             sum_weighted_vruntime: 0,
             base_vruntime: 0,
-            bandwidth: Silo {
+            bandwidth: CfsRqBandwidth {
                 enabled: false,
                 throttled: false,
                 csd_pending: false,
                 pelt_frozen: false,
-                weighs_parked: false,
+                counts_as_parked: false,
                 weight_is_late: false,
                 throttle_count: 0,
                 runtime_remaining_ns: 0,
                 expires_ns: 0,
                 expires_seq: 0,
-                walk: u32::MAX,
+                subtree: u32::MAX,
                 throttled_clock_ns: NEVER,
                 throttled_clock_self_ns: NEVER,
                 limbo: Limbo::new(),

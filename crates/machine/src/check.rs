@@ -13,6 +13,7 @@ use cpumax_workload::Class;
 type Verdict = Result<(), String>;
 
 impl Machine<'_> {
+    /// Checks all invariants; the run fails at the first violation.
     pub(crate) fn check_invariants(&mut self) {
         let verdict = self.tasks.ids().try_for_each(|task| self.check_task(task));
         let verdict =
@@ -75,7 +76,7 @@ impl Machine<'_> {
         let rq = &self.cfs_rqs[q];
         let path = &self.workload.groups[rq.group.ix()].path;
         let place = || format!("{path} on cpu {}", rq.cpu.0);
-        let silo = &rq.bandwidth;
+        let bw = &rq.bandwidth;
         if self.rules.pull {
             self.check_parked(q).map_err(|what| format!("{}: {what}", place()))?;
             self.check_counts(q).map_err(|what| format!("{}: {what}", place()))?;
@@ -87,22 +88,22 @@ impl Machine<'_> {
             throttled += u16::from(self.cfs_rqs[up].bandwidth.throttled);
             up = self.cfs_rqs[up].parent;
         }
-        if throttled != silo.throttle_count {
+        if throttled != bw.throttle_count {
             return Err(format!(
                 "{}: throttle count {} with {throttled} throttled",
                 place(),
-                silo.throttle_count
+                bw.throttle_count
             ));
         }
-        if !silo.limbo.is_empty() && silo.throttle_count == 0 {
+        if !bw.limbo.is_empty() && bw.throttle_count == 0 {
             return Err(format!("{}: tasks in limbo and nothing throttled", place()));
         }
         let listed = self.groups[rq.group].pool.throttled.iter().filter(|&&x| x == q).count();
-        if listed != usize::from(silo.throttled) {
+        if listed != usize::from(bw.throttled) {
             return Err(format!(
                 "{}: throttled {} and {listed} times on the list",
                 place(),
-                silo.throttled
+                bw.throttled
             ));
         }
         self.check_counts(q).map_err(|what| format!("{}: {what}", place()))?;
@@ -165,6 +166,7 @@ impl Machine<'_> {
         up == q
     }
 
+    /// Checks the order of the timeline and its sums.
     fn check_sums(&self, q: CfsRqId) -> Verdict {
         let rq = &self.cfs_rqs[q];
         let nodes = rq.timeline.nodes();
@@ -177,7 +179,7 @@ impl Machine<'_> {
         if self.rules.queue == Queue::Cfs {
             return Ok(());
         }
-        let weight = |n: &crate::fair::timeline::Node| self.in_sums(self.ses[n.se].weight);
+        let weight = |n: &crate::fair::timeline::Node| self.weight_in_sums(self.ses[n.se].weight);
         let sum_weight: i64 = nodes.iter().map(weight).sum();
         let sum: i128 = nodes
             .iter()
@@ -202,7 +204,8 @@ impl Machine<'_> {
         self.check_load(cpu)?;
         if c.curr.is_none() {
             let waiting = c.nr_running > 0 || !c.rt_queue.is_empty();
-            if waiting && !c.is_untold && c.online && c.resched == crate::cpu::Resched::No {
+            if waiting && !c.has_unnoticed_move && c.online && c.resched == crate::cpu::Resched::No
+            {
                 return Err(format!("cpu {} idles while {} wait", cpu.0, c.nr_running));
             }
             return Ok(());
@@ -236,16 +239,16 @@ impl Machine<'_> {
     /// Runtime is conserved: what refills added has been used, is in the pool, or in a `cfs_rq`.
     fn check_groups(&self) -> Verdict {
         for (group, g) in self.groups.iter() {
-            let silos = g.cfs_rqs.iter().filter(|q| q.is_some() && group.ix() != 0);
+            let cfs_rqs = g.cfs_rqs.iter().filter(|q| q.is_some() && group.ix() != 0);
             let left: i128 =
-                silos.map(|&q| i128::from(self.cfs_rqs[q].bandwidth.runtime_remaining_ns)).sum();
+                cfs_rqs.map(|&q| i128::from(self.cfs_rqs[q].bandwidth.runtime_remaining_ns)).sum();
             let pool = &g.pool;
             let books = pool.refilled_ns - pool.discarded_ns - pool.charged_ns;
             if self.rules.pull {
                 let path = || &self.workload.groups[group.ix()].path;
                 self.check_waiting(group).map_err(|what| format!("{}: {what}", path()))?;
             }
-            let there = left + i128::from(pool.runtime_ns) + self.elsewhere_ns(group);
+            let there = left + i128::from(pool.runtime_ns) + self.mail_less_debt_ns(group);
             if books != there {
                 let path = &self.workload.groups[group.ix()].path;
                 return Err(format!(
@@ -276,7 +279,7 @@ impl Machine<'_> {
             let l = &self.locks[lock];
             let owned = match l.holders[..] {
                 [owner] => owner != task && self.runs(owner),
-                // It is kept for the first waiter.
+                // The lock is kept for the first waiter.
                 [] => l.handoff,
                 _ => false,
             };

@@ -27,16 +27,16 @@ pub struct Choice {
 /// State of a task that was not picked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Other {
-    /// There is no such task at that time.
+    /// No such task exists at that time.
     Absent,
-    /// It sleeps or waits.
+    /// The task sleeps or waits.
     Asleep,
-    /// It or its group is throttled.
+    /// The task or its group is throttled.
     Throttled,
-    /// It runs or waits on another CPU.
+    /// The task runs or waits on another CPU.
     Elsewhere,
-    /// It waits on the CPU. It would have been picked if it had used so much less CPU time, or the
-    /// picked task so much more, whichever is less, ns.
+    /// The task waits on the CPU. It would have been picked if it had used so much less CPU time,
+    /// or the picked task so much more, whichever is less, ns.
     Queued(u64),
 }
 
@@ -49,14 +49,15 @@ impl Machine<'_> {
         }
         let named = |task: &TaskId| self.task_name(*task) == question.instead;
         let other = self.all_living().into_iter().find(|task| *task != next && named(task));
-        let other = other.map_or(Other::Absent, |other| self.other(next, other));
+        let other = other.map_or(Other::Absent, |other| self.why_not_picked(next, other));
         let choice = Choice { next: self.task_name(next), other };
         if let Some((_, answer)) = &mut self.question {
             *answer = Some(choice);
         }
     }
 
-    fn other(&self, next: TaskId, other: TaskId) -> Other {
+    /// State of the other task when `next` is about to run.
+    fn why_not_picked(&self, next: TaskId, other: TaskId) -> Other {
         let task = &self.tasks[other];
         if task.parked {
             return Other::Throttled;
@@ -85,10 +86,11 @@ impl Machine<'_> {
             let (_, a, b) = self.matching_entities(a, b);
             (a, b)
         };
-        Other::Queued(self.apart_ns(a, b))
+        Other::Queued(self.missed_by_ns(a, b))
     }
 
-    fn apart_ns(&self, a: SeId, b: SeId) -> u64 {
+    /// CPU time by which entity `b` missed the pick of entity `a`, ns.
+    fn missed_by_ns(&self, a: SeId, b: SeId) -> u64 {
         let time = |se: SeId, virtual_ns: i64| {
             let weight = i128::from(self.ses[se].weight);
             let ns = i128::from(virtual_ns) * weight / i128::from(NICE_0_WEIGHT);
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
     use crate::{Options, explain, kernel};
 
-    /// Of two equal tasks `b` starts 3 ms before `a` and so is first where vruntime decides; `c`
+    /// Two equal tasks: `b` starts 3 ms before `a` and so is first where vruntime decides; `c`
     /// sleeps, `d` is throttled.
     const TEXT: &str = r#"
         duration = "100ms"
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_on_another_cpu_is_not_compared() {
+    fn a_task_on_another_cpu_is_not_compared() {
         let text = r#"
             duration = "100ms"
             [machine]

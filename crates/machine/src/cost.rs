@@ -19,7 +19,7 @@ const REMOTE_LOCK_NS: u64 = 200;
 
 /// Counts of the current section, and totals.
 #[derive(Debug)]
-pub(crate) struct Release {
+pub(crate) struct UnthrottleCost {
     /// Totals of everything unthrottled, and of the sections.
     all: ReleaseOutcome,
     section: Section,
@@ -43,15 +43,14 @@ impl Section {
         Section { by: Some(by), acted: false, call }
     }
 
-    /// Its length so far, ns.
     pub fn ns(&self) -> u64 {
         self.call.ns
     }
 }
 
-impl Default for Release {
+impl Default for UnthrottleCost {
     fn default() -> Self {
-        Release {
+        UnthrottleCost {
             all: ReleaseOutcome::default(),
             section: Section::default(),
             lengths: Histogram::new_with_max(1 << 40, 3).expect("three digits up to 2^40 fit"),
@@ -62,18 +61,18 @@ impl Default for Release {
 impl Machine<'_> {
     /// Begins an irq-off section on the current CPU. Sections do not nest.
     pub(crate) fn begin_section(&mut self, by: Releaser, cpu: CpuId) {
-        self.release.resume(Section::begun(by, cpu, self.now));
+        self.unthrottle_cost.resume(Section::begun(by, cpu, self.now));
     }
 
     /// Ends the section; returns its length by the cost model, ns.
     pub(crate) fn end_section(&mut self) -> u64 {
-        let Some((by, call)) = self.release.end() else { return 0 };
+        let Some((by, call)) = self.unthrottle_cost.end() else { return 0 };
         self.emit(CpuId(call.cpu.into()), What::release(by, call));
         call.ns
     }
 }
 
-impl Release {
+impl UnthrottleCost {
     /// Suspends a section while other events happen; `resume()` continues it.
     pub fn suspend(&mut self) -> Section {
         std::mem::take(&mut self.section)
@@ -83,12 +82,10 @@ impl Release {
         self.section = section;
     }
 
-    /// Adds time spent waiting for a lock.
-    pub fn wait(&mut self, ns: u64) {
+    pub fn add_wait(&mut self, ns: u64) {
         self.spend(ns);
     }
 
-    /// Length of the current section so far, ns.
     pub fn section_ns(&self) -> u64 {
         self.section.ns()
     }
@@ -114,38 +111,36 @@ impl Release {
     }
 
     /// Counts an unthrottled run queue, whose whole subtree is visited.
-    pub fn released(&mut self, groups: u64) {
+    pub fn count_unthrottled(&mut self, groups: u64) {
         self.all.rqs += 1;
         self.section.call.did.rqs += 1;
         self.section.acted = true;
-        self.visited(groups);
+        self.count_visited(groups);
     }
 
     /// Counts a task (or a group's entity) put back on this many levels.
-    pub fn enqueued(&mut self, levels: u64) {
+    pub fn count_enqueued(&mut self, levels: u64) {
         self.all.tasks += 1;
         self.section.call.did.tasks += 1;
         self.section.acted = true;
         self.spend(ENQUEUE_NS + levels * ENQUEUE_LEVEL_NS);
     }
 
-    /// Counts visited run queues.
-    pub fn visited(&mut self, silos: u64) {
-        self.all.cfs_rqs += silos;
-        self.section.call.did.cfs_rqs += silos;
-        self.spend(silos * VISIT_NS);
+    pub fn count_visited(&mut self, cfs_rqs: u64) {
+        self.all.cfs_rqs += cfs_rqs;
+        self.section.call.did.cfs_rqs += cfs_rqs;
+        self.spend(cfs_rqs * VISIT_NS);
     }
 
     /// Counts a run queue that got its grant and is unthrottled by an interrupt of its CPU, or
     /// right after if that is the current CPU (`local`).
-    pub fn remote(&mut self, local: bool) {
+    pub fn count_remote(&mut self, local: bool) {
         self.section.call.did.told += u64::from(!local);
         self.section.acted = true;
         self.spend(REMOTE_NS);
     }
 
-    /// Counts the lock of a run queue that is unthrottled on the spot.
-    pub fn remote_lock(&mut self) {
+    pub fn count_remote_lock(&mut self) {
         self.spend(REMOTE_LOCK_NS);
     }
 

@@ -1,9 +1,9 @@
 //! A CPU: its current task, and its next event.
 
 use crate::events::NEVER;
+use crate::fair::balance::interval::{BalanceInterval, Newidle};
 use crate::fair::placement::Wakees;
-use crate::fair::rhythm::{Newidle, Rhythm};
-use crate::fair::util::Busy;
+use crate::fair::util::UtilAvg;
 use crate::ids::{CfsRqId, CpuId, GroupId, TaskId};
 use crate::machine::Machine;
 use crate::task::{Mode, Segment, State};
@@ -13,11 +13,10 @@ use std::collections::VecDeque;
 /// How urgently a CPU must reschedule (kernel: `TIF_NEED_RESCHED`, `TIF_NEED_RESCHED_LAZY`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Resched {
-    /// Not at all.
     No,
     /// At the return to user mode; the next tick makes it `Now`.
     Lazy,
-    /// As soon as the kernel can be preempted.
+    /// At the next point where the kernel can be preempted.
     Now,
 }
 
@@ -43,8 +42,8 @@ pub(crate) struct Cpu {
     /// Waiting real-time tasks, in order.
     pub rt_queue: VecDeque<TaskId>,
     pub resched: Resched,
-    /// It is idle and was not told of a task that moved to another group.
-    pub is_untold: bool,
+    /// Idle, and not told of a task that moved to another group.
+    pub has_unnoticed_move: bool,
     /// Up to when the work of `curr` has been accounted, ns.
     pub accounted_ns: u64,
     /// Interrupt time since then, in which `curr` made no progress, ns.
@@ -85,11 +84,11 @@ pub(crate) struct Cpu {
     pub switched_ns: u64,
     /// When the last timer of that interrupt wakes a task, ns.
     pub woke_ns: u64,
-    pub balancing: Rhythm,
+    pub balancing: BalanceInterval,
     /// Success of newidle balancing: in its cache domain, and on the machine.
     pub newidle: [Newidle; 2],
     pub random: Stream,
-    pub busy: Busy,
+    pub util: UtilAvg,
     /// Sum of the expected utilisation of the tasks that can run there (kernel: `util_est` of the
     /// root `cfs_rq`).
     pub expected: u64,
@@ -144,11 +143,11 @@ impl Cpu {
             leaves_irq_ns: 0,
             switched_ns: NEVER,
             woke_ns: 0,
-            is_untold: false,
-            balancing: Rhythm::default(),
+            has_unnoticed_move: false,
+            balancing: BalanceInterval::default(),
             newidle: [Newidle::new(); 2],
             random,
-            busy: Busy::default(),
+            util: UtilAvg::default(),
             expected: 0,
             idle_search: (0, 0),
             wakees: Wakees::default(),
@@ -194,7 +193,7 @@ impl Machine<'_> {
         if here.is_some() && here != cpu && urgency == Resched::Now {
             c.ipi_ns = c.ipi_ns.min(now + ipi_ns);
         }
-        self.goes_on_to_a_point(cpu);
+        self.postpone_to_preemption_point(cpu);
         // Actions from outside the machine reach the CPU directly.
         self.touch(cpu, here.is_none());
     }
@@ -216,7 +215,7 @@ impl Machine<'_> {
             return false;
         }
         if task.segment == Segment::SpinOnOwner {
-            return self.is_to_go(cpu);
+            return self.needs_resched(cpu);
         }
         match self.preempt {
             Preempt::None => task.class == Class::Kthread,
@@ -236,7 +235,7 @@ impl Machine<'_> {
             // With many tasks, many small steps are legitimate.
             let most = MAX_ROUNDS.max(self.tasks.len() * MAX_ROUNDS_EACH);
             let mut rounds = 0;
-            while self.settle_once(cpu) {
+            while self.settle_step(cpu) {
                 rounds += 1;
                 if rounds > most {
                     self.livelock(self.cpus[cpu].curr);
@@ -250,12 +249,12 @@ impl Machine<'_> {
     }
 
     /// One step on the way out of the kernel; false when nothing is left to do.
-    fn settle_once(&mut self, cpu: CpuId) -> bool {
+    fn settle_step(&mut self, cpu: CpuId) -> bool {
         if self.failed.is_some() || self.cpus[cpu].leaves_irq_ns > self.now {
             return false;
         }
         if self.can_reschedule(cpu) {
-            if self.leaves_spin(cpu) {
+            if self.end_spin_to_reschedule(cpu) {
                 self.step(self.cpus[cpu].curr);
             } else {
                 self.schedule(cpu);
@@ -309,7 +308,7 @@ impl Machine<'_> {
         match task.segment {
             Segment::Run | Segment::IrqOff => {
                 if by_clock {
-                    task.goes_on(elapsed - progress, progress);
+                    task.account_absence(elapsed - progress, progress);
                 }
                 task.left_ns = task.left_ns.saturating_sub(progress);
                 if task.left_ns == 0 {
@@ -320,7 +319,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Arms the CPU's next event.
     pub(crate) fn arm(&mut self, cpu: CpuId) {
         let c = &self.cpus[cpu];
         let curr = c.curr;
@@ -368,7 +366,7 @@ impl Machine<'_> {
 
     /// Processes the CPU's armed event.
     pub(crate) fn cpu_event(&mut self, cpu: CpuId) {
-        self.foresee_cpus(cpu);
+        self.prefetch_cpus(cpu);
         self.here = cpu;
         self.touch(cpu, true);
         self.account_work(cpu);
@@ -381,9 +379,9 @@ impl Machine<'_> {
                 self.cpus[cpu].ipi_ns = NEVER;
             }
             if self.cpus[cpu].exhausted_ns <= now {
-                self.exhausted(cpu);
+                self.exhaustion_timer(cpu);
             }
-            if self.cpus[cpu].tick_ns <= now && !self.tick_is_late(cpu) {
+            if self.cpus[cpu].tick_ns <= now && !self.delay_tick(cpu) {
                 self.tick(cpu);
             }
             if self.cpus[cpu].hrtick_ns <= now {
@@ -408,5 +406,5 @@ impl Machine<'_> {
 
 /// Steps without time passing after which a program counts as an endless loop.
 const MAX_ROUNDS: usize = 1_000_000;
-/// The same for each task, on machines with very many.
+/// The number of such steps per task, on machines with very many tasks.
 const MAX_ROUNDS_EACH: usize = 256;

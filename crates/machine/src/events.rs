@@ -28,6 +28,7 @@ impl<E> Node<E> {
 }
 
 impl<E: Copy> Heap<E> {
+    /// Timers of this many rarely and often set slots, none set.
     pub fn new() -> Self {
         Heap { nodes: Vec::new(), inserted: 0 }
     }
@@ -48,6 +49,7 @@ impl<E: Copy> Heap<E> {
         self.push_as(0, time_ns, event);
     }
 
+    /// Adds an event whose place among equal times is `order`.
     fn push_as(&mut self, order: u64, time_ns: u64, event: E) {
         self.nodes.push(Node { time_ns, order, event });
         let mut at = self.nodes.len() - 1;
@@ -108,7 +110,6 @@ impl Timers {
         }
     }
 
-    /// The earliest time and its slot.
     #[inline]
     pub fn next(&self) -> (u64, usize) {
         let (seldom, often) = (self.seldom.nodes[1], self.often.nodes[1]);

@@ -7,11 +7,10 @@ pub(crate) mod balance;
 pub(crate) mod buddies;
 pub(crate) mod cfs;
 pub(crate) mod eevdf;
-mod foresee;
 pub(crate) mod levels;
 pub(crate) mod pelt;
 pub(crate) mod placement;
-pub(crate) mod rhythm;
+mod prefetch;
 pub(crate) mod timeline;
 pub(crate) mod util;
 pub(crate) mod weight;
@@ -25,7 +24,6 @@ use crate::se::{Owner, Se};
 /// Why a task comes onto a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Enqueue {
-    /// A new task.
     Fork,
     /// A sleeping or parked task.
     WakeUp,
@@ -47,7 +45,7 @@ pub(crate) enum Dequeue {
 }
 
 /// Run queues allocated at once for one CPU, side by side in memory.
-const RUN: u32 = 32;
+const BLOCK: u32 = 32;
 
 /// Memory for a CPU's next run queues and their entities.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +64,7 @@ impl Vacant {
 
 impl Machine<'_> {
     /// The group's run queue on a CPU; creates it and its ancestors' where missing.
-    pub(crate) fn cfs_rq(&mut self, group: GroupId, cpu: CpuId) -> CfsRqId {
+    pub(crate) fn cfs_rq_or_new(&mut self, group: GroupId, cpu: CpuId) -> CfsRqId {
         let g = &mut self.groups[group];
         if g.cfs_rqs.is_empty() {
             g.cfs_rqs = vec![CfsRqId::NONE; self.cpus.len()];
@@ -76,8 +74,8 @@ impl Machine<'_> {
             return existing;
         }
         let (parent_group, weight) = (g.parent, g.weight);
-        let parent = self.cfs_rq(parent_group, cpu);
-        let (id, se) = self.vacant_cfs_rq(cpu);
+        let parent = self.cfs_rq_or_new(parent_group, cpu);
+        let (id, se) = self.allocate_cfs_rq(cpu);
         self.ses[se] = Se::new(Owner::Group(id), parent, weight, self.base_slice_ns);
         let mut rq = CfsRq::new(group, cpu, parent, se);
         let (before, after) = self.siblings_of_new(group, parent);
@@ -87,7 +85,7 @@ impl Machine<'_> {
         rq.bandwidth.pelt_frozen = rq.bandwidth.throttle_count > 0;
         rq.bandwidth.enabled = self.groups[group].pool.quota_ns.is_some() && self.cpus[cpu].online;
         self.cfs_rqs[id] = rq;
-        self.age(id);
+        self.set_initial_min_vruntime(id);
         if before.is_some() {
             self.cfs_rqs[before].next_sibling = id;
         } else {
@@ -114,21 +112,21 @@ impl Machine<'_> {
 
     /// Takes an unused run queue and entity. They are allocated in blocks per CPU, so that what a
     /// CPU uses lies together in memory.
-    fn vacant_cfs_rq(&mut self, cpu: CpuId) -> (CfsRqId, SeId) {
+    fn allocate_cfs_rq(&mut self, cpu: CpuId) -> (CfsRqId, SeId) {
         if self.vacant[cpu.ix()].left == 0 {
             let (rq, se) = (CfsRqId::from_ix(self.cfs_rqs.len()), SeId::from_ix(self.ses.len()));
-            for _ in 0..RUN {
+            for _ in 0..BLOCK {
                 self.cfs_rqs.push(CfsRq::new(GroupId::NONE, cpu, CfsRqId::NONE, SeId::NONE));
                 self.add_entity(Owner::Group(CfsRqId::NONE), 0);
             }
-            self.vacant[cpu.ix()] = Vacant { rq, se, left: RUN, ..self.vacant[cpu.ix()] };
+            self.vacant[cpu.ix()] = Vacant { rq, se, left: BLOCK, ..self.vacant[cpu.ix()] };
             self.grow_parked();
             self.grow_buddies();
         }
         let vacant = &mut self.vacant[cpu.ix()];
         vacant.left -= 1;
         vacant.made += 1;
-        let used = RUN - 1 - vacant.left;
+        let used = BLOCK - 1 - vacant.left;
         (CfsRqId(vacant.rq.0 + used), SeId(vacant.se.0 + used))
     }
 
@@ -138,10 +136,10 @@ impl Machine<'_> {
     }
 
     /// The run queue for an entity that is about to be queued; mostly the one it was last on.
-    fn leaf(&mut self, se: SeId, group: GroupId, cpu: CpuId) -> CfsRqId {
+    fn leaf_cfs_rq(&mut self, se: SeId, group: GroupId, cpu: CpuId) -> CfsRqId {
         let q = self.ses[se].q;
         let stays = q.is_some() && self.cfs_rqs[q].group == group && self.cfs_rqs[q].cpu == cpu;
-        if stays { q } else { self.cfs_rq(group, cpu) }
+        if stays { q } else { self.cfs_rq_or_new(group, cpu) }
     }
 
     /// The queue on whose timeline the children of `q` compete.
@@ -163,16 +161,16 @@ impl Machine<'_> {
     pub(crate) fn enqueue_task(&mut self, task: TaskId, why: Enqueue) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         let se = self.tasks[task].se;
-        let leaf = self.leaf(se, group, cpu);
+        let leaf = self.leaf_cfs_rq(se, group, cpu);
         self.charge_running(cpu);
         self.move_load(task, self.ses[se].q, leaf);
         // The running task has another competitor, which changes when its next tick matters.
         self.touch(cpu, false);
-        self.set_entity_queue(se, leaf);
-        self.count_queued(group, 1);
-        self.expect_use(task);
+        self.ses[se].q = leaf;
+        self.change_group_tasks(group, 1);
+        self.add_expected_util(task);
         if why != Enqueue::WakeUp {
-            self.bring_load(task, leaf, why == Enqueue::Fork);
+            self.attach_load_on_single_cpu(task, leaf, why == Enqueue::Fork);
         }
         let mut child = se;
         let mut q = leaf;
@@ -206,9 +204,9 @@ impl Machine<'_> {
             // Its weight depends on all levels, which now include it.
             let weight = self.flat_weight(se);
             self.ses[se].set_weight_off_queue(weight);
-            self.enter(self.root(cpu), se, why);
+            self.enqueue_on_timeline(self.root(cpu), se, why);
         }
-        self.add_running(cpu, 1);
+        self.change_nr_running(cpu, 1);
         self.update_hrtick(cpu, true);
     }
 
@@ -222,7 +220,7 @@ impl Machine<'_> {
         self.touch(cpu, false);
         self.charge_running(cpu);
         self.charge(self.timeline_of(leaf));
-        self.expect_no_use(task, why);
+        self.remove_expected_util(task, why);
         if why == Dequeue::Sleep && !was_delayed && self.delays_dequeue(se) {
             self.delay(self.timeline_of(leaf), se);
             self.count_runnable(leaf, -1);
@@ -231,13 +229,16 @@ impl Machine<'_> {
         if self.is_flat() {
             self.charge_path(leaf);
         }
-        self.count_queued(group, -1);
+        self.change_group_tasks(group, -1);
         let mut child = se;
         let mut q = leaf;
         let mut dequeueing = true;
         let mut reached_root = false;
         loop {
-            if dequeueing && child != se && why != Dequeue::Throttle && self.delays_group(q, child)
+            if dequeueing
+                && child != se
+                && why != Dequeue::Throttle
+                && self.delay_group_if_owing(q, child)
             {
                 dequeueing = false;
             }
@@ -245,7 +246,7 @@ impl Machine<'_> {
                 self.dequeue_entity(q, child, why);
                 let stopped = self.rules.unit == Unit::Entity && self.in_throttled_hierarchy(q);
                 if self.cfs_rqs[q].nr > 0 && why != Dequeue::Move && !stopped {
-                    self.prefer(self.cfs_rqs[q].se);
+                    self.set_next_buddy(self.cfs_rqs[q].se);
                 }
             }
             self.pelt_update(q);
@@ -260,7 +261,7 @@ impl Machine<'_> {
             dequeueing &= rq.nr == 0;
             self.update_share(q);
             if self.rules.pull {
-                self.left_queue(q);
+                self.after_dequeue_pulling(q);
             }
             if child.is_none() {
                 reached_root = true;
@@ -271,7 +272,7 @@ impl Machine<'_> {
             q = parent;
         }
         if reached_root && !was_delayed {
-            self.add_running(cpu, -1);
+            self.change_nr_running(cpu, -1);
         }
         self.ses[se].delayed = false;
         self.update_hrtick(cpu, false);
@@ -287,19 +288,19 @@ impl Machine<'_> {
             self.ses[se].delayed = false;
             se = self.cfs_rqs[q].se;
             if self.cfs_rqs[q].nr > 0 {
-                self.prefer(se);
+                self.set_next_buddy(se);
                 return;
             }
-            if se.is_none() || self.delays_group(self.ses[se].q, se) {
+            if se.is_none() || self.delay_group_if_owing(self.ses[se].q, se) {
                 return;
             }
         }
     }
 
     /// Marks a task that was delayed on its old queue as delayed on the new one.
-    pub(crate) fn stay_delayed(&mut self, task: TaskId) {
+    pub(crate) fn mark_delayed(&mut self, task: TaskId) {
         let se = self.tasks[task].se;
-        self.expect_no_use(task, Dequeue::Move);
+        self.remove_expected_util(task, Dequeue::Move);
         self.ses[se].delayed = true;
         self.count_runnable(self.ses[se].q, -1);
     }
@@ -318,10 +319,10 @@ impl Machine<'_> {
             }
             q = rq.parent;
         }
-        self.add_running(cpu, change);
+        self.change_nr_running(cpu, change);
     }
 
-    pub(crate) fn add_running(&mut self, cpu: CpuId, change: i32) {
+    pub(crate) fn change_nr_running(&mut self, cpu: CpuId, change: i32) {
         let c = &mut self.cpus[cpu];
         c.nr_running = c.nr_running.checked_add_signed(change).expect("counts match");
         let nr_running = c.nr_running;
@@ -331,7 +332,7 @@ impl Machine<'_> {
         }
     }
 
-    pub(crate) fn count_queued(&mut self, group: GroupId, change: i32) {
+    pub(crate) fn change_group_tasks(&mut self, group: GroupId, change: i32) {
         if self.rules.group_share != crate::bandwidth::rules::GroupShare::Queued {
             return;
         }
@@ -343,10 +344,6 @@ impl Machine<'_> {
         }
     }
 
-    fn set_entity_queue(&mut self, se: SeId, q: CfsRqId) {
-        self.ses[se].q = q;
-    }
-
     /// Weight that an entity contributes to its queue's load.
     pub(crate) fn load_of(&self, se: SeId) -> u64 {
         match self.ses[se].owner() {
@@ -355,30 +352,32 @@ impl Machine<'_> {
         }
     }
 
+    /// Queues an entity on one level (kernel: `enqueue_entity()`).
     pub(crate) fn enqueue_entity(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
         self.charge(q);
         self.pelt_update(q);
         let load = self.load_of(se);
-        self.note_queued(se);
+        self.update_queued(se);
         if self.is_flat() {
             match self.ses[se].owner() {
                 Owner::Task(_) => self.charge(self.root(self.cfs_rqs[q].cpu)),
-                Owner::Group(child) => self.weigh_on_queue(child),
+                Owner::Group(child) => self.uncount_parked_before_enqueue(child),
             }
             self.cfs_rqs[q].load += load;
         } else {
             let is_task = matches!(self.ses[se].owner(), Owner::Task(_));
             self.cfs_rqs[q].load += load;
-            self.enter(q, se, if is_task { why } else { Enqueue::WakeUp });
+            self.enqueue_on_timeline(q, se, if is_task { why } else { Enqueue::WakeUp });
         }
         self.ses[se].on_rq = true;
         let rq = &mut self.cfs_rqs[q];
         rq.nr += 1;
         if rq.nr == 1 {
-            self.first_enqueued(q);
+            self.after_first_enqueue(q);
         }
     }
 
+    /// Dequeues an entity from one level (kernel: `dequeue_entity()`).
     pub(crate) fn dequeue_entity(&mut self, q: CfsRqId, se: SeId, why: Dequeue) {
         self.charge(q);
         self.pelt_update(q);
@@ -389,7 +388,7 @@ impl Machine<'_> {
                 self.charge(tq);
             }
             self.clear_buddies(tq, se);
-            self.remember_lag(tq, se);
+            self.store_lag(tq, se);
             let rq = &mut self.cfs_rqs[tq];
             if rq.prev == se {
                 rq.prev = SeId::NONE;
@@ -398,23 +397,23 @@ impl Machine<'_> {
                 self.timeline_remove(tq, se);
             }
             // A group that runs empty is dequeued as if it slept, whatever its task does.
-            self.take_place_along(tq, se, if is_task { why } else { Dequeue::Sleep });
+            self.keep_distance(tq, se, if is_task { why } else { Dequeue::Sleep });
         }
         let load = self.load_of(se);
-        self.note_queued(se);
+        self.update_queued(se);
         self.ses[se].on_rq = false;
         if self.rules.queue == Queue::Cfs && why != Dequeue::Move {
-            // A task that moves may return to where it was: see `leave_for_good()`.
+            // A task that moves may return to where it was: see `detach_from_queue()`.
             self.update_min_vruntime(q);
         }
         let rq = &mut self.cfs_rqs[q];
         rq.load -= load;
         rq.nr -= 1;
         if rq.nr == 0 {
-            self.last_dequeued(q);
+            self.after_last_dequeue(q);
         }
         if let Owner::Group(child) = self.ses[se].owner() {
-            self.weigh_off_queue(child);
+            self.count_parked_after_dequeue(child);
         }
     }
 
@@ -471,6 +470,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Charges the running child of a queue, its group's usage and its runtime, up to now.
     fn charge_curr(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (from, curr, group) = (rq.exec_start_ns, rq.curr, rq.group);
@@ -485,7 +485,7 @@ impl Machine<'_> {
             self.tasks[running].usage_ns += ran_ns;
         } else {
             self.account_usage(group, from);
-            self.pay(q, ran_ns);
+            self.account_runtime(q, ran_ns);
         }
     }
 
@@ -535,7 +535,7 @@ impl Machine<'_> {
     }
 
     /// Places a queued entity on the timeline.
-    fn enter(&mut self, tq: CfsRqId, se: SeId, why: Enqueue) {
+    fn enqueue_on_timeline(&mut self, tq: CfsRqId, se: SeId, why: Enqueue) {
         self.place(tq, se, why);
         if self.cfs_rqs[tq].curr != se {
             self.timeline_insert(tq, se);
@@ -550,15 +550,15 @@ impl Machine<'_> {
     }
 
     /// Stores an entity's lag before it leaves the timeline.
-    fn remember_lag(&mut self, tq: CfsRqId, se: SeId) {
+    fn store_lag(&mut self, tq: CfsRqId, se: SeId) {
         match self.rules.queue {
             Queue::Cfs => {}
-            Queue::Eevdf | Queue::EevdfFlat => self.leave_eevdf(tq, se),
+            Queue::Eevdf | Queue::EevdfFlat => self.store_lag_eevdf(tq, se),
         }
     }
 
     /// After a dequeue: an entity that moves keeps its distance from V, not its absolute position.
-    fn take_place_along(&mut self, tq: CfsRqId, se: SeId, why: Dequeue) {
+    fn keep_distance(&mut self, tq: CfsRqId, se: SeId, why: Dequeue) {
         match self.rules.queue {
             Queue::Cfs if why == Dequeue::Move => self.make_relative(tq, se),
             Queue::Cfs => {}

@@ -6,24 +6,17 @@
 use crate::machine::Machine;
 
 macro_rules! faults {
-    ($($(#[doc = $what:literal])+ $name:ident,)*) => {
+    ($($(#[$doc:meta])+ $name:ident,)*) => {
         /// A step that is left out or reversed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Fault {
-            $($(#[doc = $what])+ $name,)*
+            $($(#[$doc])+ $name,)*
         }
 
         #[cfg(any(test, feature = "faults"))]
         impl Fault {
             /// All faults, in the order of the functions that they change.
             pub const ALL: &[Fault] = &[$(Fault::$name),*];
-
-            /// What it does.
-            pub const fn what(self) -> &'static str {
-                match self {
-                    $(Fault::$name => concat!($($what),+),)*
-                }
-            }
         }
     };
 }

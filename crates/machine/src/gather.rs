@@ -10,6 +10,7 @@ use cpumax_outcome::{GroupOutcome, Outcome, TaskOutcome};
 use std::collections::BTreeMap;
 
 impl Machine<'_> {
+    /// Takes the outcome out of the machine, whose statistics of kinds are then empty.
     pub(crate) fn outcome(&mut self, kernel: &crate::kernel::Kernel) -> Outcome {
         let workload = self.workload;
         self.gather_under_way();
@@ -43,7 +44,7 @@ impl Machine<'_> {
             simulated_ns: workload.duration_ns.min(self.now),
             groups,
             tasks,
-            release: self.release.outcome(),
+            release: self.unthrottle_cost.outcome(),
             events: self.events,
         }
     }

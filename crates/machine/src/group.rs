@@ -1,6 +1,6 @@
 //! A group of tasks and its bandwidth pool (kernel: `task_group`, `cfs_bandwidth`).
 
-use crate::bandwidth::distribute::Walk;
+use crate::bandwidth::distribute::Distribution;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id};
 use crate::latency::Latencies;
 use crate::machine::Machine;
@@ -33,7 +33,6 @@ pub(crate) struct Group {
     pub gathered_ns: u64,
     /// CPU time by windows of its period, while it is limited.
     pub windows: Windows,
-    /// Latencies of the requests completed in its subtree.
     pub latencies: Latencies,
 }
 
@@ -50,7 +49,6 @@ pub(crate) struct Pool {
     pub quota_ns: Option<u64>,
     pub period_ns: u64,
     pub burst_ns: u64,
-    /// Runtime left for all CPUs, ns.
     pub runtime_ns: u64,
     /// Runtime right after the last refill, ns.
     pub runtime_snap_ns: u64,
@@ -69,7 +67,7 @@ pub(crate) struct Pool {
     /// A distribution is in progress.
     pub distributing: bool,
     /// The distribution under way, where it takes time.
-    pub walk: Option<Box<Walk>>,
+    pub distribution: Option<Box<Distribution>>,
     /// Throttled run queues in the order in which they are served.
     pub throttled: Vec<CfsRqId>,
     /// When the runtime expires, ns, and the number of refills (to 5.3).
@@ -102,6 +100,7 @@ pub(crate) struct Stat {
 }
 
 impl Machine<'_> {
+    /// Creates the workload's groups, without limits.
     pub(crate) fn build_groups(&mut self, cpus: usize) {
         let workload = self.workload;
         for (index, spec) in workload.groups.iter().enumerate() {
@@ -172,7 +171,7 @@ impl Pool {
             slack_started: false,
             slack_cpu: CpuId(0),
             distributing: false,
-            walk: None,
+            distribution: None,
             throttled: Vec::new(),
             expires_ns: 0,
             expires_seq: 0,

@@ -41,10 +41,7 @@ macro_rules! id {
     };
 }
 
-id!(
-    /// A task.
-    TaskId
-);
+id!(TaskId);
 id!(
     /// A group of tasks; 0 is the root.
     GroupId
@@ -57,18 +54,9 @@ id!(
     /// An entity on run queues, of a task or a group.
     SeId
 );
-id!(
-    /// A CPU.
-    CpuId
-);
-id!(
-    /// A lock.
-    LockId
-);
-id!(
-    /// A channel.
-    ChannelId
-);
+id!(CpuId);
+id!(LockId);
+id!(ChannelId);
 
 /// A vector indexed by one kind of id.
 #[derive(Debug, Clone)]

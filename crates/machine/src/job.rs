@@ -12,7 +12,6 @@ use cpumax_workload::{Op, Span};
 /// The job of a token that carries none.
 pub(crate) const NO_JOB: u32 = u32::MAX;
 
-/// A token on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     /// When its request started, ns.
@@ -21,7 +20,6 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// A token without a job.
     pub fn plain(since_ns: u64) -> Token {
         Token { since_ns, job: NO_JOB }
     }
@@ -29,7 +27,7 @@ impl Token {
 
 /// A token scheduled for later.
 #[derive(Debug, Clone, Copy)]
-struct Coming {
+struct DueToken {
     channel: ChannelId,
     job: u32,
     /// Start of its request, ns; `None`: its arrival.
@@ -39,12 +37,13 @@ struct Coming {
 /// Tokens scheduled for later, by place; free places are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
-    places: Vec<Coming>,
+    places: Vec<DueToken>,
     free: Vec<u32>,
 }
 
 impl Due {
-    fn put(&mut self, coming: Coming) -> Option<u32> {
+    /// Stores a token; returns its place, or `None` if too many are stored.
+    fn put(&mut self, coming: DueToken) -> Option<u32> {
         if let Some(place) = self.free.pop() {
             self.places[place as usize] = coming;
             return Some(place);
@@ -56,7 +55,8 @@ impl Due {
         Some(self.places.len() as u32 - 1)
     }
 
-    fn take(&mut self, place: u32) -> Coming {
+    /// Removes the token at this place.
+    fn take(&mut self, place: u32) -> DueToken {
         self.free.push(place);
         self.places[place as usize]
     }
@@ -64,7 +64,7 @@ impl Due {
 
 /// Counts of tokens with jobs, for the conservation check.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Tally {
+pub(crate) struct JobCounts {
     /// Put in a channel.
     pub put: u64,
     /// Taken by a task that executes the job.
@@ -83,7 +83,6 @@ impl<'a> Machine<'a> {
         self.programs[self.tasks[task].program as usize]
     }
 
-    /// The instruction that a task executed last.
     fn last_op(&self, task: TaskId) -> Option<&'a Op> {
         let at = self.tasks[task].pc.checked_sub(1)?;
         self.program_of(task).get(at as usize)
@@ -92,31 +91,32 @@ impl<'a> Machine<'a> {
     /// The token of a task that waits for room in a channel.
     pub(crate) fn token_of(&self, task: TaskId) -> Token {
         match self.last_op(task) {
-            Some(&Op::Post { job, .. }) => self.posted(task, job),
+            Some(&Op::Post { job, .. }) => self.job_token(task, job),
             _ => Token::plain(self.now),
         }
     }
 
     /// The token with a job that a task posts.
-    pub(crate) fn posted(&self, task: TaskId, job: u32) -> Token {
+    pub(crate) fn job_token(&self, task: TaskId, job: u32) -> Token {
         Token { since_ns: self.tasks[task].request_since_ns(), job }
     }
 
     /// Gives a token to a task: the token's request is now the task's current one, and its job is
     /// executed next. A token received during a job does not begin another request.
     #[inline]
-    pub(crate) fn takes_token(&mut self, task: TaskId, token: Token) {
+    pub(crate) fn take_token(&mut self, task: TaskId, token: Token) {
         let t = &mut self.tasks[task];
         if !t.does_job() {
             t.request_start_ns = token.since_ns;
         }
         if token.job != NO_JOB || t.begun_ns.is_some() {
-            self.takes_request(task, token.job);
+            self.begin_request(task, token.job);
         }
     }
 
+    /// Makes a received token's job the task's program, if it serves jobs.
     #[inline(never)]
-    fn takes_request(&mut self, task: TaskId, job: u32) {
+    fn begin_request(&mut self, task: TaskId, job: u32) {
         let serves = matches!(self.last_op(task), Some(Op::Serve { .. }));
         if serves {
             self.tasks[task].begun_ns = None;
@@ -125,30 +125,29 @@ impl<'a> Machine<'a> {
             return;
         }
         if !serves {
-            self.tally.ignored += 1;
+            self.job_counts.ignored += 1;
             return;
         }
-        self.tally.begun += 1;
+        self.job_counts.begun += 1;
         let kinds = self.workload.tasks.len() as u32;
         let t = &mut self.tasks[task];
-        t.goes_on_at = t.pc;
+        t.continues_at = t.pc;
         (t.program, t.pc) = (kinds + job, 0);
     }
 
     /// The running task puts a token with a job in a channel.
     #[inline(never)]
     pub(crate) fn post(&mut self, task: TaskId, channel: ChannelId, job: u32) {
-        if !self.comes_again(task, Kind::Send) {
-            self.send(task, channel, 1, self.posted(task, job));
+        if !self.delay_call(task, Kind::Send) {
+            self.send(task, channel, 1, self.job_token(task, job));
         }
     }
 
-    /// Ends the job of the running task, which continues its own program.
     #[inline(never)]
-    pub(crate) fn job_ends(&mut self, task: TaskId) {
-        self.tally.ended += 1;
+    pub(crate) fn end_job(&mut self, task: TaskId) {
+        self.job_counts.ended += 1;
         let t = &mut self.tasks[task];
-        (t.program, t.pc) = (t.kind, t.goes_on_at);
+        (t.program, t.pc) = (t.kind, t.continues_at);
     }
 
     /// Schedules a token with a job of the running task for later.
@@ -160,29 +159,28 @@ impl<'a> Machine<'a> {
         (channel, job): (ChannelId, u32),
         keep: bool,
     ) {
-        let due_ns = self.now.saturating_add(self.draw(task, delay));
+        let due_ns = self.now.saturating_add(self.draw_span(task, delay));
         let since_ns = keep.then(|| self.tasks[task].request_since_ns());
         if due_ns > self.workload.duration_ns {
             return;
         }
-        if let Some(place) = self.due.put(Coming { channel, job, since_ns }) {
-            self.heap.push(self.outside_at(due_ns), Event::Comes { place });
+        if let Some(place) = self.due.put(DueToken { channel, job, since_ns }) {
+            self.heap.push(self.action_time_ns(due_ns), Event::TokenDue { place });
         } else {
             let at_ns = self.now;
             self.failed.get_or_insert(Error::TooManyDue { at_ns });
         }
     }
 
-    /// Delivers a scheduled token.
-    pub(crate) fn comes(&mut self, place: u32) {
-        let Coming { channel, job, since_ns } = self.due.take(place);
+    pub(crate) fn deliver_due(&mut self, place: u32) {
+        let DueToken { channel, job, since_ns } = self.due.take(place);
         let since_ns = since_ns.unwrap_or(self.now);
-        self.bring_token(channel, Token { since_ns, job });
+        self.deliver_token(channel, Token { since_ns, job });
     }
 
     /// Delivers a token from outside: on the outside task's CPU, or without one on that of the
     /// receiver.
-    pub(crate) fn bring_token(&mut self, channel: ChannelId, token: Token) {
+    pub(crate) fn deliver_token(&mut self, channel: ChannelId, token: Token) {
         if let Some(&receiver) = self.channels[channel].receivers.front() {
             let cpu = self.tasks[receiver].cpu;
             if self.here.is_none() && self.cpus[cpu].irqs_off_until_ns <= self.now {
@@ -206,7 +204,7 @@ impl<'a> Machine<'a> {
             let carry = c.arrivals.iter().filter(|arrived| arrived.token.job != NO_JOB);
             in_channels += carry.map(|arrived| arrived.n).sum::<u64>();
         }
-        let Tally { put, begun, ignored, ended, broken_off } = self.tally;
+        let JobCounts { put, begun, ignored, ended, broken_off } = self.job_counts;
         let doing = self
             .tasks
             .iter()

@@ -56,7 +56,7 @@ pub struct Release {
     pub generation: Generation,
     /// Its rules.
     pub(crate) rules: &'static Rules,
-    /// What changed against the entry before.
+    /// Changes since the entry before, as `cpumax kernels` shows them.
     pub changed: &'static str,
 }
 
@@ -87,7 +87,7 @@ pub const UNRELEASED: &[Unreleased] = &[
         version: v(u16::MAX, 0),
         name: "tasks-sync",
         rules: &rules::TASKS_SYNC,
-        changed: "6.18 with the release of 6.2: the back-port that docs/lab/calibration.md is about",
+        changed: "6.18 with the release of 6.2, like the back-port in docs/lab/calibration.md",
     },
     Unreleased {
         version: PULL,
@@ -122,8 +122,8 @@ pub const RELEASES: &[Release] = &[
         from: v(3, 16),
         generation: Generation::G0,
         rules: &rules::G0,
-        changed: "per-CPU slices do not expire, by mistake, but where an idle group begins anew; \
-                  newly throttled CPUs are served first",
+        changed: "per-CPU slices do not expire, by mistake, except after a group was idle; newly \
+                  throttled CPUs are served first",
     },
     Release {
         from: v(4, 18),
@@ -207,7 +207,7 @@ pub const RELEASES: &[Release] = &[
         from: v(6, 13),
         generation: Generation::G2a,
         rules: &rules::G2A_6_13,
-        changed: "a new weight scales what is left to a deadline",
+        changed: "a new weight scales the time left to a deadline",
     },
     Release {
         from: v(6, 14),
@@ -345,8 +345,8 @@ pub enum KernelError {
     EmptyRange(String),
     /// A real-time flavour; the scenario decides that instead.
     #[error(
-        "kernel '{}': whether the model's kernel is a real-time one is for the scenario to say, \
-         by `preempt = \"rt\"` or `\"rt-lazy\"` in its [machine]; give a version such as 7.3",
+        "kernel '{}': a scenario chooses a real-time kernel, by `preempt = \"rt\"` or \
+         `\"rt-lazy\"` in its [machine]; give a version such as 7.3",
         one_line(.0)
     )]
     RealTime(String),

@@ -4,7 +4,6 @@
 use cpumax_outcome::{Histogram as Buckets, Percentiles};
 use hdrhistogram::Histogram;
 
-/// Most latencies kept exactly.
 const EXACT: usize = 8192;
 
 #[derive(Debug, Clone, Default)]
@@ -13,7 +12,6 @@ pub(crate) struct Latencies {
     rest: Option<Box<Histogram<u32>>>,
     max_ns: u64,
     pub count: u64,
-    /// Requests under way at the end.
     pub under_way: u64,
     pub longest_under_way_ns: u64,
 }
@@ -42,7 +40,6 @@ impl Latencies {
         self.count == 0 && self.under_way == 0
     }
 
-    /// Adds what `other` recorded.
     pub fn merge(&mut self, other: &Latencies) {
         self.add_under_way(other.under_way, other.longest_under_way_ns);
         if let Some(histogram) = &other.rest {
@@ -99,7 +96,6 @@ impl Latencies {
         Percentiles { p50: rank(50), p99: rank(99), max }
     }
 
-    /// All latencies, in buckets.
     pub fn buckets(&self) -> Buckets {
         match &self.rest {
             Some(histogram) => Buckets::of(histogram.iter_recorded().map(|value| {

@@ -108,8 +108,8 @@ pub enum Error {
     },
     /// Too many tokens are scheduled for later (`after`).
     #[error(
-        "more than {MAX_TOKENS_DUE} tokens are to come later at {at_ns} ns: `after` is executed \
-         faster than its tokens come"
+        "more than {MAX_TOKENS_DUE} tokens are scheduled for later at {at_ns} ns: `after` is \
+         executed faster than its tokens arrive"
     )]
     TooManyDue {
         /// When, ns.
@@ -117,8 +117,8 @@ pub enum Error {
     },
     /// Too many tokens wait in channels.
     #[error(
-        "tokens come faster than anybody takes them: at {at_ns} ns channels have no room for more \
-         than {MAX_TOKENS_WAITING}; give the channel a `capacity`, or make the source `lossy`"
+        "more than {MAX_TOKENS_WAITING} tokens wait in channels at {at_ns} ns; give the channel a \
+         `capacity`, or make the source `lossy`"
     )]
     TooManyWaiting {
         /// When, ns.
@@ -126,8 +126,8 @@ pub enum Error {
     },
     /// Too many forked tasks live at once.
     #[error(
-        "more than {MAX_LIVING} tasks live at once at {at_ns} ns: '{task}' is forked faster than \
-         its tasks end"
+        "more than {MAX_LIVING} tasks are alive at {at_ns} ns: '{task}' is forked faster than its \
+         tasks exit"
     )]
     TooManyLive {
         /// Name of the kind that is forked.

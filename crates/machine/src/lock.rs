@@ -68,6 +68,7 @@ impl Lock {
         }
     }
 
+    /// Whether the current holders allow another in this mode.
     fn admits(&self, mode: LockMode) -> bool {
         match mode {
             LockMode::Write => self.holders.is_empty(),
@@ -90,6 +91,7 @@ impl Lock {
         self.barging && comes_past
     }
 
+    /// The mode in which this kind of lock is taken when `asked` is requested.
     fn mode(&self, asked: LockMode) -> LockMode {
         match self.kind {
             LockKind::Mutex | LockKind::Spin => LockMode::Write,
@@ -136,6 +138,7 @@ impl Channel {
         }
     }
 
+    /// Adds tokens at their place in the order; equal neighbours are merged.
     #[inline]
     fn put(&mut self, token: Token, n: u64) {
         self.tokens = self.tokens.saturating_add(n);
@@ -243,7 +246,7 @@ impl Machine<'_> {
             let impatient = l.kind != LockKind::Rwsem || self.is_impatient(since_ns);
             self.locks[lock].handoff |= impatient;
         }
-        let spins_on_owner = self.spins(task, lock, mode, place);
+        let spins_on_owner = self.should_spin(task, lock, mode, place);
         let l = &mut self.locks[lock];
         if let Some(place) = place {
             let since_ns = l.waiters[place].since_ns;
@@ -286,7 +289,7 @@ impl Machine<'_> {
             if reads(&waiter) {
                 self.locks[lock].waiters.remove(at);
                 self.take_lock(waiter.task, lock, waiter.mode);
-                if std::mem::take(&mut is_first) || !self.wakes_later(waiter.task) {
+                if std::mem::take(&mut is_first) || !self.delay_reader_wakeup(waiter.task) {
                     self.wake(waiter.task);
                 }
             } else {
@@ -304,6 +307,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Makes a task a holder of a lock that admits it.
     pub(crate) fn take_lock(&mut self, task: TaskId, lock: LockId, mode: LockMode) {
         let l = &mut self.locks[lock];
         debug_assert!(l.admits(mode));
@@ -321,11 +325,12 @@ impl Machine<'_> {
         if self.tells_messages {
             self.sends = task;
         }
-        self.release(task, lock);
+        self.release_lock(task, lock);
         self.sends = TaskId::NONE;
     }
 
-    fn release(&mut self, task: TaskId, lock: LockId) {
+    /// Removes a holder, and hands the lock to the next waiters or wakes them.
+    fn release_lock(&mut self, task: TaskId, lock: LockId) {
         let l = &mut self.locks[lock];
         let Some(at) = l.holders.iter().position(|&holder| holder == task) else { return };
         l.holders.remove(at);
@@ -339,8 +344,8 @@ impl Machine<'_> {
             self.set_class(task, class);
         }
         if self.locks[lock].barging {
-            self.call_next(lock);
-            return self.spinners_see(lock);
+            self.wake_next_waiter(lock);
+            return self.update_spinners(lock);
         }
         while let Some(&Waiter { task: next, mode, .. }) = self.locks[lock].waiters.front() {
             if !self.locks[lock].admits(mode) {
@@ -348,7 +353,7 @@ impl Machine<'_> {
             }
             self.locks[lock].waiters.pop_front();
             if next.is_none() {
-                self.next_from_outside();
+                self.execute_next_move();
                 continue;
             }
             self.take_lock(next, lock, mode);
@@ -363,7 +368,7 @@ impl Machine<'_> {
     }
 
     /// Wakes the first waiter of a free lock, or hands it the lock if it was overtaken too often.
-    fn call_next(&mut self, lock: LockId) {
+    fn wake_next_waiter(&mut self, lock: LockId) {
         self.admit_readers(lock);
         let l = &mut self.locks[lock];
         let Some(&Waiter { task, mode, .. }) = l.waiters.front() else { return };
@@ -374,19 +379,19 @@ impl Machine<'_> {
             l.handoff = false;
             l.waiters.pop_front();
             self.take_lock(task, lock, mode);
-            if self.handed_while_spinning(task) {
+            if self.end_spin_if_handed(task) {
                 return;
             }
             let t = &mut self.tasks[task];
             if t.state == State::Runnable && std::mem::take(&mut t.retries) {
-                // It was about to try again, and need not.
+                // The waiter was about to try again, and need not.
                 t.pc += 1;
             }
         } else if self.tasks[task].state != State::Runnable {
             self.tasks[task].pc -= 1;
             self.tasks[task].retries = true;
         } else {
-            self.look_again(task);
+            self.retry_lock(task);
         }
         self.wake(task);
     }
@@ -436,7 +441,7 @@ impl Machine<'_> {
     /// Adds tokens to a channel, and wakes or serves receivers.
     pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64, token: Token) {
         if token.job != NO_JOB {
-            self.tally.put += n;
+            self.job_counts.put += n;
         }
         let c = &mut self.channels[channel];
         let news = c.tokens == 0 || c.polled;
@@ -450,7 +455,7 @@ impl Machine<'_> {
         if !c.barging {
             self.serve_receivers(channel);
         } else if news {
-            self.call_receiver(channel);
+            self.wake_receiver(channel);
         }
     }
 
@@ -463,8 +468,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Wakes the first receiver to take a token.
-    fn call_receiver(&mut self, channel: ChannelId) {
+    fn wake_receiver(&mut self, channel: ChannelId) {
         let Some(receiver) = self.channels[channel].receivers.pop_front() else { return };
         self.tasks[receiver].pc -= 1;
         self.tasks[receiver].retries = true;
@@ -479,12 +483,13 @@ impl Machine<'_> {
                 break;
             }
             self.channels[channel].receivers.pop_front();
-            self.takes_tokens(receiver, channel, wanted);
+            self.take_tokens(receiver, channel, wanted);
             self.wake_in_sync(receiver);
             self.serve_senders(channel);
         }
     }
 
+    /// Completes the sends that wait for room, in order, while there is room.
     fn serve_senders(&mut self, channel: ChannelId) {
         while let Some(&sender) = self.channels[channel].senders.front() {
             let n = self.tasks[sender].tokens;
@@ -497,7 +502,7 @@ impl Machine<'_> {
                 self.put_tokens(channel, n, token);
             } else {
                 // The caller serves receivers next.
-                self.tally.put += if token.job == NO_JOB { 0 } else { n };
+                self.job_counts.put += if token.job == NO_JOB { 0 } else { n };
                 self.channels[channel].put(token, n);
             }
             self.wake_in_sync(sender);
@@ -509,23 +514,23 @@ impl Machine<'_> {
         let has_waited = std::mem::take(&mut self.tasks[task].retries);
         let c = &mut self.channels[channel];
         if c.tokens >= n && (c.barging || c.receivers.is_empty()) {
-            self.tasks[task].again = false;
+            self.tasks[task].call_delayed = false;
             let leaves_some = c.tokens > n;
-            self.takes_tokens(task, channel, n);
+            self.take_tokens(task, channel, n);
             self.serve_senders(channel);
             if !self.channels[channel].barging {
                 self.serve_receivers(channel);
             } else if has_waited && leaves_some {
-                self.call_receiver(channel);
+                self.wake_receiver(channel);
             }
             return;
         }
         // A task that is to die does not wait.
         if self.tasks[task].kill_pending {
-            self.tasks[task].again = false;
+            self.tasks[task].call_delayed = false;
             return;
         }
-        if !has_waited && self.comes_again(task, Kind::Sleep) {
+        if !has_waited && self.delay_call(task, Kind::Sleep) {
             return;
         }
         self.channels[channel].receivers.push_back(task);
@@ -533,21 +538,22 @@ impl Machine<'_> {
         self.block(task, Wait::Receive(channel));
     }
 
+    /// Takes `n` tokens out of a channel for a task; the last one determines its request and job.
     #[inline]
-    fn takes_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
+    fn take_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         if n == 1 {
             let token = self.channels[channel].take_one();
             self.emit_message(What::Received, task, (channel, token.job));
-            return self.takes_token(task, token);
+            return self.take_token(task, token);
         }
         let (token, ignored) = self.channels[channel].take(n);
         self.emit_message(What::Received, task, (channel, token.job));
-        self.tally.ignored += ignored;
-        self.takes_token(task, token);
+        self.job_counts.ignored += ignored;
+        self.take_token(task, token);
     }
 
     /// Ends a task's wait because of a signal; false if the wait cannot be interrupted.
-    pub(crate) fn stop_waiting(&mut self, task: TaskId) -> bool {
+    pub(crate) fn cancel_wait(&mut self, task: TaskId) -> bool {
         let State::Asleep(wait) = self.tasks[task].state else { return false };
         match wait {
             Wait::Lock(..) | Wait::Softirq => return false,

@@ -5,16 +5,16 @@ use crate::bandwidth::rules::{Hrtick, Queue, Rules};
 use crate::births::Births;
 use crate::cfs_rq::CfsRq;
 use crate::choice::{Choice, Question};
-use crate::cost::Release;
+use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
 use crate::fair::Vacant;
 use crate::fair::balance::Balancing;
 use crate::fair::pelt::Queued;
-use crate::fair::util::Use;
+use crate::fair::util::TaskUtil;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
-use crate::job::{Due, NO_JOB, Tally};
+use crate::job::{Due, JobCounts, NO_JOB};
 use crate::latency::Latencies;
 use crate::lock::{Channel, Lock, is_barging, is_in_kernel, is_written};
 use crate::noise::Noise;
@@ -31,27 +31,47 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
     /// The start of the first or a further instance of a kind of task begins.
-    Start { kind: u32, instance: u32 },
+    Start {
+        kind: u32,
+        instance: u32,
+    },
     /// An instance has been created and becomes runnable.
-    Birth { kind: u32, instance: u32 },
+    Birth {
+        kind: u32,
+        instance: u32,
+    },
     /// A sleep ends, if the task is still in its `sleeps`-th sleep.
-    WakeUp { task: TaskId, sleeps: u32 },
+    WakeUp {
+        task: TaskId,
+        sleeps: u32,
+    },
     /// Another sleep ends in the interrupt that ended earlier ones.
-    NextWakeUp { task: TaskId, sleeps: u32 },
-    /// One of several readers that a lock admitted together is woken.
-    WakeReader { task: TaskId },
+    NextWakeUp {
+        task: TaskId,
+        sleeps: u32,
+    },
+    /// A reader that a lock admitted together with others is woken.
+    WakeReader {
+        task: TaskId,
+    },
     /// A token that was scheduled for later arrives.
-    Comes { place: u32 },
-    /// A source's next token arrives.
-    Arrival { source: u32 },
-    /// An intervention is due.
-    Intervention { index: u32 },
+    TokenDue {
+        place: u32,
+    },
+    Arrival {
+        source: u32,
+    },
+    Intervention {
+        index: u32,
+    },
     /// A regular softirq section is due (`PREEMPT_RT`).
-    Softirq { index: u32 },
-    /// A balancing round.
+    Softirq {
+        index: u32,
+    },
     Balance,
-    /// A group's distribution continues.
-    Walk { group: GroupId },
+    Distribution {
+        group: GroupId,
+    },
 }
 
 /// Statistics of a kind of task, summed over its instances.
@@ -87,7 +107,7 @@ pub(crate) struct Machine<'a> {
     pub observed: Option<&'a Conditions>,
     /// Tasks read their CPU time after each call, as the guest's do where time is the host's. Each
     /// read charges them (kernel: `task_sched_runtime()`).
-    pub asks_for_use: bool,
+    pub reads_cpu_time: bool,
     pub noise: Option<Noise>,
     /// Later seeds of the noise, each with the time from which it applies, ns.
     pub noise_from: &'a [(u64, u64)],
@@ -116,7 +136,7 @@ pub(crate) struct Machine<'a> {
     pub turns: Arena<SeId, Turn>,
     pub counts_turns: bool,
     /// Utilisation of each task; empty on a single CPU.
-    pub uses: Vec<Use>,
+    pub task_utils: Vec<TaskUtil>,
     /// How much of the recent time each entity was queued; empty on a single CPU.
     pub queued: Vec<Queued>,
     pub tasks: Arena<TaskId, Task>,
@@ -134,11 +154,10 @@ pub(crate) struct Machine<'a> {
     /// Programs of all kinds, then those of all jobs.
     pub programs: Vec<&'a [Op]>,
     pub due: Due,
-    pub tally: Tally,
+    pub job_counts: JobCounts,
     /// CPU sets as bit masks; the first contains all CPUs.
     pub masks: Vec<Mask>,
-    /// Number of tasks created so far.
-    pub numbered: u64,
+    pub tasks_created: u64,
     pub kinds: Vec<KindStat>,
     /// Instances of each kind that have not exited.
     pub living: Vec<Vec<TaskId>>,
@@ -157,7 +176,7 @@ pub(crate) struct Machine<'a> {
     pub slices_differ: bool,
     /// 1 + log2 of the CPUs, at most 4: scales the fair class's time constants.
     pub scaling: u64,
-    pub release: Release,
+    pub unthrottle_cost: UnthrottleCost,
     pub events: u64,
     /// Ticks processed as events, and how many of them changed nothing and were not needed for
     /// another reason.
@@ -172,19 +191,17 @@ pub(crate) struct Machine<'a> {
     pub trace: Option<&'a mut dyn TraceSink>,
     /// The task that is putting tokens into a channel.
     pub sends: TaskId,
-    /// Cached lists of a `cfs_rq` and all below it.
+    /// Cached lists of a run queue and all below it.
     pub subtrees: Vec<crate::bandwidth::walk::Subtree>,
     /// Reused buffer for a list that changes while it is iterated.
     pub scratch: Vec<CfsRqId>,
-    /// Pull rules: extra state of each `cfs_rq`.
+    /// Pull rules: extra state of each run queue.
     pub parked: Vec<crate::bandwidth::pull::Parked>,
-    /// CFS: buddies of each `cfs_rq`.
     pub buddies: Vec<crate::fair::buddies::Buddies>,
     /// Tasks that spin for a mutex or rwsem, in order of arrival.
     pub spinners: Vec<crate::spin::Spinner>,
     /// Reused buffers of the balancer.
     pub balancing: Balancing,
-    /// The group that is measured.
     pub watching: Option<Box<Watching>>,
 }
 
@@ -193,7 +210,7 @@ fn chosen<T>(seen: Option<T>, asked: Option<T>, own: T) -> T {
     seen.or(asked).unwrap_or(own)
 }
 
-fn preempt(observed: Preemption) -> Preempt {
+fn preempt_of(observed: Preemption) -> Preempt {
     match observed {
         Preemption::None => Preempt::None,
         Preemption::Voluntary => Preempt::Voluntary,
@@ -204,7 +221,6 @@ fn preempt(observed: Preemption) -> Preempt {
     }
 }
 
-/// A set of CPUs, one bit each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mask(Vec<u64>);
 
@@ -227,6 +243,7 @@ impl Mask {
 }
 
 impl<'a> Machine<'a> {
+    /// The machine at time 0, with the first events scheduled.
     pub fn new(
         workload: &'a Workload,
         options: &Options<'a>,
@@ -247,13 +264,13 @@ impl<'a> Machine<'a> {
         let mut machine = Machine {
             workload,
             rules,
-            preempt: chosen(seen.preempt.map(preempt), spec.preempt, rules.preempt),
+            preempt: chosen(seen.preempt.map(preempt_of), spec.preempt, rules.preempt),
             hrtick,
             check: options.check,
             step_every_tick: options.step_every_tick,
             seed: options.seed,
             observed,
-            asks_for_use: seen.page_ns.is_some(),
+            reads_cpu_time: seen.page_ns.is_some(),
             noise: options.noise.map(Noise::new),
             noise_from: options.noise_from,
             born_until_ns: 0,
@@ -267,7 +284,7 @@ impl<'a> Machine<'a> {
             vacant: vec![Vacant::NONE; cpus],
             ses: Arena::new(),
             turns: Arena::new(),
-            uses: Vec::new(),
+            task_utils: Vec::new(),
             queued: Vec::new(),
             counts_turns: rules.queue == Queue::Cfs || hrtick && rules.hrtick == Hrtick::Slice,
             tasks: Arena::new(),
@@ -280,9 +297,9 @@ impl<'a> Machine<'a> {
             sources: Vec::new(),
             programs: workload.programs().collect(),
             due: Due::default(),
-            tally: Tally::default(),
+            job_counts: JobCounts::default(),
             masks: vec![everywhere],
-            numbered: 0,
+            tasks_created: 0,
             kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
             living: vec![Vec::new(); workload.tasks.len()],
             timers: Timers::new(2 * workload.groups.len(), cpus),
@@ -295,7 +312,7 @@ impl<'a> Machine<'a> {
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
             scaling,
             question: None,
-            release: Release::default(),
+            unthrottle_cost: UnthrottleCost::default(),
             events: 0,
             #[cfg(test)]
             ticks: (0, 0),
@@ -313,11 +330,13 @@ impl<'a> Machine<'a> {
             balancing: Balancing::default(),
             watching: None,
         };
-        machine.build(cpus);
+        machine.populate(cpus);
         machine
     }
 
-    fn build(&mut self, cpus: usize) {
+    /// Creates locks, channels, groups, CPUs and special tasks, writes the limits, and schedules
+    /// the first events.
+    fn populate(&mut self, cpus: usize) {
         let workload = self.workload;
         for set in &workload.cpu_sets {
             self.masks.push(Mask::of(cpus, set.0.iter().copied()));
@@ -347,7 +366,7 @@ impl<'a> Machine<'a> {
             self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
             self.grow_parked();
             self.grow_buddies();
-            self.age(root);
+            self.set_initial_min_vruntime(root);
         }
         self.draw_balancing();
         self.draw_remote_ticks();
@@ -357,15 +376,15 @@ impl<'a> Machine<'a> {
         for (index, source) in workload.sources.iter().enumerate() {
             let random = Stream::new(self.seed, Domain::Source, index as u64);
             self.sources.push(SourceState { random, arrived: 0, due_ns: 0 });
-            self.arm_source(index as u32, source.start_ns);
+            self.schedule_arrival(index as u32, source.start_ns);
         }
         for (kind, spec) in workload.tasks.iter().enumerate() {
             if spec.count > 0 {
-                self.arm_start(kind as u32, 0);
+                self.schedule_start(kind as u32, 0);
             }
         }
         for (index, intervention) in workload.interventions.iter().enumerate() {
-            let at_ns = self.outside_at(intervention.at_ns);
+            let at_ns = self.action_time_ns(intervention.at_ns);
             self.heap.push(at_ns, Event::Intervention { index: index as u32 });
         }
     }
@@ -392,9 +411,10 @@ impl<'a> Machine<'a> {
         2 * self.groups.len() + cpu.ix()
     }
 
+    /// Sends an event to the trace, if there is one.
     pub fn emit(&mut self, cpu: CpuId, what: What) {
         if self.trace.is_some() {
-            self.tell(cpu, what);
+            self.write_trace(cpu, what);
         }
     }
 
@@ -409,13 +429,14 @@ impl<'a> Machine<'a> {
         if self.tells_messages {
             let job = Some(job).filter(|job| *job != NO_JOB);
             let message = Message { task: task.0, channel: channel.0, job };
-            self.tell(self.tasks[task].cpu, kind(message));
+            self.write_trace(self.tasks[task].cpu, kind(message));
         }
     }
 
+    /// Sends an event to the trace, with the task numbers that traces use.
     #[cold]
-    pub fn tell(&mut self, cpu: CpuId, what: What) {
-        let what = self.numbered(what);
+    pub fn write_trace(&mut self, cpu: CpuId, what: What) {
+        let what = self.with_trace_numbers(what);
         if let Some(sink) = self.trace.as_mut() {
             let cpu = if cpu.is_none() { 0 } else { cpu.0 as u16 };
             sink.event(TraceEvent { time_ns: self.now, cpu, what });
@@ -430,59 +451,60 @@ impl<'a> Machine<'a> {
         if slot != usize::MAX {
             self.timer_event(slot);
         } else if let Some((_, event)) = self.heap.pop() {
-            self.fire(event);
+            self.process_or_postpone(event);
             if let Event::WakeUp { task, .. } = event
                 && self.tasks[task].code == Code::Outside
             {
                 // The interrupted task's CPU must have switched before the outside task acts.
                 self.settle_touched();
             }
-            self.fire_others();
+            self.process_simultaneous();
         }
         self.settle_touched();
     }
 
     /// Processes all events due now before any CPU reschedules: timers that expire together share
     /// one interrupt, and tasks that start together are created by a task that is not preempted.
-    fn fire_others(&mut self) {
+    fn process_simultaneous(&mut self) {
         while self.heap.next_ns() == self.now
             && let Some((_, event)) = self.heap.pop()
         {
             self.events += 1;
-            self.fire(event);
+            self.process_or_postpone(event);
         }
     }
 
     /// Processes an event, or postpones it until the outside task is free.
-    fn fire(&mut self, event: Event) {
+    fn process_or_postpone(&mut self, event: Event) {
         let at_ns = match event {
             Event::Intervention { .. } if self.born_until_ns > self.now => Some(self.born_until_ns),
             Event::Start { .. }
             | Event::Arrival { .. }
-            | Event::Comes { .. }
-            | Event::Intervention { .. } => self.outside_comes_at(),
+            | Event::TokenDue { .. }
+            | Event::Intervention { .. } => self.outside_arrival_ns(),
             _ => None,
         };
         match at_ns {
             Some(at_ns) => self.heap.push(at_ns, event),
-            None => self.fire_there(event),
+            None => self.execute_on_its_cpu(event),
         }
     }
 
     /// Processes an event, as executed on the outside task's CPU where it comes from outside.
-    fn fire_there(&mut self, event: Event) {
+    fn execute_on_its_cpu(&mut self, event: Event) {
         self.here = match event {
             Event::Start { .. }
             | Event::Birth { .. }
             | Event::Arrival { .. }
-            | Event::Comes { .. }
+            | Event::TokenDue { .. }
             | Event::Intervention { .. } => self.outside_cpu(),
             _ => CpuId::NONE,
         };
-        self.fire_now(event);
+        self.execute_event(event);
         self.here = CpuId::NONE;
     }
 
+    /// Processes the timer of a slot: a CPU's event, a slack timer or a period timer.
     fn timer_event(&mut self, slot: usize) {
         let groups = self.groups.len();
         if slot >= 2 * groups {
@@ -504,19 +526,19 @@ impl<'a> Machine<'a> {
         self.touched.clear();
     }
 
-    fn fire_now(&mut self, event: Event) {
+    fn execute_event(&mut self, event: Event) {
         match event {
             Event::Start { kind, instance } => self.start_instance(kind, instance),
-            Event::Birth { kind, instance } => self.birth(kind, instance),
+            Event::Birth { kind, instance } => self.create_instance(kind, instance),
             Event::WakeUp { task, sleeps } => self.sleep_ends(task, sleeps, false),
             Event::NextWakeUp { task, sleeps } => self.sleep_ends(task, sleeps, true),
             Event::WakeReader { task } => self.wake_reader(task),
-            Event::Arrival { source } => self.arrival(source),
-            Event::Comes { place } => self.comes(place),
+            Event::Arrival { source } => self.deliver_arrival(source),
+            Event::TokenDue { place } => self.deliver_due(place),
             Event::Intervention { index } => self.intervene(index),
             Event::Softirq { index } => self.softirq_due(index),
             Event::Balance => self.balance(),
-            Event::Walk { group } => self.walk_on(group),
+            Event::Distribution { group } => self.continue_distribution(group),
         }
     }
 

@@ -23,8 +23,7 @@ impl Machine<'_> {
         self.cpus[self.tasks[task].cpu].curr == task
     }
 
-    /// Takes a task off its queue before a change.
-    fn take_off(&mut self, task: TaskId) -> Before {
+    fn dequeue_for_change(&mut self, task: TaskId) -> Before {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         let running = self.is_running(task);
         if running {
@@ -70,8 +69,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts a task back after a change.
-    fn put_back(&mut self, task: TaskId, before: &Before) {
+    fn requeue_after_change(&mut self, task: TaskId, before: &Before) {
         if !before.queued && !before.parked {
             return;
         }
@@ -88,15 +86,15 @@ impl Machine<'_> {
             return;
         }
         let group = self.tasks[task].group;
-        let leaf = self.cfs_rq(group, cpu);
+        let leaf = self.cfs_rq_or_new(group, cpu);
         let direct = before.parked && !self.has(Fault::MovesByTheQueue);
-        if direct && !before.running && !self.may_run_here(leaf) {
+        if direct && !before.running && !self.admits_user_mode(leaf) {
             // The destination is throttled too: the task stays parked, and no clock starts.
             let se = self.tasks[task].se;
             self.move_load(task, self.ses[se].q, leaf);
             self.ses[se].q = leaf;
             if self.rules.pull {
-                self.weigh_parked(task, leaf);
+                self.add_parked_weight(task, leaf);
             }
             self.put_in_limbo(task, leaf);
             return;
@@ -113,16 +111,16 @@ impl Machine<'_> {
         if self.rules.exhaustion == Exhaustion::Resched {
             let mut q = self.ses[self.tasks[task].se].q;
             while q.is_some() {
-                self.pay(q, 0);
+                self.account_runtime(q, 0);
                 q = self.cfs_rqs[q].parent;
             }
-            // The next pick checks the new levels.
             if self.in_throttled_hierarchy(self.ses[self.tasks[task].se].q) {
                 self.resched(cpu, Resched::Now);
             }
         }
     }
 
+    /// Moves a task to another group (kernel: `sched_move_task()`).
     pub(crate) fn move_to_group(&mut self, task: TaskId, group: GroupId) {
         if self.tasks[task].group == group {
             return;
@@ -135,15 +133,15 @@ impl Machine<'_> {
             self.charge_to_last_tick(q);
             late_from_ns = self.cfs_rqs[q].exec_start_ns;
         }
-        let before = self.take_off(task);
+        let before = self.dequeue_for_change(task);
         if !self.has(Fault::LateUseStays) {
             self.account_late_usage(self.tasks[task].group, group, self.now - late_from_ns);
         }
         if self.rules.queue == Queue::Cfs && q.is_some() {
-            self.leave_for_good(q, se);
+            self.detach_from_queue(q, se);
         }
         self.tasks[task].group = group;
-        self.put_back(task, &before);
+        self.requeue_after_change(task, &before);
         let t = &self.tasks[task];
         if (before.queued || before.parked) && !before.running && !t.parked && t.class != Class::Rt
         {
@@ -154,7 +152,8 @@ impl Machine<'_> {
                 self.check_preempt(task);
             }
             let waits = is_idle && self.cpus[cpu].nr_running > 0;
-            self.cpus[cpu].is_untold |= !self.rules.move_tests_preemption && !is_alone && waits;
+            self.cpus[cpu].has_unnoticed_move |=
+                !self.rules.move_tests_preemption && !is_alone && waits;
         }
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
         // A task that runs must compete in the new group at once; one that moves itself, after it
@@ -203,13 +202,13 @@ impl Machine<'_> {
     /// Moves a task to another CPU, whatever its state; a running one stops running.
     pub(crate) fn evict(&mut self, task: TaskId, to: CpuId) {
         let from = self.tasks[task].cpu;
-        let mut before = self.take_off(task);
+        let mut before = self.dequeue_for_change(task);
         if before.running {
-            self.look_again(task);
-            self.owner_left(task);
+            self.retry_lock(task);
+            self.stop_spinning_for(task);
             before.running = false;
-            self.changes_idle(from);
-            self.leaves(from);
+            self.note_idle_change(from);
+            self.update_util_before_switch(from);
             self.cpus[from].curr = TaskId::NONE;
             self.tasks[task].ready_since_ns = self.now;
             self.begin_stall(task);
@@ -218,7 +217,7 @@ impl Machine<'_> {
             self.touch(from, true);
         }
         self.set_cpu(task, to);
-        self.put_back(task, &before);
+        self.requeue_after_change(task, &before);
         let t = &self.tasks[task];
         if (before.queued || before.parked) && !t.parked && t.class != Class::Rt {
             self.check_preempt(task);
@@ -226,6 +225,7 @@ impl Machine<'_> {
         self.touch(to, false);
     }
 
+    /// Changes a task's nice value, and tests for preemption.
     pub(crate) fn set_nice(&mut self, task: TaskId, nice: i8) {
         let nice = nice.clamp(-20, 19);
         let was = self.tasks[task].nice;
@@ -254,10 +254,10 @@ impl Machine<'_> {
             change(&mut self.tasks[task]);
             return;
         }
-        let before = self.take_off(task);
+        let before = self.dequeue_for_change(task);
         let q = self.ses[self.tasks[task].se].q;
         if moves && self.rules.queue == Queue::Cfs && q.is_some() {
-            self.move_on(q);
+            self.update_min_vruntime_up(q);
         }
         let old = self.nominal_weight(task);
         change(&mut self.tasks[task]);
@@ -270,7 +270,7 @@ impl Machine<'_> {
         if !self.is_flat() || self.ses[se].on_rq {
             self.reweight(se, self.nominal_weight(task));
         }
-        self.put_back(task, &before);
+        self.requeue_after_change(task, &before);
         self.touch(self.tasks[task].cpu, false);
     }
 
@@ -291,6 +291,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Changes a task's scheduling class, and requests the reschedule it needs.
     pub(crate) fn set_class(&mut self, task: TaskId, class: Class) {
         let old = self.tasks[task].class;
         if old == class {
@@ -300,7 +301,7 @@ impl Machine<'_> {
             self.change_weight(task, false, |t| t.class = class);
             return;
         }
-        let before = self.take_off(task);
+        let before = self.dequeue_for_change(task);
         if class == Class::Rt {
             self.detach_load(task);
         }
@@ -308,7 +309,7 @@ impl Machine<'_> {
         if class != Class::Rt {
             self.reset_weight(task);
         }
-        self.put_back(task, &before);
+        self.requeue_after_change(task, &before);
         let cpu = self.tasks[task].cpu;
         if before.queued && !before.running && class != Class::Rt {
             self.check_preempt(task);
@@ -321,6 +322,7 @@ impl Machine<'_> {
 
     // Real-time tasks: one first-in-first-out queue per CPU, one priority.
 
+    /// Queues a real-time task, which preempts fair ones.
     pub(crate) fn rt_enqueue(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         self.cpus[cpu].rt_queue.push_back(task);
@@ -343,7 +345,7 @@ impl Machine<'_> {
 
     /// Whether the entity of this queue or of an ancestor is throttled, so that nothing below can
     /// run.
-    fn is_stopped(&self, mut q: CfsRqId) -> bool {
+    fn is_below_throttled_entity(&self, mut q: CfsRqId) -> bool {
         while q.is_some() {
             if self.cfs_rqs[q].bandwidth.throttled {
                 return true;
@@ -357,10 +359,10 @@ impl Machine<'_> {
     pub(crate) fn is_parked_or_stopped(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let q = self.ses[t.se].q;
-        t.parked || (self.rules.unit == Unit::Entity && q.is_some() && self.is_stopped(q))
+        t.parked
+            || (self.rules.unit == Unit::Entity && q.is_some() && self.is_below_throttled_entity(q))
     }
 
-    /// Whether a task is runnable and not running.
     pub(crate) fn is_waiting(&self, task: TaskId) -> bool {
         self.tasks[task].ready_since_ns != NEVER
     }

@@ -24,7 +24,6 @@ const BY_TASK: &str = "throttle_cfs_rq_work";
 /// Unthrottles on the CPU concerned, by an interrupt (6.3+).
 const BY_INTERRUPT: &str = "__cfsb_csd_unthrottle";
 
-/// Features that users append to a version after a `+`.
 const BY_HAND: [(&str, Feature); 3] =
     [("task", Feature::ByTask), ("csd", Feature::ByInterrupt), ("noexpire", Feature::NoExpiry)];
 
@@ -39,9 +38,7 @@ const DISTRIBUTIONS: [(&str, &str); 4] = [
 /// A feature that a version may have before its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Feature {
-    /// Slices do not expire.
     NoExpiry,
-    /// CPUs are unthrottled by interrupts.
     ByInterrupt,
     /// Tasks are stopped, not queues.
     ByTask,
@@ -69,6 +66,7 @@ struct BackPort {
     feature: Feature,
 }
 
+/// The builder of a kernel with this release text.
 const fn of(vendor: Vendor, (major, minor): (u16, u16), from: u32, feature: Feature) -> BackPort {
     BackPort { vendor, line: Version { major, minor }, from, feature }
 }
@@ -143,10 +141,10 @@ pub fn taken(release: Option<&str>, functions: &Functions) -> Taken {
         why: Some(format!("{what}: taken for {}, the newest that is modelled", newest.version)),
     };
     let Some(release) = release else {
-        return untold("The kernel is not told".to_owned());
+        return untold("The kernel is unknown".to_owned());
     };
     let Some(named) = Named::read(release) else {
-        return untold(format!("'{}' is no kernel that is known", one_line(release)));
+        return untold(format!("'{}' is not the name of a kernel", one_line(release)));
     };
     let oldest = RELEASES[0].from;
     let found = named.found(functions);
@@ -284,7 +282,7 @@ impl Vendor {
             Vendor::Ubuntu => "Ubuntu",
             Vendor::Suse => "SUSE",
         };
-        Some(format!("Linux {release} may have of later versions what {who} put into it"))
+        Some(format!("Linux {release} may have features of later versions that {who} added"))
     }
 }
 

@@ -38,16 +38,15 @@ const IN_TIME_NS: u64 = 12_000;
 /// Percentage of each kind's range that is random; one of the three per run.
 const CHANCE: [u64; 3] = [1, 10, 100];
 
-/// Noise of one run.
 #[derive(Debug)]
 pub(crate) struct Noise {
     random: Stream,
     typical_ns: [u64; KINDS.len()],
-    /// Percentage of a range that is random.
     chance: u64,
 }
 
 impl Noise {
+    /// Noise of a run with this seed: draws the typical lengths.
     pub fn new(seed: u64) -> Noise {
         let random = Stream::new(seed, Domain::Machine, 0);
         let chance = CHANCE[(seed % CHANCE.len() as u64) as usize];
@@ -65,7 +64,6 @@ impl Noise {
         if matches!(kind, Kind::Point | Kind::WritePoint) { 100 } else { self.chance }
     }
 
-    /// A random number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.random.below(n)
     }
@@ -80,12 +78,12 @@ impl Noise {
 impl Machine<'_> {
     /// Draws a length of this kind, ns; 0 without noise.
     pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
-        self.noise_now().map_or(0, |noise| noise.draw(kind))
+        self.current_noise().map_or(0, |noise| noise.draw(kind))
     }
 
     /// The current noise, if any; replaces it where a later seed applies
     /// ([`Options::noise_from`](crate::Options)).
-    pub(crate) fn noise_now(&mut self) -> Option<&mut Noise> {
+    pub(crate) fn current_noise(&mut self) -> Option<&mut Noise> {
         let noise = self.noise.as_mut()?;
         while let Some((&(from_ns, seed), rest)) = self.noise_from.split_first()
             && from_ns <= self.now
@@ -98,7 +96,7 @@ impl Machine<'_> {
 
     /// Additional lateness of wakeups on a slow machine, beyond the noise of interrupt and switch,
     /// ns.
-    pub(crate) fn wakes_late_ns(&self) -> u64 {
+    pub(crate) fn wakeup_lateness_ns(&self) -> u64 {
         let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
         late_ns.saturating_sub(if self.noise.is_some() { IN_TIME_NS } else { 0 })
     }
@@ -111,35 +109,35 @@ impl Machine<'_> {
             let c = &mut self.cpus[cpu];
             c.leaves_irq_ns = self.now + ns;
             c.tick_took_ns = if kind == Kind::Tick { ns } else { 0 };
-            self.interrupted(cpu, kind, ns);
+            self.steal_from_current(cpu, kind, ns);
         }
     }
 
     /// Extends the interrupt that the CPU is in; returns by how much, ns.
-    pub(crate) fn stay_in_irq(&mut self, cpu: CpuId, kind: Kind) -> u64 {
+    pub(crate) fn extend_irq(&mut self, cpu: CpuId, kind: Kind) -> u64 {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             return 0;
         }
         let ns = self.noise_ns(kind);
         self.cpus[cpu].leaves_irq_ns += ns;
-        self.interrupted(cpu, kind, ns);
+        self.steal_from_current(cpu, kind, ns);
         ns
     }
 
     /// Starts the wakeup of a task by a timer. If others are being woken in the same interrupt,
     /// returns when this task's turn comes, ns.
-    pub(crate) fn wakes_others_until(&mut self, cpu: CpuId, task: TaskId) -> Option<u64> {
+    pub(crate) fn begin_timer_wakeup(&mut self, cpu: CpuId, task: TaskId) -> Option<u64> {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             self.enter_irq(cpu, Kind::Wake);
             self.cpus[cpu].woke_ns = self.now;
             if self.noise.is_some() {
                 let deep_ns = u64::from(self.levels_of(task)) * WAKE_LEVEL_NS;
                 self.cpus[cpu].leaves_irq_ns += deep_ns;
-                self.interrupted(cpu, Kind::Wake, deep_ns);
+                self.steal_from_current(cpu, Kind::Wake, deep_ns);
             }
             return None;
         }
-        let ns = self.stay_in_irq(cpu, Kind::WakeToo);
+        let ns = self.extend_irq(cpu, Kind::WakeToo);
         let c = &mut self.cpus[cpu];
         c.woke_ns = c.woke_ns.max(self.now) + ns;
         Some(c.woke_ns)
@@ -147,7 +145,7 @@ impl Machine<'_> {
 
     /// Subtracts interrupt time from the current task's progress; the length of work includes
     /// ticks.
-    pub(crate) fn interrupted(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
+    pub(crate) fn steal_from_current(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
         if kind != Kind::Tick {
             // Until now it made progress.
             self.account_work(cpu);
@@ -158,7 +156,7 @@ impl Machine<'_> {
     /// Under noise and voluntary preemption: postpones a reschedule of a task in a system call to
     /// the next preemption point. The guest's kernel work has one after each page it reads, where
     /// it asks for a lock, and at its end.
-    pub(crate) fn goes_on_to_a_point(&mut self, cpu: CpuId) {
+    pub(crate) fn postpone_to_preemption_point(&mut self, cpu: CpuId) {
         self.cpus[cpu].point_ns = 0;
         let curr = self.cpus[cpu].curr;
         if self.noise.is_none() || self.preempt != Preempt::Voluntary || curr.is_none() {
@@ -173,14 +171,14 @@ impl Machine<'_> {
         if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.exiting {
             let ns = match self.rest_of_page_ns(cpu) {
                 Some(ns) => ns,
-                None if self.writes(curr) => self.page_noise_ns(Kind::WritePoint),
+                None if self.writes_under_lock(curr) => self.page_noise_ns(Kind::WritePoint),
                 None => self.page_noise_ns(Kind::Point),
             };
             self.cpus[cpu].point_ns = self.now + ns;
         }
     }
 
-    /// Draws a part of a page, ns.
+    /// Draws the time to the end of a page, ns, as long as on the observed machine.
     fn page_noise_ns(&mut self, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         self.page_ns(kind, ns)
@@ -198,7 +196,7 @@ impl Machine<'_> {
     }
 
     /// Whether the task's work in the kernel is a write under a lock.
-    fn writes(&self, task: TaskId) -> bool {
+    fn writes_under_lock(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let program = self.program_of(task);
         let op = |back: u32| t.pc.checked_sub(back).and_then(|at| program.get(at as usize));
@@ -230,20 +228,20 @@ impl Machine<'_> {
 
     /// Notes where the pages of a task's work in the kernel begin. That work reads pages, except
     /// for writes under a lock.
-    pub(crate) fn begins_pages(&mut self, task: TaskId) {
+    pub(crate) fn note_first_page(&mut self, task: TaskId) {
         if self.noise.is_none() || self.preempt != Preempt::Voluntary {
             return;
         }
         let t = &self.tasks[task];
         // A list of requests first reads what exceeds whole buffers.
         let listed = t.in_syscall && t.left_ns > self.page_ns(Kind::Page, ONE_BUFFER_NS);
-        let known = !(self.writes(task) || listed);
+        let known = !(self.writes_under_lock(task) || listed);
         let first_ns = if known { t.left_ns.saturating_sub(self.noise_ns(Kind::Read)) } else { 0 };
         self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
     }
 
     /// Longest time from a tick's due time to its charge, ns.
-    pub(crate) fn tick_charges_within_ns(&self) -> u64 {
+    pub(crate) fn tick_charge_delay_max_ns(&self) -> u64 {
         if self.noise.is_some() { Kind::Tick.range_ns().1 } else { 0 }
     }
 
@@ -254,8 +252,8 @@ impl Machine<'_> {
         self.cpus[cpu].tick_phase_ns + typical_ns
     }
 
-    /// A tick takes effect at the end of its interrupt. True for one that is still to come.
-    pub(crate) fn tick_is_late(&mut self, cpu: CpuId) -> bool {
+    /// Starts the interrupt of a due tick, which takes effect at the end. True if that is to come.
+    pub(crate) fn delay_tick(&mut self, cpu: CpuId) -> bool {
         if self.noise.is_none() {
             return false;
         }
@@ -265,7 +263,7 @@ impl Machine<'_> {
             let is_first = self.cpus[cpu].leaves_irq_ns <= self.now;
             self.enter_irq(cpu, Kind::Tick);
             if is_first {
-                let over_ns = self.charge_lasts_ns(cpu, Kind::TickOver);
+                let over_ns = self.charge_to_switch_ns(cpu, Kind::TickOver);
                 let c = &mut self.cpus[cpu];
                 c.tick_took_ns += over_ns;
                 // Without deadlines the order does not matter.
@@ -276,7 +274,7 @@ impl Machine<'_> {
                 }
             }
         } else {
-            self.tick_lasts_on(cpu);
+            self.extend_tick(cpu);
         }
         late
     }
@@ -284,14 +282,14 @@ impl Machine<'_> {
     /// The tick charges now, and lasts until the next pick. Time used meanwhile is charged at the
     /// switch: to the slice that began with the charge, where that ended one (kernel:
     /// `update_deadline()`, then `put_prev_entity()`).
-    fn tick_lasts_on(&mut self, cpu: CpuId) {
+    fn extend_tick(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns += std::mem::take(&mut c.tick_over_ns);
     }
 
     /// The slice timer's interrupt lasts on after its charge.
-    pub(crate) fn hrtick_lasts_on(&mut self, cpu: CpuId) {
-        let ns = self.charge_lasts_ns(cpu, Kind::SliceOver);
+    pub(crate) fn extend_hrtick(&mut self, cpu: CpuId) {
+        let ns = self.charge_to_switch_ns(cpu, Kind::SliceOver);
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
         c.tick_took_ns = 0;
@@ -299,7 +297,7 @@ impl Machine<'_> {
 
     /// Draws the time from the charge of a task to the switch, which grows with the depth of its
     /// groups, ns.
-    fn charge_lasts_ns(&mut self, cpu: CpuId, kind: Kind) -> u64 {
+    fn charge_to_switch_ns(&mut self, cpu: CpuId, kind: Kind) -> u64 {
         let curr = self.cpus[cpu].curr;
         self.noise_ns(kind) + self.levels_ns(curr)
     }
@@ -321,8 +319,8 @@ impl Machine<'_> {
 
     /// Additional time of ticks in work in the kernel, which is as long as measured without
     /// groups, ns.
-    fn deep_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
-        if self.asks_for_use {
+    fn nested_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
+        if self.reads_cpu_time {
             return 0;
         }
         (ns / self.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
@@ -332,7 +330,7 @@ impl Machine<'_> {
     /// the other.
     pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
         if std::mem::take(&mut self.cpus[cpu].tick_is_late) {
-            self.tick_lasts_on(cpu);
+            self.extend_tick(cpu);
             self.here = cpu;
             self.touch(cpu, true);
             self.account_work(cpu);
@@ -343,7 +341,7 @@ impl Machine<'_> {
 
     /// Charges a switch: no task makes progress during it, nor did the previous one during the
     /// tick that caused the switch.
-    pub(crate) fn switch_takes(&mut self, cpu: CpuId, prev: TaskId) {
+    pub(crate) fn charge_switch(&mut self, cpu: CpuId, prev: TaskId) {
         if self.noise.is_none() {
             return;
         }
@@ -361,7 +359,7 @@ impl Machine<'_> {
                 let plain_ns = if in_kernel { PLAIN_TICK_NS } else { 0 };
                 prev.left_ns += tick_took_ns.saturating_sub(plain_ns);
                 if by_clock && !in_kernel {
-                    prev.absence.lasted(tick_took_ns);
+                    prev.absence.add_ns(tick_took_ns);
                 }
             }
         }
@@ -380,11 +378,11 @@ impl Machine<'_> {
 
     /// Actual length of a piece of work, ns: some microseconds more or less than written, and less
     /// what the task owes. The guest does the same; only a write under a lock is never shortened.
-    pub(crate) fn inexact(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
+    pub(crate) fn actual_work_ns(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
         if self.noise.is_none() {
             return ns;
         }
-        let is_whole = in_kernel && !self.asks_for_use && self.writes(task);
+        let is_whole = in_kernel && !self.reads_cpu_time && self.writes_under_lock(task);
         let owes_ns = if is_whole { 0 } else { self.tasks[task].owes_ns };
         let entered_ns =
             if in_kernel { std::mem::take(&mut self.tasks[task].entered_ns) } else { 0 };
@@ -394,14 +392,14 @@ impl Machine<'_> {
         if left_ns <= MOST_WRONG_NS {
             return left_ns;
         }
-        let deep_ns = if in_kernel { self.deep_ticks_ns(task, left_ns) } else { 0 };
+        let deep_ns = if in_kernel { self.nested_ticks_ns(task, left_ns) } else { 0 };
         left_ns + deep_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
     }
 
     /// Starts the time a task needs to park. True if it has not parked yet. From its dequeue to
     /// the switch no task pays, except in groups above that hold others (kernel:
     /// `throttle_cfs_rq_work()`, `put_prev_entity()`).
-    pub(crate) fn still_parks(&mut self, task: TaskId) -> bool {
+    pub(crate) fn delay_parking(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() {
             return false;
         }

@@ -13,6 +13,7 @@ use cpumax_workload::{Class, Domain, Preempt, Stream};
 const BACK_NS: u64 = 12_000;
 
 impl Machine<'_> {
+    /// Creates the outside task, if the observed conditions have one.
     pub(crate) fn build_outside(&mut self) {
         let Some(&(first_ns, _)) = self.observed.and_then(|o| o.outside_ns.first()) else { return };
         let random = Stream::new(self.seed, Domain::Cpu, 0);
@@ -49,25 +50,25 @@ impl Machine<'_> {
     }
 
     /// When an action planned for `at_ns` takes place, ns: it may be late. Not before now.
-    pub(crate) fn outside_at(&self, at_ns: u64) -> u64 {
-        self.outside_does_at(at_ns).max(self.now)
+    pub(crate) fn action_time_ns(&self, at_ns: u64) -> u64 {
+        self.observed_action_ns(at_ns).max(self.now)
     }
 
     /// When an action planned for `at_ns` takes place, ns, which may be in the past.
-    pub(crate) fn outside_does_at(&self, at_ns: u64) -> u64 {
+    pub(crate) fn observed_action_ns(&self, at_ns: u64) -> u64 {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let found = late.iter().find(|(wanted_ns, _)| *wanted_ns == at_ns);
         found.map_or(at_ns, |&(_, done_ns)| done_ns)
     }
 
     /// Whether the outside task came late to the current action.
-    pub(crate) fn outside_waited(&self) -> bool {
+    pub(crate) fn outside_came_late(&self) -> bool {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         late.iter().any(|&(_, done_ns)| done_ns == self.now)
     }
 
     /// When the outside task can act, if the interrupt that wakes it is still running, ns.
-    pub(crate) fn outside_comes_at(&self) -> Option<u64> {
+    pub(crate) fn outside_arrival_ns(&self) -> Option<u64> {
         self.noise.as_ref().filter(|_| self.outside.is_some())?;
         let c = &self.cpus[self.tasks[self.outside].cpu];
         let comes = c.rt_queue.front() == Some(&self.outside) && c.curr != self.outside;

@@ -35,27 +35,27 @@ impl Machine<'_> {
         if t.exiting || t.passing == Passing::Ends {
             return self.exit(task);
         }
-        if t.going_ns > 0 {
-            return self.goes_to_sleep(task);
+        if t.sleep_delay_ns > 0 {
+            return self.set_sleep_timer(task);
         }
         if t.is_leaving_kernel() {
             t.mode = Mode::User;
-            self.returns(task);
+            self.delay_reschedule_at_return(task);
             return;
         }
         let program = self.programs[t.program as usize];
         let Some(op) = program.get(t.pc as usize) else {
-            return if t.does_job() { self.job_ends(task) } else { self.exit(task) };
+            return if t.does_job() { self.end_job(task) } else { self.exit(task) };
         };
-        let asks = self.asks_for_use
+        let asks = self.reads_cpu_time
             && !t.in_syscall
             && t.passing == Passing::No
             && (t.pc == 0 || program[t.pc as usize - 1].is_call());
-        if asks && !std::mem::replace(&mut t.has_asked, true) && self.asks_for_cpu_time(task) {
+        if asks && !std::mem::replace(&mut t.has_read_cpu_time, true) && self.read_cpu_time(task) {
             return;
         }
         let t = &mut self.tasks[task];
-        t.has_asked = false;
+        t.has_read_cpu_time = false;
         t.pc += 1;
         self.execute(task, op);
     }
@@ -72,13 +72,13 @@ impl Machine<'_> {
 
     fn execute(&mut self, task: TaskId, op: &Op) {
         match *op {
-            Op::User(span) => self.run_for(task, span, Segment::Run, false),
-            Op::Kernel(span) => self.run_for(task, span, Segment::Run, true),
-            Op::IrqOff(span) => self.run_for(task, span, Segment::IrqOff, true),
+            Op::User(span) => self.start_work(task, span, Segment::Run, false),
+            Op::Kernel(span) => self.start_work(task, span, Segment::Run, true),
+            Op::IrqOff(span) => self.start_work(task, span, Segment::IrqOff, true),
             Op::EnterKernel => {
                 self.tasks[task].in_syscall = true;
                 self.tasks[task].mode = Mode::Kernel;
-                self.enters(task);
+                self.delay_lock_request(task);
             }
             // The next step returns to user mode.
             Op::ExitKernel => {
@@ -86,13 +86,13 @@ impl Machine<'_> {
                 (t.in_syscall, t.entered_ns) = (false, 0);
             }
             Op::Sleep(span) => {
-                let ns = self.draw(task, span);
+                let ns = self.draw_span(task, span);
                 self.sleep_until(task, self.now.saturating_add(ns));
             }
             Op::Every { period_ns } => self.next_activation(task, period_ns),
             Op::Lock { lock, mode } => self.lock(task, LockId(lock), mode),
             Op::Unlock { lock } => self.unlock(task, LockId(lock)),
-            Op::Send { .. } if self.comes_again(task, Kind::Send) => {}
+            Op::Send { .. } if self.delay_call(task, Kind::Send) => {}
             Op::Send { channel, n } => {
                 self.send(task, ChannelId(channel), n, Token::plain(self.now));
             }
@@ -103,9 +103,9 @@ impl Machine<'_> {
                 self.post_later(task, delay, (ChannelId(channel), job), keep);
             }
             Op::Fork { kind } if !self.may_fork(kind) => {}
-            Op::Fork { .. } if self.still_passes(task, LockMode::Read) => {}
+            Op::Fork { .. } if self.step_under_threadgroup_lock(task, LockMode::Read) => {}
             Op::Fork { kind } => {
-                self.has_passed(task);
+                self.release_threadgroup_lock(task);
                 self.fork(task, kind);
             }
             Op::WaitChildren => {
@@ -114,32 +114,43 @@ impl Machine<'_> {
                 }
             }
             Op::Exit => self.exit(task),
-            Op::Yield if self.comes_again(task, Kind::Yield) => {}
+            Op::Yield if self.delay_call(task, Kind::Yield) => {}
             Op::Yield => self.yield_cpu(task),
-            Op::Move { .. } if self.still_passes(task, LockMode::Write) => {}
-            Op::Move { who: Target::Myself, group } if self.still_moves(task, GroupId(group)) => {}
+            Op::Move { .. } if self.step_under_threadgroup_lock(task, LockMode::Write) => {}
+            Op::Move { who: Target::Myself, group }
+                if self.step_self_move(task, GroupId(group)) => {}
             Op::Move { who, group } => {
-                self.each(task, who, |m, t| m.move_to_group(t, GroupId(group)));
-                self.has_passed(task);
+                self.for_target(task, who, |m, t| m.move_to_group(t, GroupId(group)));
+                self.release_threadgroup_lock(task);
             }
-            Op::SetAffinity { who, cpus } => {
-                self.each(task, who, |m, t| m.set_affinity(t, cpus + 1));
-            }
-            Op::SetNice { who: Target::Myself, .. } | Op::SetClass { who: Target::Myself, .. }
-                if self.comes_again(task, Kind::Change) => {}
-            Op::SetNice { who, nice } => {
-                self.each(task, who, |m, t| m.set_nice(t, nice));
-                self.leaves_call(task, who);
-            }
-            Op::SetClass { who, class } => {
-                self.each(task, who, |m, t| m.set_class(t, class));
-                self.leaves_call(task, who);
+            Op::SetAffinity { .. } | Op::SetNice { .. } | Op::SetClass { .. } => {
+                self.change_scheduling(task, op);
             }
             Op::Begin => self.tasks[task].begun_ns = Some(self.now),
-            Op::Done => self.request_done(task),
+            Op::Done => self.complete_request(task),
             Op::LoopStart { times: 0, end } => self.tasks[task].pc = end + 1,
             Op::LoopStart { times, .. } => self.tasks[task].loops.push(times),
             Op::LoopEnd { start } => self.loop_end(task, start),
+        }
+    }
+
+    /// Executes an instruction that changes how tasks are scheduled.
+    fn change_scheduling(&mut self, task: TaskId, op: &Op) {
+        match *op {
+            Op::SetAffinity { who, cpus } => {
+                self.for_target(task, who, |m, t| m.set_affinity(t, cpus + 1));
+            }
+            Op::SetNice { who: Target::Myself, .. } | Op::SetClass { who: Target::Myself, .. }
+                if self.delay_call(task, Kind::Change) => {}
+            Op::SetNice { who, nice } => {
+                self.for_target(task, who, |m, t| m.set_nice(t, nice));
+                self.reschedule_after_priority_change(task, who);
+            }
+            Op::SetClass { who, class } => {
+                self.for_target(task, who, |m, t| m.set_class(t, class));
+                self.reschedule_after_priority_change(task, who);
+            }
+            _ => {}
         }
     }
 
@@ -152,11 +163,12 @@ impl Machine<'_> {
         self.tasks[child].parent = Some((task, self.tasks[task].number));
         self.tasks[child].cpu = cpu;
         if self.tells_messages {
-            self.tell(cpu, What::Forked { task: task.0, child: child.0 });
+            self.write_trace(cpu, What::Forked { task: task.0, child: child.0 });
         }
         self.launch(child);
     }
 
+    /// Jumps back to the start of a loop, or leaves it after its last round.
     fn loop_end(&mut self, task: TaskId, start: u32) {
         let t = &mut self.tasks[task];
         // A dying task leaves the loop: its work in the kernel takes no time, so the loop would
@@ -179,7 +191,7 @@ impl Machine<'_> {
     /// after each call where time is the host's. Under noise its next work is shorter by the
     /// excess over the work asked for so far (interrupts, switches, calls). True if its slice is
     /// over and it may have to leave the CPU first.
-    fn asks_for_cpu_time(&mut self, task: TaskId) -> bool {
+    fn read_cpu_time(&mut self, task: TaskId) -> bool {
         if !self.tasks[task].is_fair() {
             return false;
         }
@@ -187,22 +199,23 @@ impl Machine<'_> {
         if self.noise.is_some() {
             let t = &mut self.tasks[task];
             if t.pc == 0 && !t.does_job() {
-                t.asked_ns = t.usage_ns;
+                t.requested_ns = t.usage_ns;
             }
-            t.owes_ns = t.usage_ns as i64 - t.asked_ns as i64;
+            t.owes_ns = t.usage_ns as i64 - t.requested_ns as i64;
         }
         let goes = self.cpus[self.tasks[task].cpu].resched != Resched::No;
         if goes {
-            self.returns(task);
+            self.delay_reschedule_at_return(task);
         }
         goes
     }
 
-    fn run_for(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
-        let ns = self.draw(task, span);
+    /// Makes the drawn and adjusted length of work the task's segment.
+    fn start_work(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
+        let ns = self.draw_span(task, span);
         let ns = self.cost_ns(task, ns);
-        self.tasks[task].asked_ns = self.tasks[task].asked_ns.saturating_add(ns);
-        let ns = self.inexact(task, ns, in_kernel);
+        self.tasks[task].requested_ns = self.tasks[task].requested_ns.saturating_add(ns);
+        let ns = self.actual_work_ns(task, ns, in_kernel);
         let t = &mut self.tasks[task];
         if in_kernel {
             t.mode = Mode::Kernel;
@@ -212,15 +225,17 @@ impl Machine<'_> {
             t.segment = segment;
             t.left_ns = ns;
             let calls_since_ns = std::mem::replace(&mut t.calls_since_ns, NEVER);
-            (t.works, t.absence) = (true, Absence::of(self.now.saturating_sub(calls_since_ns)));
+            (t.is_program_work, t.absence) =
+                (true, Absence::of(self.now.saturating_sub(calls_since_ns)));
             if in_kernel {
-                self.begins_pages(task);
-                self.goes_down_list(task);
+                self.note_first_page(task);
+                self.charge_token_lock(task);
             }
         }
     }
 
-    pub(crate) fn draw(&mut self, task: TaskId, span: Span) -> u64 {
+    /// Length of a span, ns; draws it from the task's random stream if it is random.
+    pub(crate) fn draw_span(&mut self, task: TaskId, span: Span) -> u64 {
         match span {
             Span::Fixed(ns) => ns,
             Span::Drawn(distribution) => self.workload.distributions[distribution as usize]
@@ -228,7 +243,8 @@ impl Machine<'_> {
         }
     }
 
-    fn each(&mut self, caller: TaskId, who: Target, mut act: impl FnMut(&mut Self, TaskId)) {
+    /// Applies `act` to the caller, or to every live task of a kind.
+    fn for_target(&mut self, caller: TaskId, who: Target, mut act: impl FnMut(&mut Self, TaskId)) {
         match who {
             Target::Myself => act(self, caller),
             Target::Kind(kind) => self.each_living(kind, act),
@@ -244,7 +260,8 @@ impl Machine<'_> {
         }
     }
 
-    fn request_done(&mut self, task: TaskId) {
+    /// Completes the task's request and records its latency for its kind and groups.
+    fn complete_request(&mut self, task: TaskId) {
         let now = self.now;
         let t = &mut self.tasks[task];
         let start_ns = t.request_since_ns();
@@ -261,6 +278,8 @@ impl Machine<'_> {
         self.emit(cpu, What::Done { task: task.0, took_ns: latency_ns });
     }
 
+    /// Sleeps until the next multiple of the period since the task's start; returns at once if that
+    /// has passed.
     fn next_activation(&mut self, task: TaskId, period_ns: u64) {
         let t = &mut self.tasks[task];
         t.activations += 1;
@@ -271,32 +290,34 @@ impl Machine<'_> {
         }
     }
 
+    /// Begins a sleep until `time_ns`; under noise the call takes time first.
     fn sleep_until(&mut self, task: TaskId, time_ns: u64) {
         let t = &mut self.tasks[task];
         t.wakes_ns = time_ns;
         if !t.does_job() {
             t.request_start_ns = time_ns;
         }
-        if !self.still_goes(task) {
+        if !self.delay_sleep(task) {
             self.fall_asleep(task, time_ns);
         }
     }
 
     /// The call reaches the point where it sets its timer. A sleep for a duration begins here; one
     /// until a time is unaffected.
-    fn goes_to_sleep(&mut self, task: TaskId) {
+    fn set_sleep_timer(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        let late_ns = u64::from(std::mem::take(&mut t.going_ns));
+        let late_ns = u64::from(std::mem::take(&mut t.sleep_delay_ns));
         let op = &self.programs[t.program as usize][t.pc as usize - 1];
         let late_ns = if matches!(op, Op::Sleep(_)) { late_ns } else { 0 };
         let time_ns = t.wakes_ns.saturating_add(late_ns).max(self.now + 1);
         self.fall_asleep(task, time_ns);
     }
 
+    /// Sets the timer of a sleep, and blocks the task.
     fn fall_asleep(&mut self, task: TaskId, until_ns: u64) {
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
-        let ends_ns = until_ns.saturating_add(self.wakes_late_ns());
+        let ends_ns = until_ns.saturating_add(self.wakeup_lateness_ns());
         self.heap.push(ends_ns, Event::WakeUp { task, sleeps });
         self.block(task, Wait::Timer);
     }
@@ -314,16 +335,16 @@ impl Machine<'_> {
             self.heap.push(irqs_off_until_ns, Event::WakeUp { task, sleeps });
             return;
         }
-        if self.defer_wake_up(task, sleeps) {
+        if self.hand_wakeup_to_ktimers(task, sleeps) {
             return;
         }
         self.finish_tick(cpu);
         match self.tasks[task].code {
-            Code::Outside if self.now == 0 || self.outside_waited() => {}
+            Code::Outside if self.now == 0 || self.outside_came_late() => {}
             Code::Outside => self.enter_irq(cpu, Kind::Come),
             _ if in_turn => {}
             _ => {
-                if let Some(turn_ns) = self.wakes_others_until(cpu, task) {
+                if let Some(turn_ns) = self.begin_timer_wakeup(cpu, task) {
                     self.heap.push(turn_ns, Event::NextWakeUp { task, sleeps });
                     return;
                 }
@@ -337,7 +358,7 @@ impl Machine<'_> {
 
     /// Starts a task from outside. In comparisons with a real kernel it starts with default class
     /// and nice value, and gets its own right after.
-    fn bring(&mut self, task: TaskId) {
+    fn start_from_outside(&mut self, task: TaskId) {
         let Task { class, nice, .. } = self.tasks[task];
         if self.observed.is_none() || self.cpus.len() > 1 || class == Class::Rt {
             self.launch(task);
@@ -358,18 +379,18 @@ impl Machine<'_> {
         let visit = self.visit_for_births();
         loop {
             if let Some(visit) = visit {
-                let at_ns = self.born_at(kind, instance, visit);
+                let at_ns = self.birth_time_ns(kind, instance, visit);
                 self.born_until_ns = self.born_until_ns.max(at_ns);
                 self.heap.push(at_ns, Event::Birth { kind, instance });
             } else {
-                self.birth(kind, instance);
+                self.create_instance(kind, instance);
             }
             instance += 1;
             if instance >= spec.count {
                 return;
             }
             if spec.stagger_ns > 0 {
-                self.arm_start(kind, instance);
+                self.schedule_start(kind, instance);
                 return;
             }
         }
@@ -378,14 +399,14 @@ impl Machine<'_> {
     /// When an instance whose start begins now exists, ns. The outside task's visit is divided
     /// evenly among all starts in it, in order of their planned times; starts planned during
     /// another one follow it.
-    fn born_at(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
-        let own = (self.start_of(kind, instance), kind, instance);
+    fn birth_time_ns(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
+        let own = (self.planned_start_ns(kind, instance), kind, instance);
         let (mut begins_ns, mut number, mut all) = (self.now, 0, 0);
         for (kind, spec) in (0..).zip(&self.workload.tasks) {
             let together = if spec.stagger_ns > 0 { 1 } else { spec.count };
             for first in (0..spec.count).step_by(together.max(1) as usize) {
-                let start_ns = self.start_of(kind, first);
-                let at_ns = self.outside_does_at(start_ns);
+                let start_ns = self.planned_start_ns(kind, first);
+                let at_ns = self.observed_action_ns(start_ns);
                 if !(from_ns..=until_ns).contains(&at_ns) {
                     continue;
                 }
@@ -399,36 +420,35 @@ impl Machine<'_> {
         (begins_ns + ns).max(self.now)
     }
 
-    /// Creates an instance that is started from outside.
-    pub(crate) fn birth(&mut self, kind: u32, instance: u32) {
+    pub(crate) fn create_instance(&mut self, kind: u32, instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
         let task = self.new_task(kind, instance, GroupId(spec.group));
         // Its time counts from its planned start.
-        let start_ns = self.start_of(kind, instance);
+        let start_ns = self.planned_start_ns(kind, instance);
         let t = &mut self.tasks[task];
         (t.started_ns, t.request_start_ns) = (start_ns, start_ns);
         // The outside task starts tasks round robin; placement continues from there.
         self.tasks[task].cpu = CpuId(self.tasks[task].number % self.cpus.len() as u32);
-        self.bring(task);
+        self.start_from_outside(task);
     }
 
     /// Schedules the start of an instance, and of those that start with it.
-    pub(crate) fn arm_start(&mut self, kind: u32, instance: u32) {
-        let at_ns = self.outside_at(self.start_of(kind, instance));
+    pub(crate) fn schedule_start(&mut self, kind: u32, instance: u32) {
+        let at_ns = self.action_time_ns(self.planned_start_ns(kind, instance));
         self.heap.push(at_ns, Event::Start { kind, instance });
     }
 
-    /// Planned start of an instance, ns.
-    fn start_of(&self, kind: u32, instance: u32) -> u64 {
+    fn planned_start_ns(&self, kind: u32, instance: u32) -> u64 {
         let spec = &self.workload.tasks[kind as usize];
         spec.start_ns.saturating_add(spec.stagger_ns.saturating_mul(instance.into()))
     }
 
+    /// Creates a task of the workload, not started yet.
     fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {
         let spec = &self.workload.tasks[kind as usize];
         // Counts only tasks of the workload: other tasks must not change their random draws.
-        let number = self.numbered;
-        self.numbered += 1;
+        let number = self.tasks_created;
+        self.tasks_created += 1;
         let random = Stream::new(self.seed, Domain::Task, number);
         let slice_ns = spec.slice_ns.unwrap_or(self.base_slice_ns);
         let task = Task::new(kind, instance, SeId::NONE, group, spec.class, random);
@@ -456,7 +476,7 @@ impl Machine<'_> {
     pub(crate) fn exit(&mut self, task: TaskId) {
         // A task killed while it waits has waited until now.
         self.end_stall(task);
-        if self.waits_to_end(task) || self.still_exits(task) {
+        if self.exit_waits_for_threadgroup(task) || self.delay_exit(task) {
             return;
         }
         let now = self.now;
@@ -468,7 +488,7 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         t.state = State::Exited;
         let (kind, parent) = (t.kind as usize, t.parent);
-        self.tally.broken_off += u64::from(t.does_job());
+        self.job_counts.broken_off += u64::from(t.does_job());
         self.kinds[kind].exited += 1;
         self.watch_exit(kind);
         self.kinds[kind].last_exit_ns = now;
@@ -489,13 +509,12 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts the running task to sleep.
     pub(crate) fn block(&mut self, task: TaskId, wait: Wait) {
         let t = &mut self.tasks[task];
         debug_assert_eq!(t.state, State::Runnable);
-        t.average_wanted(self.now);
+        t.update_wanted(self.now);
         if !matches!(wait, Wait::Lock(..)) {
-            // It reads the clock when it is back.
+            // The task reads the clock when it is back.
             t.calls_since_ns = NEVER;
         }
         t.mode = Mode::Kernel;
@@ -512,7 +531,7 @@ impl Machine<'_> {
     }
 
     /// Delivers a source's token; a lossy one is dropped where no receiver waits.
-    pub(crate) fn arrival(&mut self, source: u32) {
+    pub(crate) fn deliver_arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);
         let state = &mut self.sources[source as usize];
@@ -521,13 +540,14 @@ impl Machine<'_> {
         if !spec.lossy || !self.channels[channel].receivers.is_empty() {
             let turn = (state.arrived - 1) % (spec.jobs.len() as u64).max(1);
             let job = spec.jobs.get(turn as usize).copied().unwrap_or(NO_JOB);
-            self.bring_token(channel, Token { since_ns: due_ns, job });
+            self.deliver_token(channel, Token { since_ns: due_ns, job });
         }
         self.here = CpuId::NONE;
-        self.arm_source(source, due_ns);
+        self.schedule_arrival(source, due_ns);
     }
 
-    pub(crate) fn arm_source(&mut self, source: u32, from_ns: u64) {
+    /// Schedules the next token of a source.
+    pub(crate) fn schedule_arrival(&mut self, source: u32, from_ns: u64) {
         let spec = &self.workload.sources[source as usize];
         let state = &mut self.sources[source as usize];
         if state.arrived >= spec.count {
@@ -543,6 +563,6 @@ impl Machine<'_> {
                 .saturating_add(self.workload.distributions[*d as usize].draw(&mut state.random)),
         };
         state.due_ns = at_ns;
-        self.heap.push(self.outside_at(at_ns), Event::Arrival { source });
+        self.heap.push(self.action_time_ns(at_ns), Event::Arrival { source });
     }
 }

@@ -17,6 +17,8 @@ const DONE: u32 = 2;
 const GOES: u32 = 3;
 
 impl Machine<'_> {
+    /// On `PREEMPT_RT`: creates a timer thread per CPU, and schedules the workload's softirq
+    /// sections.
     pub(crate) fn build_realtime(&mut self) {
         if !self.preempt.is_rt() {
             return;
@@ -49,7 +51,7 @@ impl Machine<'_> {
     }
 
     /// Hands a bandwidth timer over to the thread on a real-time kernel. True if handed over.
-    pub(crate) fn defer_to_ktimers(&mut self, slot: usize, cpu: CpuId, work: SoftirqWork) -> bool {
+    pub(crate) fn hand_to_ktimers(&mut self, slot: usize, cpu: CpuId, work: SoftirqWork) -> bool {
         if !self.preempt.is_rt() {
             return false;
         }
@@ -60,7 +62,7 @@ impl Machine<'_> {
 
     /// Hands the end of a sleep over to the thread, except for real-time tasks (kernel:
     /// `hrtimer_setup_sleeper_on_stack()`). True if handed over.
-    pub(crate) fn defer_wake_up(&mut self, task: TaskId, sleeps: u32) -> bool {
+    pub(crate) fn hand_wakeup_to_ktimers(&mut self, task: TaskId, sleeps: u32) -> bool {
         let t = &self.tasks[task];
         if !self.preempt.is_rt() || t.class == Class::Rt || t.code != Code::Kind {
             return false;
@@ -69,6 +71,7 @@ impl Machine<'_> {
         true
     }
 
+    /// Queues work for a CPU's timer thread, and wakes it.
     fn raise_softirq(&mut self, cpu: CpuId, work: SoftirqWork) {
         let c = &mut self.cpus[cpu];
         // A queued timer is not queued twice.
@@ -86,14 +89,13 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes the timer thread's next step.
     pub(crate) fn step_softirq(&mut self, task: TaskId) {
         if let Code::Softirq(index) = self.tasks[task].code {
             self.step_section(task, index);
             return;
         }
         let cpu = self.tasks[task].cpu;
-        if self.noise.is_some() && self.still_prepares(task, self.cpus[cpu].softirqs.is_empty()) {
+        if self.noise.is_some() && self.delay_ktimers(task, self.cpus[cpu].softirqs.is_empty()) {
             return;
         }
         match self.cpus[cpu].softirqs.pop_front() {
@@ -114,7 +116,7 @@ impl Machine<'_> {
     }
 
     /// Starts the time the thread needs before it acts or sleeps. True if it is busy for now.
-    fn still_prepares(&mut self, task: TaskId, nothing_left: bool) -> bool {
+    fn delay_ktimers(&mut self, task: TaskId, nothing_left: bool) -> bool {
         let (next, kind) = match (self.tasks[task].pc, nothing_left) {
             (GOES, true) | (READY, false) => {
                 self.tasks[task].pc = if nothing_left { WOKEN } else { DONE };

@@ -17,23 +17,25 @@ use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
 
 impl Machine<'_> {
+    /// Puts the current task of a CPU back, picks the next and switches to it (kernel:
+    /// `__schedule()`).
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         let prev = self.cpus[cpu].curr;
         self.cpus[cpu].resched = Resched::No;
-        self.cpus[cpu].is_untold = false;
+        self.cpus[cpu].has_unnoticed_move = false;
         if self.rules.hrtick == Hrtick::Slice {
             self.cpus[cpu].hrtick_ns = NEVER;
         }
         self.account_work(cpu);
-        let clock_ns = self.leave_out_since_kept_clock(cpu);
+        let clock_ns = self.exclude_time_since_kept_clock(cpu);
         let queued = prev.is_some() && self.put_prev(prev);
-        if self.may_come_back(cpu) {
-            self.take_back(cpu);
+        if self.has_parked_to_return(cpu) {
+            self.bring_back_parked(cpu);
         }
         let next = self.pick_next(cpu);
         self.put_levels(cpu, prev, next, self.now - clock_ns);
         if queued {
-            self.forget_prev(prev);
+            self.clear_prev(prev);
         }
         if next.is_some() && self.tasks[next].is_fair() {
             self.set_next(cpu, prev, next, true);
@@ -43,7 +45,7 @@ impl Machine<'_> {
         }
         // The pick charged tasks that no longer run, and may have throttled them.
         self.cpus[cpu].resched = Resched::No;
-        if self.may_come_back(cpu) {
+        if self.has_parked_to_return(cpu) {
             self.resched(cpu, Resched::Lazy);
         }
         if next == prev {
@@ -53,23 +55,28 @@ impl Machine<'_> {
             self.end_wait(next);
             return;
         }
+        self.switch(cpu, prev, next);
+    }
+
+    /// Makes `next` the current task of a CPU, none for idle, and traces that.
+    fn switch(&mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
         if prev.is_some() {
-            self.goes_away(prev);
+            self.note_preempted(prev);
         }
         if next.is_some() {
-            self.comes_back(next);
+            self.note_resumed(next);
         }
         if prev.is_none() || next.is_none() {
-            self.changes_idle(cpu);
+            self.note_idle_change(cpu);
         }
-        self.leaves(cpu);
-        self.average_use(next, false);
+        self.update_util_before_switch(cpu);
+        self.update_task_util(next, false);
         self.cpus[cpu].curr = next;
         self.cpus[cpu].accounted_ns = self.now;
         if !self.spinners.is_empty() {
-            self.owner_left(prev);
+            self.stop_spinning_for(prev);
         }
-        self.switch_takes(cpu, prev);
+        self.charge_switch(cpu, prev);
         if next.is_none() {
             self.cpus[cpu].hrtick_ns = NEVER;
         } else {
@@ -100,7 +107,7 @@ impl Machine<'_> {
 
     /// Prepares charging the current task only up to the kept clock of a reschedule, which is
     /// returned, ns; the time since then is taken out of its next charge.
-    fn leave_out_since_kept_clock(&mut self, cpu: CpuId) -> u64 {
+    fn exclude_time_since_kept_clock(&mut self, cpu: CpuId) -> u64 {
         self.cpus[cpu].point_ns = 0;
         let kept_ns = std::mem::replace(&mut self.cpus[cpu].kept_clock_ns, NEVER);
         let curr = self.cpus[cpu].curr;
@@ -136,7 +143,7 @@ impl Machine<'_> {
             self.account_rt_usage(self.tasks[next].group, ns);
             return;
         }
-        let last = self.last_put(self.tasks[next].cpu, prev, next);
+        let last = self.last_touched_level(self.tasks[next].cpu, prev, next);
         let mut stays = false;
         let mut q = self.ses[self.tasks[next].se].q;
         while q.is_some() {
@@ -221,7 +228,8 @@ impl Machine<'_> {
         !self.cfs_rqs[q].bandwidth.throttled
     }
 
-    fn forget_prev(&mut self, prev: TaskId) {
+    /// Clears `prev` on every level after a pick.
+    fn clear_prev(&mut self, prev: TaskId) {
         let mut q = self.timeline_of(self.ses[self.tasks[prev].se].q);
         while q.is_some() {
             let rq = &mut self.cfs_rqs[q];
@@ -241,9 +249,9 @@ impl Machine<'_> {
             if task.is_some() {
                 return task;
             }
-            if self.may_come_back(cpu) {
+            if self.has_parked_to_return(cpu) {
                 // The last task that ran went to sleep during the pick.
-                self.take_back(cpu);
+                self.bring_back_parked(cpu);
                 continue;
             }
             if tried_balancing || !self.balance_newidle(cpu) {
@@ -253,6 +261,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Picks a fair task from the root down; none if no task is queued.
     fn pick_fair(&mut self, cpu: CpuId) -> TaskId {
         'again: loop {
             let mut q = self.root(cpu);
@@ -272,7 +281,7 @@ impl Machine<'_> {
                 }
                 match self.ses[se].owner() {
                     Owner::Group(child) => {
-                        if self.pick_checks(child, &mut throttled) {
+                        if self.check_level_at_pick(child, &mut throttled) {
                             continue 'again;
                         }
                         q = child;
@@ -299,12 +308,12 @@ impl Machine<'_> {
     }
 
     /// Checks a level during the descent of a pick (6.6 to 7.1). True: the pick must start again.
-    fn pick_checks(&mut self, q: CfsRqId, throttled: &mut bool) -> bool {
+    fn check_level_at_pick(&mut self, q: CfsRqId, throttled: &mut bool) -> bool {
         if self.rules.exhaustion == Exhaustion::Throttle || self.rules.queue == Queue::Cfs {
             return false;
         }
-        let silo = &self.cfs_rqs[q].bandwidth;
-        if silo.enabled && !silo.throttled && silo.runtime_remaining_ns <= 0 {
+        let bw = &self.cfs_rqs[q].bandwidth;
+        if bw.enabled && !bw.throttled && bw.runtime_remaining_ns <= 0 {
             let stopped = self.throttle(q);
             if stopped && self.rules.unit == Unit::Entity {
                 return true;
@@ -329,18 +338,15 @@ impl Machine<'_> {
             !flat && prev.is_some() && self.tasks[prev].is_fair() && self.tasks[prev].cpu == cpu;
         let common =
             if stays && prev != next { self.common_cfs_rq(prev, next) } else { CfsRqId::NONE };
-        let last = self.last_put(cpu, prev, next);
+        let last = self.last_touched_level(cpu, prev, next);
         let mut untouched = false;
         let mut anew = prev != next;
         if flat {
-            let root = self.root(cpu);
-            self.timeline_remove(root, se);
-            self.cfs_rqs[root].curr = se;
-            self.cfs_rqs[root].exec_start_ns = self.now;
+            self.set_flat_curr(cpu, se);
             if anew {
                 self.reweight_flat_curr(cpu);
                 if protects {
-                    self.protect(root, se);
+                    self.protect(self.root(cpu), se);
                 }
             }
         }
@@ -382,6 +388,14 @@ impl Machine<'_> {
         }
     }
 
+    /// Makes an entity the running child of a flat queue's root.
+    fn set_flat_curr(&mut self, cpu: CpuId, se: SeId) {
+        let root = self.root(cpu);
+        self.timeline_remove(root, se);
+        self.cfs_rqs[root].curr = se;
+        self.cfs_rqs[root].exec_start_ns = self.now;
+    }
+
     /// 7.2+: checks each level that is newly set, and gives the task throttle work if one is out
     /// of runtime.
     fn check_runtime_at_set(&mut self, prev: TaskId, next: TaskId) {
@@ -397,7 +411,7 @@ impl Machine<'_> {
         let mut throttled = false;
         let mut q = self.ses[self.tasks[next].se].q;
         while q.is_some() {
-            throttled |= if self.rules.pull { !self.admit(q) } else { self.pay(q, 0) };
+            throttled |= if self.rules.pull { !self.admit(q) } else { self.account_runtime(q, 0) };
             if q == stop || throttled && self.rules.pull {
                 break;
             }
@@ -406,7 +420,7 @@ impl Machine<'_> {
         if throttled {
             self.give_throttle_work(next);
             let goes_on = prev.is_some() && self.tasks[prev].parked;
-            self.foresee_parks(self.root(self.tasks[next].cpu), goes_on);
+            self.prefetch_parking(self.root(self.tasks[next].cpu), goes_on);
         }
     }
 
@@ -415,10 +429,10 @@ impl Machine<'_> {
     pub(crate) fn exit_to_user(&mut self, task: TaskId) -> bool {
         let t = &mut self.tasks[task];
         if t.throttle_work {
-            if self.still_parks(task) {
+            if self.delay_parking(task) {
                 return false;
             }
-            self.throttle_work(task);
+            self.run_throttle_work(task);
             return true;
         }
         if t.kill_pending {
@@ -428,13 +442,14 @@ impl Machine<'_> {
         }
         if t.stop_pending {
             t.stop_pending = false;
-            self.stop_running(task);
+            self.stop_by_signal(task);
             return true;
         }
         false
     }
 
-    fn stop_running(&mut self, task: TaskId) {
+    /// Stops the running task because of a signal.
+    fn stop_by_signal(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         t.state = State::Stopped;
         t.mode = Mode::Kernel;
@@ -458,17 +473,13 @@ impl Machine<'_> {
             match self.rules.queue {
                 Queue::Cfs => {
                     self.clear_buddies(self.ses[se].q, se);
-                    self.skip(se);
+                    self.set_skip_buddy(se);
                 }
                 Queue::Eevdf | Queue::EevdfFlat => self.yield_eevdf(se),
             }
         }
         // A task without competitors is picked again, unless that finds its group out of runtime.
         self.cpus[cpu].resched = Resched::Now;
-        self.yield_now(cpu);
-    }
-
-    fn yield_now(&mut self, cpu: CpuId) {
         self.schedule(cpu);
     }
 
@@ -507,7 +518,7 @@ impl Machine<'_> {
         t.stalled_since_ns = t.stalled_since_ns.min(now);
     }
 
-    /// Ends that time, and records the longest of its kind.
+    /// Ends the time in which a task cannot continue, and records the longest of the kind.
     pub(crate) fn end_stall(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let spins = matches!(t.segment, Segment::Spin | Segment::SpinOnOwner);

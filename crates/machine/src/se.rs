@@ -7,7 +7,6 @@ use crate::ids::{CfsRqId, TaskId};
 /// 10).
 pub(crate) const NICE_0_WEIGHT: u64 = 1 << 20;
 
-/// The task or group that an entity stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     Task(TaskId),
@@ -22,7 +21,6 @@ pub(crate) struct Se {
     /// The queue to which it belongs. On a flat queue a task competes on its CPU's root queue
     /// instead.
     pub q: CfsRqId,
-    /// Slice request, ns.
     slice_ns: u32,
     /// Queued there (running included).
     pub on_rq: bool,
@@ -104,7 +102,6 @@ impl Se {
         }
     }
 
-    /// Slice request, ns.
     pub fn slice_ns(&self) -> u64 {
         self.slice_ns.into()
     }

@@ -15,18 +15,18 @@ impl Machine<'_> {
     /// Executes an intervention, and schedules its repetition.
     pub(crate) fn intervene(&mut self, index: u32) {
         let intervention = &self.workload.interventions[index as usize];
-        self.act(&intervention.action);
+        self.execute_action(&intervention.action);
         if let Some(every_ns) = intervention.every_ns {
             let (first_ns, every_ns) = (intervention.at_ns, every_ns.max(1));
             let number = (self.now - first_ns) / every_ns + 1;
             let next_ns = first_ns.saturating_add(number.saturating_mul(every_ns));
             if next_ns < intervention.until_ns {
-                self.heap.push(self.outside_at(next_ns), Event::Intervention { index });
+                self.heap.push(self.action_time_ns(next_ns), Event::Intervention { index });
             }
         }
     }
 
-    fn act(&mut self, action: &Action) {
+    fn execute_action(&mut self, action: &Action) {
         match *action {
             Action::WriteLimit { group, limit } => self.write_limit(GroupId(group), limit),
             Action::WriteWeight { group, weight } => self.write_weight(GroupId(group), weight),
@@ -57,8 +57,8 @@ impl Machine<'_> {
             Signal::Kill => {
                 self.tasks[task].kill_pending = true;
                 self.tasks[task].stop_pending = false;
-                self.cut_short(task);
-                self.interrupt(task);
+                self.shorten_kernel_work(task);
+                self.interrupt_sleep(task);
             }
             Signal::Stop => {
                 if self.tasks[task].state != State::Stopped {
@@ -77,10 +77,10 @@ impl Machine<'_> {
 
     /// Shortens work in the kernel of a killed task: long calls check for fatal signals now and
     /// then (kernel: `fatal_signal_pending()`).
-    fn cut_short(&mut self, task: TaskId) {
+    fn shorten_kernel_work(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let works = t.mode == Mode::Kernel && t.segment == Segment::Run && t.moving == Moving::No;
-        if !works || t.exiting || t.going_ns > 0 {
+        if !works || t.exiting || t.sleep_delay_ns > 0 {
             return;
         }
         if self.cpus[t.cpu].curr == task {
@@ -96,11 +96,11 @@ impl Machine<'_> {
     }
 
     /// Ends a sleep that a signal can end; a running task is made to enter the kernel.
-    fn interrupt(&mut self, task: TaskId) {
+    fn interrupt_sleep(&mut self, task: TaskId) {
         let state = self.tasks[task].state;
         match state {
             State::Stopped => self.wake(task),
-            State::Asleep(_) if self.stop_waiting(task) => self.wake(task),
+            State::Asleep(_) if self.cancel_wait(task) => self.wake(task),
             _ => self.kick(task),
         }
     }
@@ -179,10 +179,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives every `cfs_rq` of a CPU 1 ns and unthrottles it; limits hold again after
+    /// Gives every run queue of a CPU 1 ns and unthrottles it; limits hold again after
     /// `enable_limits()`.
     fn open_limits(&mut self, cpu: CpuId) {
-        for q in self.silos_of(cpu) {
+        for q in self.limited_cfs_rqs(cpu) {
             self.charge(q);
             self.touch(cpu, false);
             self.cfs_rqs[q].bandwidth.enabled = false;
@@ -194,9 +194,10 @@ impl Machine<'_> {
         }
     }
 
+    /// Enforces limits on all online CPUs.
     fn enable_limits(&mut self) {
         for cpu in self.cpus.ids() {
-            for q in self.silos_of(cpu) {
+            for q in self.limited_cfs_rqs(cpu) {
                 self.charge(q);
                 self.touch(cpu, false);
                 self.cfs_rqs[q].bandwidth.enabled = self.cpus[cpu].online;
@@ -206,10 +207,10 @@ impl Machine<'_> {
     }
 
     /// Run queues of groups with a finite quota, in order of the groups.
-    fn silos_of(&self, cpu: CpuId) -> Vec<CfsRqId> {
+    fn limited_cfs_rqs(&self, cpu: CpuId) -> Vec<CfsRqId> {
         let limited = self.groups.iter().filter(|(_, g)| g.pool.quota_ns.is_some());
-        let silos = limited.filter_map(|(_, g)| g.cfs_rqs.get(cpu.ix()).copied());
-        silos.filter(|q| q.is_some()).collect()
+        let cfs_rqs = limited.filter_map(|(_, g)| g.cfs_rqs.get(cpu.ix()).copied());
+        cfs_rqs.filter(|q| q.is_some()).collect()
     }
 
     fn move_timers_away(&mut self, cpu: CpuId) {
@@ -222,10 +223,10 @@ impl Machine<'_> {
             if pool.slack_cpu == cpu {
                 pool.slack_cpu = to;
             }
-            if let Some(walk) = &mut pool.walk
-                && walk.cpu == cpu
+            if let Some(distribution) = &mut pool.distribution
+                && distribution.cpu == cpu
             {
-                walk.cpu = to;
+                distribution.cpu = to;
             }
         }
     }

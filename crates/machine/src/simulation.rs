@@ -53,7 +53,6 @@ const EVENTS_BETWEEN_REPORTS: u64 = 256;
 pub struct Simulation<'a> {
     pub(crate) machine: Machine<'a>,
     kernel: Kernel,
-    /// End of the run, ns.
     end_ns: u64,
     /// No more events will be processed.
     is_over: bool,
@@ -85,7 +84,7 @@ impl<'a> Simulation<'a> {
     /// Also measures one group. The run may then end before the workload does, see
     /// [`Watch::until_done`].
     pub(crate) fn watching(mut self, watch: Watch) -> Simulation<'a> {
-        self.machine.watch(watch);
+        self.machine.start_watching(watch);
         self
     }
 
@@ -114,7 +113,7 @@ impl<'a> Simulation<'a> {
     /// the run is over.
     ///
     /// # Errors
-    /// As [`Simulation::step`].
+    /// See [`Simulation::step`].
     pub fn step_until(&mut self, at_ns: u64) -> Result<bool, Error> {
         self.stopped()?;
         while !self.is_over && self.next(at_ns.min(self.end_ns)) {}
@@ -127,7 +126,7 @@ impl<'a> Simulation<'a> {
     /// that it interrupts can be continued.
     ///
     /// # Errors
-    /// As [`Simulation::step`], and [`Error::Interrupted`].
+    /// See [`Simulation::step`], and [`Error::Interrupted`].
     pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
         self.stopped()?;
         let end_ns = self.end_ns;

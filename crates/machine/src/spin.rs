@@ -24,7 +24,7 @@ pub(crate) struct Spinner {
 impl Machine<'_> {
     /// Whether the running task is to spin for a lock that it cannot have. Of waiters (`place` in
     /// the list) only the first spins, and only when no other may overtake it.
-    pub(crate) fn spins(
+    pub(crate) fn should_spin(
         &self,
         task: TaskId,
         lock: LockId,
@@ -46,16 +46,17 @@ impl Machine<'_> {
             && mode == LockMode::Write
             && (is_kept || l.held_for_writing && self.runs(l.holders[0]))
             && t.class != Class::Rt
-            && !self.is_to_go(t.cpu)
+            && !self.needs_resched(t.cpu)
     }
 
+    /// Whether a task is its CPU's current one, and runnable.
     pub(crate) fn runs(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         self.cpus[t.cpu].curr == task && t.state == State::Runnable
     }
 
     /// Whether the CPU's current task sees a pending reschedule (kernel: `need_resched()`).
-    pub(crate) fn is_to_go(&self, cpu: CpuId) -> bool {
+    pub(crate) fn needs_resched(&self, cpu: CpuId) -> bool {
         let resched = self.cpus[cpu].resched;
         resched == Resched::Now || resched == Resched::Lazy && !self.preempt.is_lazy()
     }
@@ -67,7 +68,7 @@ impl Machine<'_> {
     }
 
     /// Ends a task's spin, if it is in one; it then tries the lock again.
-    pub(crate) fn look_again(&mut self, task: TaskId) {
+    pub(crate) fn retry_lock(&mut self, task: TaskId) {
         if self.tasks[task].segment != Segment::SpinOnOwner {
             return;
         }
@@ -79,21 +80,21 @@ impl Machine<'_> {
 
     /// Ends the spin of the current task, which must give way. True if it spins at an rwsem, and
     /// so tries once more first.
-    pub(crate) fn leaves_spin(&mut self, cpu: CpuId) -> bool {
+    pub(crate) fn end_spin_to_reschedule(&mut self, cpu: CpuId) -> bool {
         let task = self.cpus[cpu].curr;
         let found = self.spinners.iter().find(|spinner| spinner.task == task);
         let Some(&Spinner { lock, .. }) = found else { return false };
         let waits = self.locks[lock].kind == LockKind::Rwsem;
-        self.look_again(task);
+        self.retry_lock(task);
         waits
     }
 
     /// Ends all spins for locks of an owner that no longer runs.
-    pub(crate) fn owner_left(&mut self, owner: TaskId) {
+    pub(crate) fn stop_spinning_for(&mut self, owner: TaskId) {
         let mut at = 0;
         while let Some(&Spinner { task, lock, .. }) = self.spinners.get(at) {
             if self.locks[lock].holders.contains(&owner) {
-                self.look_again(task);
+                self.retry_lock(task);
             } else {
                 at += 1;
             }
@@ -102,7 +103,7 @@ impl Machine<'_> {
 
     /// After a release or handover: the first spinner takes a free lock; if the new owner does not
     /// run, all stop.
-    pub(crate) fn spinners_see(&mut self, lock: LockId) {
+    pub(crate) fn update_spinners(&mut self, lock: LockId) {
         let first = |m: &Self| m.spinners.iter().find(|spinner| spinner.lock == lock).copied();
         let l = &self.locks[lock];
         let goes_on = l.held_for_writing && self.runs(l.holders[0]);
@@ -114,14 +115,14 @@ impl Machine<'_> {
             }
         } else if !free && !goes_on {
             while let Some(Spinner { task, .. }) = first(self) {
-                self.look_again(task);
+                self.retry_lock(task);
             }
         }
     }
 
     /// Ends the spin of the first waiter of a mutex that was handed over to it. False if it did
     /// not spin.
-    pub(crate) fn handed_while_spinning(&mut self, task: TaskId) -> bool {
+    pub(crate) fn end_spin_if_handed(&mut self, task: TaskId) -> bool {
         let spun = self.tasks[task].segment == Segment::SpinOnOwner;
         if spun {
             self.end_spin(task);

@@ -149,6 +149,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Whether a runnable task is parked or below a throttled group.
     fn is_stopped_by_limit(&self, task: TaskId) -> bool {
         let task = &self.tasks[task];
         let is_queued = task.is_fair() && self.ses[task.se].q.is_some();
@@ -157,6 +158,7 @@ impl Machine<'_> {
         task.parked || self.rules.unit == Unit::Entity && in_throttled()
     }
 
+    /// Tasks that run now.
     fn running(&self) -> impl Iterator<Item = TaskId> {
         self.cpus.iter().map(|(_, cpu)| cpu.curr).filter(|curr| curr.is_some())
     }

@@ -8,7 +8,6 @@ use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
 use cpumax_workload::{Class, LockMode, Stream};
 use std::num::NonZeroU64;
 
-/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// Not started yet.
@@ -17,7 +16,6 @@ pub(crate) enum State {
     Runnable,
     /// Waiting for something that a signal can interrupt.
     Asleep(Wait),
-    /// Stopped by a signal.
     Stopped,
     Exited,
 }
@@ -49,15 +47,14 @@ pub(crate) enum Moving {
 /// A task's progress at `cgroup_threadgroup_rwsem`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passing {
-    /// Not there.
     No,
     /// In a fork or a move: it has requested the lock, and owns it when it continues.
     Asked,
-    /// It works under the lock.
+    /// The task works under the lock.
     Inside,
     /// At its exit it waits for the lock, and owns it when it continues.
     Ends,
-    /// It has had the lock at its exit.
+    /// The task has had the lock at its exit.
     Ended,
 }
 
@@ -113,20 +110,19 @@ pub(crate) struct Task {
     pub in_syscall: bool,
     /// Return-to-user work is attached (6.18+).
     pub throttle_work: bool,
-    /// It is about to park (under noise).
+    /// About to park (under noise).
     pub parking: bool,
-    /// On a limbo list.
     pub parked: bool,
     pub kill_pending: bool,
     pub stop_pending: bool,
     pub exiting: bool,
-    /// It was woken to execute an instruction again, in the kernel.
+    /// Woken to execute an instruction again, in the kernel.
     pub retries: bool,
-    /// It is in a call whose effect is still to come when it continues.
-    pub again: bool,
+    /// In a call whose effect is still to come when the task continues.
+    pub call_delayed: bool,
     /// On its way to a sleep until `wakes_ns`: how much later a sleep for a duration ends, ns;
     /// else 0.
-    pub going_ns: u16,
+    pub sleep_delay_ns: u16,
     pub segment: Segment,
     pub left_ns: u64,
     /// Since when it is runnable and not running, ns, or [`NEVER`].
@@ -136,8 +132,8 @@ pub(crate) struct Task {
 
     /// Number of spin locks held; it is not preempted while it holds any.
     pub spinning: u16,
-    /// It has left its autogroup on its way to exit (under noise).
-    pub left_autogroup: bool,
+    /// Has left its autogroup on the way to exit (under noise).
+    pub has_left_autogroup: bool,
     /// Time from its dequeue when it parks to the switch, ns (under noise).
     pub parked_ns: u16,
     /// Time that calls took beyond the workload's programs, ns, by which its next work is shorter;
@@ -146,16 +142,16 @@ pub(crate) struct Task {
     /// Part of its next work in the kernel that was done on the way to a lock, ns.
     pub entered_ns: u32,
     /// CPU time of the work that its program has asked for so far, ns.
-    pub asked_ns: u64,
-    /// It has read its CPU time after its last call.
-    pub has_asked: bool,
+    pub requested_ns: u64,
+    /// Has read its CPU time after its last call.
+    pub has_read_cpu_time: bool,
     /// Start of calls after which it has not read the clock again, ns, or [`NEVER`].
     pub calls_since_ns: u64,
     /// Rest of its work in the kernel at the start of its first page, ns, if it reads pages (under
     /// noise).
     pub first_page_ns: Option<NonZeroU64>,
     /// Its segment is work of the workload, not overhead of a call (under noise).
-    pub works: bool,
+    pub is_program_work: bool,
     pub absence: Absence,
     /// CPU time used, ns (real-time class included).
     pub usage_ns: u64,
@@ -167,7 +163,7 @@ pub(crate) struct Task {
     pub program: u32,
     pub pc: u32,
     /// In a job: where its own program continues.
-    pub goes_on_at: u32,
+    pub continues_at: u32,
     /// CPUs it may use: an index into the machine's masks.
     pub mask: u32,
     /// Its number within its kind.
@@ -236,10 +232,10 @@ impl Task {
             kill_pending: false,
             stop_pending: false,
             exiting: false,
-            left_autogroup: false,
+            has_left_autogroup: false,
             retries: false,
-            again: false,
-            going_ns: 0,
+            call_delayed: false,
+            sleep_delay_ns: 0,
             parking: false,
             parked_ns: 0,
             moving: Moving::No,
@@ -247,16 +243,16 @@ impl Task {
             owes_ns: 0,
             entered_ns: 0,
             calls_since_ns: NEVER,
-            asked_ns: 0,
-            has_asked: false,
+            requested_ns: 0,
+            has_read_cpu_time: false,
             first_page_ns: None,
-            works: false,
+            is_program_work: false,
             absence: Absence::NONE,
             spinning: 0,
             code: Code::Kind,
             program: kind,
             pc: 0,
-            goes_on_at: 0,
+            continues_at: 0,
             loops: Vec::new(),
             segment: Segment::None,
             left_ns: 0,
@@ -305,7 +301,11 @@ impl Task {
     pub fn is_leaving_kernel(&self) -> bool {
         self.mode == Mode::Kernel
             && self.segment == Segment::None
-            && !(self.in_syscall || self.exiting || self.going_ns > 0 || self.retries || self.again)
+            && !(self.in_syscall
+                || self.exiting
+                || self.sleep_delay_ns > 0
+                || self.retries
+                || self.call_delayed)
             && self.passing == Passing::No
             && self.has_user_mode()
     }

@@ -2,8 +2,8 @@
 //! group for writing (kernel: `cgroup_can_fork()` to `cgroup_post_fork()`, `exit_signals()`,
 //! `cgroup_procs_write()`).
 //!
-//! It is a percpu rwsem. A writer stops new readers and waits for those inside. When it is done,
-//! the readers that came before the next writer own the lock while still asleep (kernel:
+//! The lock is a percpu rwsem. A writer stops new readers and waits for those inside. When it is
+//! done, the readers that came before the next writer own the lock while still asleep (kernel:
 //! `percpu_rwsem_wake_function()`). If a limit keeps one of them from its CPU, the next writer
 //! waits, and with it all that fork or exit.
 //!
@@ -34,7 +34,7 @@ impl Machine<'_> {
 
     /// Steps of a call that acts under the lock. True while it waits or works; its instruction is
     /// then executed again.
-    pub(crate) fn still_passes(&mut self, task: TaskId, mode: LockMode) -> bool {
+    pub(crate) fn step_under_threadgroup_lock(&mut self, task: TaskId, mode: LockMode) -> bool {
         let Some(lock) = self.threadgroup else { return false };
         let t = &mut self.tasks[task];
         if t.passing == Passing::Inside {
@@ -47,7 +47,7 @@ impl Machine<'_> {
             self.lock(task, lock, mode);
         } else {
             t.passing = Passing::Inside;
-            t.works = false;
+            t.is_program_work = false;
             t.segment = Segment::Run;
             t.left_ns = if mode == LockMode::Read { FORK_NS } else { MOVE_NS };
         }
@@ -55,7 +55,7 @@ impl Machine<'_> {
     }
 
     /// Releases the lock after the action.
-    pub(crate) fn has_passed(&mut self, task: TaskId) {
+    pub(crate) fn release_threadgroup_lock(&mut self, task: TaskId) {
         if let Some(lock) = self.threadgroup {
             self.tasks[task].passing = Passing::No;
             self.unlock(task, lock);
@@ -64,7 +64,7 @@ impl Machine<'_> {
 
     /// An exiting task takes the lock for a moment. True if it waits for it; its exit is then
     /// executed again.
-    pub(crate) fn waits_to_end(&mut self, task: TaskId) -> bool {
+    pub(crate) fn exit_waits_for_threadgroup(&mut self, task: TaskId) -> bool {
         let Some(lock) = self.threadgroup else { return false };
         if self.tasks[task].passing == Passing::Ended {
             return false;
@@ -91,11 +91,10 @@ impl Machine<'_> {
             lock.waiters.push_back(Waiter { task: TaskId::NONE, mode, since_ns });
             return;
         }
-        self.next_from_outside();
+        self.execute_next_move();
     }
 
-    /// Executes the next such move.
-    pub(crate) fn next_from_outside(&mut self) {
+    pub(crate) fn execute_next_move(&mut self) {
         if let Some((kind, group)) = self.movers.pop_front() {
             self.each_living(kind, |m, t| m.move_to_group(t, group));
         }

@@ -43,6 +43,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Changes the interval and phase of ticks, if the interval is another now.
     fn change_tick_interval(&mut self, cpu: CpuId) {
         let every_ns = self.tick_interval_ns(cpu);
         if self.cpus[cpu].tick_every_ns == every_ns {
@@ -100,7 +101,7 @@ impl Machine<'_> {
         let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER || c.kept_clock_ns != NEVER;
         let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
         // The tick also finds what falls due before it has charged.
-        let found_ns = due_ns.saturating_sub(self.tick_charges_within_ns());
+        let found_ns = due_ns.saturating_sub(self.tick_charge_delay_max_ns());
         let found_ns = if due_ns == NEVER { NEVER } else { found_ns.max(self.now) };
         self.tick_at_or_after(cpu, found_ns, every_ns)
     }
@@ -157,7 +158,6 @@ impl Machine<'_> {
         at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.tick_ns
     }
 
-    /// Processes a tick on this CPU.
     pub(crate) fn tick(&mut self, cpu: CpuId) {
         self.cpus[cpu].tick_ns = NEVER;
         self.renew_kept_clock(cpu);
@@ -202,11 +202,11 @@ impl Machine<'_> {
         let last_ns = phase_ns + since_ns / every_ns * every_ns;
         let rq = &self.cfs_rqs[q];
         let ran_ns = last_ns.saturating_sub(rq.exec_start_ns) as i64;
-        let silo = &rq.bandwidth;
+        let bw = &rq.bandwidth;
         // A tick with consequences was an event. This one had none, and must not have any now.
-        let takes = silo.enabled && (!silo.throttled || self.rules.throttled_may_take);
-        let expired = self.rules.has_deadlines() && last_ns >= silo.expires_ns;
-        if ran_ns > 0 && !(takes && (expired || silo.runtime_remaining_ns <= ran_ns)) {
+        let takes = bw.enabled && (!bw.throttled || self.rules.throttled_may_take);
+        let expired = self.rules.has_deadlines() && last_ns >= bw.expires_ns;
+        if ran_ns > 0 && !(takes && (expired || bw.runtime_remaining_ns <= ran_ns)) {
             let now = std::mem::replace(&mut self.now, last_ns);
             self.charge(q);
             self.now = now;
@@ -248,7 +248,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What is left of the running task's slice, ns, and whether it is over; `None` where no timer
+    /// Rest of the running task's slice, ns, and whether the slice is over; `None` where no timer
     /// watches it.
     fn slice_left(&mut self, cpu: CpuId) -> Option<(u64, bool)> {
         let curr = self.cpus[cpu].curr;
@@ -273,7 +273,7 @@ impl Machine<'_> {
     }
 
     /// The exhaustion timer of the pull rules fires: charges every level.
-    pub(crate) fn exhausted(&mut self, cpu: CpuId) {
+    pub(crate) fn exhaustion_timer(&mut self, cpu: CpuId) {
         self.cpus[cpu].exhausted_ns = NEVER;
         let curr = self.cpus[cpu].curr;
         // A task whose work ends right now may be about to sleep.
@@ -293,9 +293,9 @@ impl Machine<'_> {
         self.charge_path(self.ses[self.tasks[curr].se].q);
         self.reweight_flat_curr(cpu);
         self.resched(cpu, Resched::Now);
-        self.hrtick_lasts_on(cpu);
+        self.extend_hrtick(cpu);
         let ns = self.noise_ns(Kind::Slice);
-        self.interrupted(cpu, Kind::Slice, ns);
+        self.steal_from_current(cpu, Kind::Slice, ns);
     }
 }
 

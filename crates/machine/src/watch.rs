@@ -59,7 +59,7 @@ impl Watching {
 }
 
 impl Machine<'_> {
-    pub(crate) fn watch(&mut self, watch: Watch) {
+    pub(crate) fn start_watching(&mut self, watch: Watch) {
         let within = |mut group: GroupIx| {
             while group != watch.group && group != 0 {
                 group = self.workload.groups[group as usize].parent.unwrap_or(0);
@@ -83,7 +83,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds periods of the group, or throttled ones.
+    /// Counts periods of the measured group: the throttled ones, or all.
     pub(crate) fn watch_periods(&mut self, group: GroupId, periods: u64, throttled: bool) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()
@@ -95,7 +95,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds the latency of a completed request.
     pub(crate) fn watch_request(&mut self, group: GroupId, ns: u64) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()
@@ -106,7 +105,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts the exit of a task.
     pub(crate) fn watch_exit(&mut self, kind: usize) {
         if let Some(watching) = self.watching.as_mut()
             && watching.inside.get(kind).copied().unwrap_or(false)
@@ -277,7 +275,7 @@ program = [{ loop = 10, do = [{ sleep = "6ms" }, { user = "4ms" }, { done = true
     }
 
     #[test]
-    fn what_was_before_does_not_count() {
+    fn events_before_the_start_do_not_count() {
         let (_, all) = watched(ALL);
         let (_, late) = watched(Watch { from_ns: 50_000_000, ..ALL });
         assert!(late.usage_ns < all.usage_ns && late.usage_ns > 0);
@@ -309,7 +307,7 @@ program = [{ loop = 10, do = [{ sleep = "6ms" }, { user = "4ms" }, { done = true
     }
 
     #[test]
-    fn what_waits_and_is_no_request_is_none_under_way() {
+    fn waiting_tokens_that_are_no_requests_are_not_under_way() {
         let text = r#"
 duration = "100ms"
 [machine]

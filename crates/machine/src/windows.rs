@@ -2,8 +2,8 @@
 //! one.
 //!
 //! CPUs are charged at different times, some for seconds at once where no tick in between matters.
-//! So windows stay open until no CPU can be charged for them any more: the last ones one by one,
-//! earlier ones as runs of windows with equal usage.
+//! Windows therefore stay open until no CPU can be charged for them any more: the last ones one by
+//! one, earlier ones as runs of windows with equal usage.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub(crate) struct Windows {
     first: u64,
     last_ns: VecDeque<u64>,
     /// Earlier open windows, without a gap, from `open` on.
-    before: VecDeque<Run>,
+    before: VecDeque<EqualWindows>,
     open: u64,
     /// Number of runs from which closing is worth an attempt.
     many: usize,
@@ -24,12 +24,11 @@ pub(crate) struct Windows {
 
 /// Neighbouring windows with equal usage: those before `end` that are not in the previous run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
+struct EqualWindows {
     end: u64,
     ns: u64,
 }
 
-/// Windows kept one by one.
 const LAST: usize = 1024;
 /// Smallest and largest threshold for the number of runs.
 const FEW: usize = 1024;
@@ -48,7 +47,6 @@ impl Windows {
         }
     }
 
-    /// Changes the period from now on.
     pub fn change_period(&mut self, now: u64, period_ns: u64) {
         if period_ns != self.period_ns {
             let (max_ns, first) = (self.max_ns(), now / period_ns);
@@ -56,6 +54,7 @@ impl Windows {
         }
     }
 
+    /// Adds CPU time from `from_ns` to `to_ns`.
     pub fn add(&mut self, mut from_ns: u64, to_ns: u64) {
         while from_ns < to_ns {
             let window = from_ns / self.period_ns;
@@ -87,7 +86,7 @@ impl Windows {
         while self.first < end {
             let used = self.last_ns.pop_front();
             self.first = used.map_or(end, |_| self.first + 1);
-            let run = Run { end: self.first, ns: used.unwrap_or(0) };
+            let run = EqualWindows { end: self.first, ns: used.unwrap_or(0) };
             match self.before.back_mut() {
                 Some(last) if last.ns == run.ns => last.end = run.end,
                 _ => self.before.push_back(run),
@@ -107,12 +106,12 @@ impl Windows {
         // The rest of the run stands before the window, after it, or both.
         let is_last = window + 1 == old.end;
         if !is_last {
-            self.before.insert(at, Run { end: window + 1, ns: old.ns });
+            self.before.insert(at, EqualWindows { end: window + 1, ns: old.ns });
         }
         self.before[at].ns += ns;
         let mut new = at;
         if window > start {
-            self.before.insert(at, Run { end: window, ns: old.ns });
+            self.before.insert(at, EqualWindows { end: window, ns: old.ns });
             new += 1;
         }
         self.join(new);
@@ -129,6 +128,7 @@ impl Windows {
         }
     }
 
+    /// Whether it is worth closing windows.
     pub fn are_many(&self) -> bool {
         self.before.len() >= self.many
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_late_counts_where_it_ran() {
+    fn late_charges_count_in_the_windows_of_the_running_time() {
         for seed in 0..50 {
             let mut windows = Windows::new(10);
             let mut used: BTreeMap<u64, u64> = BTreeMap::new();

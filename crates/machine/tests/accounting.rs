@@ -1,6 +1,6 @@
-//! Who is charged for what, and from when on it counts: reschedules that go by the clock of the
-//! wake-up which asked for them, weights written while a group is throttled, moves, and which of
-//! two groups is throttled or comes first.
+//! Charging: who is charged and from when on. Reschedules that go by the clock of their wakeup,
+//! weights written while a group is throttled, moves, and the order in which groups are throttled
+//! or picked.
 
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
@@ -100,7 +100,7 @@ fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
 }
 
 #[test]
-fn what_was_not_charged_before_a_move_counts_as_use_of_the_new_group() {
+fn uncharged_time_before_a_move_counts_as_usage_of_the_new_group() {
     // The clock is read at the ticks at 4 and 8 ms; the last of the 5 ms before the move counts in
     // the new group.
     let text = r#"
@@ -126,7 +126,7 @@ fn what_was_not_charged_before_a_move_counts_as_use_of_the_new_group() {
 }
 
 #[test]
-fn who_moves_itself_has_to_stand_its_ground_in_the_new_group() {
+fn a_task_that_moves_itself_competes_in_the_new_group() {
     // The new group is placed with zero lag: as soon as one task has run there it is the other's
     // turn. So the first task must leave the CPU at 7 ms, before it releases the lock of moves,
     // and the other, 0.3 ms later, has to wait for that.
@@ -245,7 +245,7 @@ fn a_call_is_left_at_a_point_of_preemption_or_where_it_ends() {
 }
 
 #[test]
-fn what_is_charged_late_arms_no_timer_in_the_past() {
+fn late_charges_arm_no_timer_in_the_past() {
     // The slice of 5 ms is used up between the wakeup at 6.3 ms and the end of the call; the
     // period's timer, which has stopped by then, is started again.
     let text = r#"
@@ -337,7 +337,7 @@ fn where_a_task_goes_to_sleep_the_outer_group_is_throttled_before_the_inner() {
 }
 
 #[test]
-fn who_yields_alone_may_find_its_group_throttled() {
+fn a_lone_task_that_yields_may_find_its_group_throttled() {
     // Without a yield the end of 5 ms is noticed at the tick at 8 ms.
     let used = |version: &str, program: &str| {
         let text = format!(
@@ -355,7 +355,7 @@ fn who_yields_alone_may_find_its_group_throttled() {
 }
 
 #[test]
-fn who_comes_to_a_group_that_runs_charges_all_above_it_to_6_5() {
+fn a_wakeup_in_a_running_group_charges_all_ancestors_to_6_5() {
     // At the tick at 8 ms 2 ms of the parent's 10 are left. A task that wakes at 11 ms in the
     // running child, too light to preempt, makes a kernel to 6.5 check the parent's runtime; later
     // kernels check it at the tick at 12 ms.
@@ -447,7 +447,7 @@ fn microseconds_drawn_anew_change_nothing_before() {
 }
 
 #[test]
-fn who_comes_onto_a_flat_queue_has_the_group_charged_that_runs() {
+fn an_enqueue_on_a_flat_queue_charges_the_running_group() {
     // A new task does not preempt. When it comes, the other one's group has used 2.5 ms of 1. 7.3
     // finds that at once; on 7.2 a slice must end first, half of one or a whole one later.
     let text = r#"

@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_can_be_made_can_be_run(choices in choices()) {
+    fn every_valid_workload_can_be_run(choices in choices()) {
         let Some(workload) = made(&choices) else { return Ok(()) };
         for kernel in parse_kernels(KERNELS).unwrap() {
             begin(&workload, kernel, true)?;
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_changed_can_be_run(
+    fn changed_workloads_can_be_run(
         choices in choices(),
         cpus: u16,
         factor in 0.0005..2000.0,
@@ -91,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_reads_back_as_what_it_was(choices in choices()) {
+    fn printed_workloads_read_back_unchanged(choices in choices()) {
         let Some(workload) = made(&choices) else { return Ok(()) };
         let json = serde_json::to_string(&workload).unwrap();
         prop_assert_eq!(&serde_json::from_str::<Workload>(&json).unwrap(), &workload);

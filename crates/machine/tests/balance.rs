@@ -56,7 +56,7 @@ fn loads_are_evened_out_and_not_numbers() {
 }
 
 #[test]
-fn who_wakes_up_goes_where_only_class_idle_runs() {
+fn a_waking_task_goes_where_only_class_idle_runs() {
     let text = "duration = \"3s\"\n[machine]\ncpus = 2\n\
                 [[task]]\nname = \"idler\"\nclass = \"idle\"\ncpus = \"0\"\n\
                 program = [{ user = \"1min\" }]\n\
@@ -171,7 +171,7 @@ fn a_cpu_whose_tasks_come_back_from_parking_is_busy_at_once() {
 }
 
 #[test]
-fn who_is_idle_passes_over_a_cpu_whose_tasks_are_pinned() {
+fn an_idle_cpu_passes_over_a_cpu_whose_tasks_are_pinned() {
     // CPU 0 has the most to run, and no task that may leave. Two of CPU 1 began there before CPU 2
     // became idle.
     let text = "duration = \"2s\"\n[machine]\ncpus = 3\n\

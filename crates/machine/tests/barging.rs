@@ -79,7 +79,7 @@ fn a_frozen_waiter_is_handed_what_is_handed_over_in_order() {
 }
 
 #[test]
-fn who_came_too_late_is_not_left_out_for_long() {
+fn a_waiter_that_came_too_late_is_not_starved() {
     // Without a limit the waiter competes with two tasks that release and take the lock again
     // while it wakes up.
     for (lock, longest_ns) in [("mutex", 20_000_000), ("rwsem", 30_000_000)] {
@@ -93,7 +93,7 @@ fn who_came_too_late_is_not_left_out_for_long() {
 }
 
 #[test]
-fn who_moves_under_noise_may_be_killed_and_stopped_and_throttled_there() {
+fn a_move_under_noise_may_be_killed_stopped_and_throttled() {
     let text = r#"
         duration = "900ms"
         [machine]

@@ -47,7 +47,7 @@ fn outcome(version: &str, wanted: u32) -> Outcome {
 }
 
 #[test]
-fn who_comes_by_takes_the_token_of_one_who_is_frozen() {
+fn a_running_receiver_takes_the_token_of_a_frozen_one() {
     // To 6.17 the first waiter is woken at 350 ms and does not reach the pipe before its group has
     // runtime again; the other takes the token at 380 ms. From 6.18 on the first takes the token
     // at once, and parks after it.
@@ -60,7 +60,7 @@ fn who_comes_by_takes_the_token_of_one_who_is_frozen() {
 }
 
 #[test]
-fn who_wants_several_waits_in_line() {
+fn receivers_of_several_tokens_are_served_in_order() {
     let outcome = outcome("6.18", 2);
     assert!(outcome.tasks["late"].completions >= 1 && outcome.tasks["frozen"].completions >= 1);
 }

@@ -113,7 +113,7 @@ fn scene(jobs: &str, program: &str) -> String {
 }
 
 #[test]
-fn who_serves_goes_on_in_its_own_program() {
+fn a_server_continues_its_own_program_after_a_job() {
     let jobs = "[[job]]\nname = \"j\"\nprogram = [{ loop = 2, do = [{ user = \"1ms\" }] }]\n\
                 [[job]]\nname = \"nothing\"\n";
     let program = "{ post = \"j\", to = \"c\" }, { send = \"c\" }, \
@@ -128,7 +128,7 @@ fn who_serves_goes_on_in_its_own_program() {
 }
 
 #[test]
-fn what_comes_later_is_another_request_or_still_the_same() {
+fn a_scheduled_token_is_a_new_request_or_continues_one() {
     let jobs = "[[job]]\nname = \"answer\"\nprogram = [{ user = \"1ms\" }, { done = true }]";
     let latency_ns = |begin: &str, keep: bool| {
         let program = format!(
@@ -173,7 +173,7 @@ fn a_token_that_waits_for_room_keeps_its_request() {
 }
 
 #[test]
-fn who_wants_several_tokens_ignores_their_jobs() {
+fn a_receiver_of_several_tokens_ignores_their_jobs() {
     let jobs = "[[job]]\nname = \"j\"\nprogram = [{ user = \"500ms\" }]";
     let program = "{ loop = 3, do = [{ post = \"j\", to = \"c\" }, { user = \"1ms\" }] }, \
                    { recv = \"c\", n = 2 }, { user = \"1ms\" }, { serve = \"c\" }";
@@ -226,7 +226,7 @@ fn the_livelock_of_a_job_is_told_with_its_name() {
 }
 
 #[test]
-fn what_a_killed_task_was_doing_is_done_by_nobody() {
+fn the_job_of_a_killed_task_stays_undone() {
     let kill = "[[at]]\ntime = \"15ms\"\ntask = \"t\"\nsignal = \"kill\"\n\
                 [[task]]\nname = \"u\"\nstart = \"20ms\"\n\
                 program = [{ forever = [{ serve = \"c\" }] }]\n";

@@ -72,7 +72,7 @@ fn nobody_waits_where_time_does_not_pass() {
 }
 
 #[test]
-fn who_takes_no_lock_of_another_cpu_waits_for_nobody() {
+fn a_distribution_without_remote_locks_does_not_wait() {
     for limited in [1, 2] {
         let longest = outcome(limited, true, "pull").release.irqoff_ns.max;
         assert!(longest < 5 * REMOTE_NS, "{longest} ns");

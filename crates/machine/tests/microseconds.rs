@@ -63,8 +63,8 @@ fn times(events: &Events, what: &str, task: &str) -> Vec<u64> {
 
 #[test]
 fn a_call_gives_way_after_a_page() {
-    // It is woken in the middle of a page of the call that begins at once. Entering the call and
-    // the interrupt of the wakeup add to the pages.
+    // The task is woken in the middle of a page of the call that begins at once. Entering the call
+    // and the interrupt of the wakeup add to the pages.
     for (kernel_us, page_us) in [(9_000, 202..=203), (20_000, 205..=206)] {
         let tasks = format!(
             "[[task]]\nname = \"a\"\n\
@@ -118,7 +118,7 @@ fn a_write_under_a_lock_gives_way_after_a_page_of_it() {
 }
 
 #[test]
-fn who_asks_for_its_use_is_charged_and_a_slice_that_is_over_ends() {
+fn reading_cpu_time_charges_a_task_and_ends_a_used_up_slice() {
     // A slice of 0.7 ms; a tick comes every 4 ms.
     let tasks = "[[task]]\nname = \"a\"\ncount = 2\n\
                  program = [{ forever = [{ kernel = \"100us\" }, { user = \"100us\" }] }]\n";
@@ -129,7 +129,7 @@ fn who_asks_for_its_use_is_charged_and_a_slice_that_is_over_ends() {
 }
 
 #[test]
-fn who_finds_its_slice_over_as_it_asks_makes_way_before_it_sleeps() {
+fn a_task_that_reads_its_cpu_time_makes_way_before_it_sleeps() {
     // Its call takes longer than a slice of 0.7 ms, and mostly ends before the next tick.
     let tasks = "[[task]]\nname = \"a\"\n\
                  program = [{ forever = [{ kernel = \"900us\" }, { sleep = \"1300us\" }] }]\n\
@@ -146,7 +146,7 @@ fn who_finds_its_slice_over_as_it_asks_makes_way_before_it_sleeps() {
 }
 
 #[test]
-fn who_asks_for_its_use_when_it_begins_and_has_a_nanosecond_stops_there() {
+fn a_task_with_a_nanosecond_stops_when_it_first_reads_its_cpu_time() {
     let text = include_str!("../../../scenarios/thundering-wakes.toml");
     let used_usec = |observed| outcome("6.12", 1, observed, text).groups["/limited"].usage_usec;
     let [in_time, at_once] = [used_usec(None), used_usec(Some(&asks()))];
@@ -154,7 +154,7 @@ fn who_asks_for_its_use_when_it_begins_and_has_a_nanosecond_stops_there() {
 }
 
 #[test]
-fn who_asks_for_its_use_has_used_what_it_was_to_work() {
+fn a_task_that_reads_its_cpu_time_uses_what_it_was_to_work() {
     // Time of switches and interrupts is made up for after each sleep.
     let text = "name = \"s\"\nduration = \"2s\"\n[machine]\ncpus = 1\n[[task]]\nname = \"a\"\n\
                 count = 2\n\
@@ -195,7 +195,7 @@ fn timers_that_expire_together_wake_one_task_after_the_other() {
 }
 
 #[test]
-fn who_lets_readers_in_wakes_one_after_the_other() {
+fn admitted_readers_are_woken_one_after_the_other() {
     let tasks = "[[lock]]\nname = \"l\"\nkind = \"rwsem\"\n\
         [[task]]\nname = \"writes\"\n\
         program = [{ syscall = [{ lock = \"l\", mode = \"write\" }, { kernel = \"20ms\" }, \
@@ -216,7 +216,7 @@ fn who_lets_readers_in_wakes_one_after_the_other() {
 }
 
 #[test]
-fn what_arrives_comes_with_who_brings_it() {
+fn arrivals_come_with_the_outside_task() {
     let tasks = "[[channel]]\nname = \"c\"\n[[source]]\nname = \"s\"\nchannel = \"c\"\n\
                  every = \"10ms\"\n\
                  [[task]]\nname = \"a\"\n\
@@ -253,7 +253,7 @@ fn a_tick_charges_before_a_period_that_ends_while_it_lasts() {
 }
 
 #[test]
-fn what_an_interrupt_lasts_beyond_its_charge_is_charged_to_the_next_slice() {
+fn interrupt_time_after_the_charge_counts_in_the_next_slice() {
     // The first slice of a new task is half a slice, and whole. Later ones began where the timer
     // charged. Each level of groups adds to that.
     for (levels, over_ns) in [(0, 2_100..3_200), (4, 6_000..8_600)] {
@@ -303,7 +303,7 @@ fn a_tick_charges_before_the_switch() {
 }
 
 #[test]
-fn who_is_away_for_less_than_50_us_takes_that_for_work() {
+fn absences_below_50_us_count_as_work() {
     // Also in a call: its work stays, and the work after it is shorter.
     for work in ["{ user = \"10ms\" }", "{ kernel = \"5ms\" }, { user = \"5ms\" }"] {
         for seed in 1..=20 {
@@ -335,7 +335,7 @@ fn a_call_that_makes_a_task_less_important_takes_its_time() {
 }
 
 #[test]
-fn what_calls_take_counts_as_work_up_to_the_50_us_that_a_clock_does_not_tell() {
+fn calls_below_50_us_count_as_work() {
     let done_us = |calls: &str, seed| {
         let tasks = format!(
             "[[task]]\nname = \"a\"\nprogram = [{{ kernel = \"3ms\" }}, {calls}, \
@@ -371,7 +371,7 @@ fn a_cpu_needs_some_time_to_choose_anew_at_the_end_of_a_call() {
 
 #[test]
 fn a_tick_finds_what_is_over_before_it_has_charged() {
-    // It charges some 6 to 11 us after 4 ms; until then more is used than there is.
+    // The tick charges some 6 to 11 us after 4 ms; until then more is used than there is.
     let text = "name = \"s\"\nduration = \"20ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
                 max = \"4003 100000\"\n\
                 [[task]]\nname = \"a\"\ngroup = \"/g\"\nprogram = [{ user = \"1s\" }]\n";
@@ -420,7 +420,7 @@ fn a_tick_is_in_the_length_of_work_in_the_kernel_whoever_has_the_cpu_then() {
 }
 
 #[test]
-fn who_runs_out_before_it_leaves_its_autogroup_ends_in_the_next_period() {
+fn a_task_without_runtime_before_its_autogroup_move_exits_in_the_next_period() {
     // To 6.17; from 6.18 on an exiting task is not throttled.
     let text = "name = \"s\"\nduration = \"110ms\"\n[machine]\ncpus = 1\n[[group]]\npath = \"/g\"\n\
                 max = \"1000 100000\"\n\

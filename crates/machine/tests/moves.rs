@@ -5,9 +5,9 @@ use cpumax_machine::{Options, run};
 use cpumax_outcome::trace::{Recorded, What};
 
 #[test]
-fn who_moves_itself_is_protected_by_its_lag_on_6_19() {
-    // It comes late, as it weighs little, and so has positive lag when it moves. Later kernels
-    // protect it up to the end of its turn in the old queue; earlier ones anew.
+fn a_task_that_moves_itself_is_protected_by_its_lag_on_6_19() {
+    // The task comes late, as it weighs little, and so has positive lag when it moves. Later
+    // kernels protect it up to the end of its turn in the old queue; earlier ones anew.
     let text = r#"
         duration = "60ms"
         [machine]

@@ -76,7 +76,7 @@ fn periods_end_at_the_edges_that_were_observed() {
 }
 
 #[test]
-fn whoever_starts_the_tasks_takes_its_time() {
+fn the_outside_task_takes_its_time() {
     let observed = Conditions { outside_ns: vec![(0, 5_000_000)], ..Conditions::default() };
     let (alone, after) = (hog(6, Some(&Conditions::default())), hog(6, Some(&observed)));
     assert_eq!((alone.usage_usec, after.usage_usec), (6_000, 1_000));
@@ -144,7 +144,7 @@ fn a_slice_timer_is_not_set_again_for_who_is_picked_again() {
     for kernel in ["6.6", "6.12", "7.0", "7.1", "7.3"] {
         assert!(switches(kernel, "0") > 1_200, "{kernel}");
     }
-    // Of two unequal threads the heavier is often picked again. Its slice does not begin anew, so
+    // The heavier of two unequal threads is often picked again. Its slice does not begin anew, so
     // no timer is set for it: it runs up to the next tick, and slices that should be 0.7 ms are 4
     // ms.
     for kernel in ["6.6", "6.12", "7.3"] {
@@ -223,10 +223,10 @@ fn a_quota_and_a_burst_are_two_writes_and_each_fills_the_pool() {
 }
 
 #[test]
-fn who_is_killed_in_the_kernel_does_not_finish_its_work_there() {
+fn a_task_killed_in_the_kernel_does_not_finish_its_work() {
     let kill = Act::Signal("task".to_owned(), Signal::Kill);
     assert_eq!(used_with(kernel(Duration::from_secs(1)), kill.clone()), 50_000);
-    // It leaves a loop in a system call, which would never end.
+    // The task leaves a loop in a system call, which would never end.
     let works = || kernel(Duration::from_millis(1));
     assert_eq!(used_with(syscall([forever([works()])]), kill.clone()), 50_000);
     assert_eq!(used_with(syscall([repeat(1_000_000_000, [works()])]), kill), 50_000);
@@ -326,7 +326,7 @@ fn tasks_are_born_one_after_the_other_in_the_visit_that_starts_them() {
 }
 
 #[test]
-fn what_is_to_start_while_another_one_is_started_comes_after_it() {
+fn a_start_during_another_start_follows_it() {
     let text = r#"
         name = "births"
         duration = "20ms"
@@ -358,7 +358,7 @@ fn what_is_to_start_while_another_one_is_started_comes_after_it() {
 }
 
 #[test]
-fn what_comes_from_another_cpu_preempts_lazily_at_the_next_tick() {
+fn a_wakeup_from_another_cpu_preempts_lazily_at_the_next_tick() {
     let text = |late: &str| {
         format!(
             r#"

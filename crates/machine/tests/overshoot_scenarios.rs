@@ -1,5 +1,5 @@
-//! The same promise of the pull rules on every shipped scenario: a group uses no more than its
-//! quota, its burst and one slice for each CPU on which it ran in that period.
+//! The bound of `overshoot.rs` on every shipped scenario: under the pull rules a group uses no
+//! more than its quota, its burst and one slice for each CPU on which it ran in that period.
 
 use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};

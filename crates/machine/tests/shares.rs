@@ -24,8 +24,8 @@ fn groups_that_run_out_together_share_each_cpu() {
     assert!(longest_ns <= 1_200_000_000, "{longest_ns} ns");
 }
 
-/// As on real kernels (docs/lab/findings.md). From 6.19 on, where lags may be larger, it is left
-/// with almost nothing where all tasks wake at the same points of each period.
+/// Real kernels do so too (docs/lab/findings.md). From 6.19 on, where lags may be larger, the
+/// group is left with almost nothing where all tasks wake at the same points of each period.
 #[test]
 fn a_group_whose_weight_changes_takes_more_than_its_part_to_7_0() {
     let file = "../../scenarios/found/twice-placed.toml";

@@ -31,7 +31,7 @@ fn look(workload: &Workload, simulation: &Simulation<'_>) {
 }
 
 #[test]
-fn whoever_looks_changes_nothing() {
+fn inspection_changes_nothing() {
     let mut looked = 0;
     for seed in 0..12 {
         let workload = random::workload(seed);

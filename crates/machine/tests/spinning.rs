@@ -75,7 +75,7 @@ fn used(text: &str, version: &str) -> (u64, bool) {
 const VERSIONS: [&str; 4] = ["5.4", "6.1", "6.12", "7.3"];
 
 #[test]
-fn who_comes_while_the_holder_runs_spins_until_the_release() {
+fn a_task_spins_until_the_release_while_the_holder_runs() {
     for version in VERSIONS {
         for (lock, mode) in [("mutex", ""), ("rwsem", WRITE)] {
             for preempt in ["none", "voluntary", "full"] {
@@ -110,7 +110,7 @@ fn nobody_spins_for_who_does_not_run() {
 }
 
 #[test]
-fn who_spins_makes_way_and_then_waits_asleep_for_an_rwsem() {
+fn a_spinner_makes_way_and_then_sleeps_for_an_rwsem() {
     for version in VERSIONS {
         // At 0.7 ms, for 0.3 ms: the lock is free then. At a mutex the spinner first lets others
         // run.
@@ -161,9 +161,9 @@ fn how_long_the_first_to_wait_lets_others_come_first_is_counted_in_ticks() {
 }
 
 #[test]
-fn who_is_handed_a_mutex_while_it_has_to_make_way_has_it_then() {
-    // It is woken too late, becomes the next owner, and spins; before that it makes way for a
-    // real-time task.
+fn a_mutex_handed_to_a_spinner_that_makes_way_is_taken() {
+    // The waiter is woken too late, becomes the next owner, and spins; before that it makes way
+    // for a real-time task.
     let second = r#"
         [[task]]
         name = "second"
@@ -183,7 +183,7 @@ fn who_is_handed_a_mutex_while_it_has_to_make_way_has_it_then() {
 }
 
 #[test]
-fn who_comes_to_a_free_rwsem_that_is_kept_for_another_spins() {
+fn a_task_spins_at_a_free_rwsem_that_is_kept_for_another() {
     // The other task is the next owner, and a real-time task keeps it from its CPU for a
     // millisecond.
     let second = r#"

@@ -87,7 +87,7 @@ fn where_nobody_moves_nobody_waits() {
     for version in ["5.4", "6.12"] {
         let tasks = outcome(STOPPED_INSIDE, version).tasks;
         assert_eq!(tasks["bystander"].latency_ns.max, 0, "{version}");
-        // It goes to sleep when it first runs, after the forker, which has its CPU for 4 ms.
+        // The task sleeps when it first runs, after the forker, which has its CPU for 4 ms.
         assert!(tasks["ends"].finished_ns < 36_000_000, "{version}");
     }
 }

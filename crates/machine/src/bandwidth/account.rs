@@ -24,8 +24,8 @@ impl Machine<'_> {
     /// running, ns.
     pub(crate) fn runtime_due_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
-        let silo = &rq.bandwidth;
-        if !silo.enabled || rq.curr.is_none() {
+        let bw = &rq.bandwidth;
+        if !bw.enabled || rq.curr.is_none() {
             return NEVER;
         }
         if self.rules.pull {
@@ -35,29 +35,30 @@ impl Machine<'_> {
             return if ends_ns == NEVER { NEVER } else { (ends_ns + 1).saturating_sub(soon_ns) };
         }
         // Growing debt matters only between a grant and its unthrottle.
-        if silo.throttled && !silo.csd_pending && !self.rules.throttled_may_take {
+        if bw.throttled && !bw.csd_pending && !self.rules.throttled_may_take {
             return NEVER;
         }
-        let left_ns = silo.runtime_remaining_ns.max(0) as u64;
+        let left_ns = bw.runtime_remaining_ns.max(0) as u64;
         let due_ns = rq.exec_start_ns + left_ns;
-        if self.rules.has_deadlines() { due_ns.min(silo.expires_ns) } else { due_ns }
+        if self.rules.has_deadlines() { due_ns.min(bw.expires_ns) } else { due_ns }
     }
 
     /// Charges a run queue for `ns`. True if it is throttled by its own limit (7.2+ only).
     #[inline]
-    pub(crate) fn pay(&mut self, q: CfsRqId, ns: u64) -> bool {
-        self.cfs_rqs[q].bandwidth.enabled && self.pay_limited(q, ns)
+    pub(crate) fn account_runtime(&mut self, q: CfsRqId, ns: u64) -> bool {
+        self.cfs_rqs[q].bandwidth.enabled && self.account_limited(q, ns)
     }
 
-    fn pay_limited(&mut self, q: CfsRqId, ns: u64) -> bool {
+    /// Charges a run queue with a limit for `ns`; see `account_runtime()`.
+    fn account_limited(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
-        let silo = &mut rq.bandwidth;
+        let bw = &mut rq.bandwidth;
         self.groups[rq.group].pool.charged_ns += i128::from(ns);
         if self.rules.pull {
-            return self.pay_pulling(q, ns);
+            return self.account_pulling(q, ns);
         }
-        silo.runtime_remaining_ns -= ns as i64;
-        self.expire(q);
+        bw.runtime_remaining_ns -= ns as i64;
+        self.expire_runtime(q);
         let rq = &self.cfs_rqs[q];
         if rq.bandwidth.runtime_remaining_ns > 0 {
             return false;
@@ -68,7 +69,10 @@ impl Machine<'_> {
                     return false;
                 }
                 let (cpu, runs) = (rq.cpu, rq.curr.is_some());
-                if !self.take(q, self.slice_ns()) && runs && !self.has(Fault::ExhaustedRunsOn) {
+                if !self.assign_runtime(q, self.slice_ns())
+                    && runs
+                    && !self.has(Fault::ExhaustedRunsOn)
+                {
                     self.resched(cpu, Resched::Now);
                 }
                 false
@@ -77,16 +81,19 @@ impl Machine<'_> {
         }
     }
 
-    /// After the first entity of a run queue was queued.
-    pub(crate) fn first_enqueued(&mut self, q: CfsRqId) {
-        self.check_enqueue(q);
+    /// After the first enqueue on a run queue: takes runtime or throttles it, lets its load clock
+    /// continue, and starts its clocks of throttled time.
+    pub(crate) fn after_first_enqueue(&mut self, q: CfsRqId) {
+        self.check_enqueue_throttle(q);
         if self.rules.unit == Unit::Task && !self.has(Fault::FilledStaysFrozen) {
             self.pelt_unfreeze(q);
         }
-        self.clock_first_enqueued(q);
+        self.start_clocks_at_enqueue(q);
     }
 
-    fn check_enqueue(&mut self, q: CfsRqId) {
+    /// Takes runtime at the first enqueue on a run queue, or throttles it (kernel:
+    /// `check_enqueue_throttle()`).
+    fn check_enqueue_throttle(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         // Under the pull rules runtime is taken when it is used.
         let asks = !self.rules.pull && !self.has(Fault::FirstEnqueueUnasked);
@@ -94,17 +101,18 @@ impl Machine<'_> {
         if !takes || rq.curr.is_some() || rq.bandwidth.throttled {
             return;
         }
-        self.pay(q, 0);
-        let silo = &self.cfs_rqs[q].bandwidth;
-        if self.rules.enqueue_takes_slice && silo.runtime_remaining_ns <= 0 {
+        self.account_runtime(q, 0);
+        let bw = &self.cfs_rqs[q].bandwidth;
+        if self.rules.enqueue_takes_slice && bw.runtime_remaining_ns <= 0 {
             self.throttle(q);
         }
     }
 
-    /// After the last entity of a run queue was dequeued.
-    pub(crate) fn last_dequeued(&mut self, q: CfsRqId) {
+    /// After the last dequeue from a run queue: returns runtime, and freezes the load clock of a
+    /// throttled one.
+    pub(crate) fn after_last_dequeue(&mut self, q: CfsRqId) {
         if !self.has(Fault::NothingGivenBack) {
-            self.give_back(q);
+            self.return_runtime(q);
         }
         if self.rules.unit == Unit::Task && !self.has(Fault::EmptyNotFrozen) {
             self.pelt_freeze(q);
@@ -114,10 +122,9 @@ impl Machine<'_> {
     /// Throttles a run queue without runtime when its task is put back (to 7.1).
     #[inline]
     pub(crate) fn check_runtime_at_put(&mut self, q: CfsRqId) {
-        let silo = &self.cfs_rqs[q].bandwidth;
-        let stays =
-            self.rules.exhaustion == Exhaustion::Throttle || !silo.enabled || silo.throttled;
-        if !stays && silo.runtime_remaining_ns <= 0 && !self.has(Fault::PutUnasked) {
+        let bw = &self.cfs_rqs[q].bandwidth;
+        let stays = self.rules.exhaustion == Exhaustion::Throttle || !bw.enabled || bw.throttled;
+        if !stays && bw.runtime_remaining_ns <= 0 && !self.has(Fault::PutUnasked) {
             self.throttle(q);
         }
     }

@@ -1,7 +1,7 @@
 //! Distributing the pool to throttled run queues (kernel: `distribute_cfs_runtime()`,
 //! `__cfsb_csd_unthrottle()`).
 
-use crate::bandwidth::rules::{Exhaustion, Release};
+use crate::bandwidth::rules::{Exhaustion, UnthrottleBy};
 use crate::cost::{REMOTE_NS, Section};
 use crate::events::NEVER;
 use crate::faults::Fault;
@@ -14,7 +14,7 @@ const LOCAL_FLUSH_NS: u64 = 500;
 
 /// A distribution under way. Where unthrottling takes time, other events happen in between.
 #[derive(Debug, Clone)]
-pub(crate) struct Walk {
+pub(crate) struct Distribution {
     /// The CPU whose interrupt it is.
     pub cpu: CpuId,
     timer: Timer,
@@ -29,18 +29,15 @@ pub(crate) struct Walk {
     /// Cost of this irq-off section, and of earlier sections of this call, ns.
     section: Section,
     spent_ns: u64,
-    /// When the next step is due, ns.
     pub next_ns: u64,
 }
 
-/// The timer that distributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Timer {
     Period,
     Slack,
 }
 
-/// Result of a step of a distribution.
 enum Step {
     /// A run queue was unthrottled; the lock of this CPU is held for as long as that takes.
     Released(CpuId),
@@ -54,18 +51,18 @@ impl Machine<'_> {
     /// unthrottles those that become positive. Returns whether some stay throttled; `None` where
     /// this takes time, as the distribution then continues by itself.
     pub(crate) fn distribute(&mut self, group: GroupId, timer: Timer) -> Option<bool> {
-        let mut walk = self.begin_walk(group, timer, 0);
+        let mut walk = self.begin_distribution(group, timer, 0);
         if self.locks_cost() {
-            self.step_walk(group, Box::new(walk));
+            self.step_distribution(group, Box::new(walk));
             return None;
         }
-        self.release.resume(walk.section);
-        while !matches!(self.visit_next(group, &mut walk), Step::Done) {}
+        self.unthrottle_cost.resume(walk.section);
+        while !matches!(self.distribute_next(group, &mut walk), Step::Done) {}
         let cost_ns = self.end_section();
         if self.here.is_some() {
             self.irq_section(self.here, cost_ns);
         }
-        Some(self.end_walk(group, walk))
+        Some(self.end_distribution(group, walk))
     }
 
     /// Whether sections take time, so that one may have to wait for a CPU's lock.
@@ -73,7 +70,9 @@ impl Machine<'_> {
         self.workload.machine.cost_timing && self.here.is_some() && !self.preempt.is_rt()
     }
 
-    fn begin_walk(&mut self, group: GroupId, timer: Timer, spent_ns: u64) -> Walk {
+    /// Starts a distribution over a copy of the group's throttled list; `spent_ns`: time of earlier
+    /// ones in this timer call.
+    fn begin_distribution(&mut self, group: GroupId, timer: Timer, spent_ns: u64) -> Distribution {
         let mut list = std::mem::take(&mut self.scratch);
         let pool = &mut self.groups[group].pool;
         let of_timer = if timer == Timer::Slack { pool.slack_cpu } else { pool.timer_cpu };
@@ -81,7 +80,7 @@ impl Machine<'_> {
         list.clear();
         list.extend_from_slice(&pool.throttled);
         pool.distributing = true;
-        Walk {
+        Distribution {
             cpu,
             timer,
             list,
@@ -95,38 +94,41 @@ impl Machine<'_> {
         }
     }
 
-    fn end_walk(&mut self, group: GroupId, walk: Walk) -> bool {
+    /// Ends a distribution. True if some run queues stay throttled.
+    fn end_distribution(&mut self, group: GroupId, walk: Distribution) -> bool {
         self.groups[group].pool.distributing = false;
         self.scratch = walk.list;
         match self.rules.release {
-            Release::Sync => !self.groups[group].pool.throttled.is_empty(),
-            Release::Csd | Release::CsdAll => walk.still_throttled,
+            UnthrottleBy::Sync => !self.groups[group].pool.throttled.is_empty(),
+            UnthrottleBy::Csd | UnthrottleBy::CsdAll => walk.still_throttled,
         }
     }
 
     /// Continues a distribution, in the interrupt in which it began.
-    pub(crate) fn walk_on(&mut self, group: GroupId) {
-        let Some(walk) = self.groups[group].pool.walk.take() else { return };
+    pub(crate) fn continue_distribution(&mut self, group: GroupId) {
+        let Some(walk) = self.groups[group].pool.distribution.take() else { return };
         let cpu = walk.cpu;
         self.here = cpu;
         self.account_work(cpu);
         self.touch(cpu, false);
-        self.step_walk(group, walk);
-        if self.groups[group].pool.walk.is_none() {
+        self.step_distribution(group, walk);
+        if self.groups[group].pool.distribution.is_none() {
             self.touch(cpu, true);
         }
         self.here = CpuId::NONE;
     }
 
-    fn step_walk(&mut self, group: GroupId, mut walk: Box<Walk>) {
+    /// Continues a distribution that takes time up to its next event, or ends it and the timer's
+    /// pass.
+    fn step_distribution(&mut self, group: GroupId, mut walk: Box<Distribution>) {
         loop {
             let before_ns = walk.section.ns();
-            self.release.resume(walk.section);
-            let step = self.visit_next(group, &mut walk);
+            self.unthrottle_cost.resume(walk.section);
+            let step = self.distribute_next(group, &mut walk);
             if let Step::Locked(until_ns) = step {
-                self.release.wait(until_ns - self.now);
+                self.unthrottle_cost.add_wait(until_ns - self.now);
             }
-            walk.section = self.release.suspend();
+            walk.section = self.unthrottle_cost.suspend();
             let took_ns = walk.section.ns() - before_ns;
             self.irq_section(walk.cpu, took_ns);
             if let Step::Released(cpu) = step {
@@ -136,28 +138,28 @@ impl Machine<'_> {
                 walk.next_ns = self.now + took_ns;
                 // Other interrupts come after the next step.
                 self.cpus[walk.cpu].irqs_off_until_ns = walk.next_ns + 1;
-                self.heap.push(walk.next_ns, Event::Walk { group });
-                self.groups[group].pool.walk = Some(walk);
+                self.heap.push(walk.next_ns, Event::Distribution { group });
+                self.groups[group].pool.distribution = Some(walk);
                 return;
             }
-            self.release.resume(walk.section);
+            self.unthrottle_cost.resume(walk.section);
             let spent_ns = walk.spent_ns + self.end_section();
             let timer = walk.timer;
-            let still_throttled = self.end_walk(group, *walk);
+            let still_throttled = self.end_distribution(group, *walk);
             if timer == Timer::Slack {
                 return;
             }
             if !still_throttled || self.groups[group].pool.runtime_ns == 0 {
                 self.groups[group].pool.idle = false;
-                self.pass_is_over(group, spent_ns, self.now);
+                self.end_pass(group, spent_ns, self.now);
                 return;
             }
-            walk = Box::new(self.begin_walk(group, timer, spent_ns));
+            walk = Box::new(self.begin_distribution(group, timer, spent_ns));
         }
     }
 
     /// Continues in the list up to the next run queue that is unthrottled.
-    fn visit_next(&mut self, group: GroupId, walk: &mut Walk) -> Step {
+    fn distribute_next(&mut self, group: GroupId, walk: &mut Distribution) -> Step {
         while let Some(&q) = walk.list.get(walk.at) {
             let pool = &self.groups[group].pool;
             let left_ns = if self.rules.lump_distribution { walk.copy_ns } else { pool.runtime_ns };
@@ -166,8 +168,8 @@ impl Machine<'_> {
                 break;
             }
             let rq = &self.cfs_rqs[q];
-            let (cpu, silo) = (rq.cpu, &rq.bandwidth);
-            if !silo.throttled || silo.csd_pending {
+            let (cpu, bw) = (rq.cpu, &rq.bandwidth);
+            if !bw.throttled || bw.csd_pending {
                 walk.at += 1;
                 continue;
             }
@@ -201,7 +203,6 @@ impl Machine<'_> {
         Step::Released(cpu)
     }
 
-    /// Whether another section holds this CPU's lock.
     fn is_locked(&self, cpu: CpuId) -> bool {
         self.cpus[cpu].locked_until_ns > self.now && self.locks_cost()
     }
@@ -216,18 +217,18 @@ impl Machine<'_> {
                 Exhaustion::Resched => self.charge_to_last_tick(q),
             }
         }
-        let silo = &mut self.cfs_rqs[q].bandwidth;
-        let want_ns = u64::try_from(1 - silo.runtime_remaining_ns).unwrap_or(0);
+        let bw = &mut self.cfs_rqs[q].bandwidth;
+        let want_ns = u64::try_from(1 - bw.runtime_remaining_ns).unwrap_or(0);
         let grant_ns = want_ns.min(left_ns);
-        silo.runtime_remaining_ns += grant_ns as i64;
+        bw.runtime_remaining_ns += grant_ns as i64;
         let pool = &mut self.groups[group].pool;
-        silo.expires_ns = pool.expires_ns;
-        silo.expires_seq = pool.expires_seq;
+        bw.expires_ns = pool.expires_ns;
+        bw.expires_seq = pool.expires_seq;
         // Runtime that others took meanwhile is spent twice (before 5.8).
         let there_ns = grant_ns.min(pool.runtime_ns);
         pool.runtime_ns -= there_ns;
         pool.refilled_ns += i128::from(grant_ns - there_ns);
-        self.tell_runtime(group);
+        self.trace_runtime(group);
         grant_ns
     }
 
@@ -235,18 +236,18 @@ impl Machine<'_> {
     fn send_release(&mut self, q: CfsRqId, local: &mut CfsRqId) -> bool {
         let cpu = self.cfs_rqs[q].cpu;
         match self.rules.release {
-            Release::Sync => {
-                self.release.remote_lock();
+            UnthrottleBy::Sync => {
+                self.unthrottle_cost.count_remote_lock();
                 self.unthrottle(q);
             }
-            Release::Csd if cpu == self.here => {
+            UnthrottleBy::Csd if cpu == self.here => {
                 *local = q;
                 return false;
             }
-            Release::Csd | Release::CsdAll => {
+            UnthrottleBy::Csd | UnthrottleBy::CsdAll => {
                 let sent_ns = if self.locks_cost() { REMOTE_NS } else { 0 };
                 let local = cpu == self.here;
-                self.release.remote(local);
+                self.unthrottle_cost.count_remote(local);
                 self.cfs_rqs[q].bandwidth.csd_pending = true;
                 let delay_ns = match local {
                     // Time matters only to a running task, and none runs here.
@@ -288,7 +289,7 @@ impl Machine<'_> {
         self.cpus[cpu].csd_ns = NEVER;
         self.begin_section(Releaser::Handler, cpu);
         let waited_ns = std::mem::take(&mut self.cpus[cpu].csd_waited_ns);
-        self.release.wait(waited_ns);
+        self.unthrottle_cost.add_wait(waited_ns);
         while let Some(q) = self.cpus[cpu].csd.pop_front() {
             self.cfs_rqs[q].bandwidth.csd_pending = false;
             if self.cfs_rqs[q].bandwidth.throttled {

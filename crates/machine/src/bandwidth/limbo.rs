@@ -26,24 +26,24 @@ impl Machine<'_> {
 
     /// Parks a task on its way to user mode, where it holds no kernel lock (kernel:
     /// `throttle_cfs_rq_work()`).
-    pub(crate) fn throttle_work(&mut self, task: TaskId) {
+    pub(crate) fn run_throttle_work(&mut self, task: TaskId) {
         self.tasks[task].throttle_work = false;
         self.tasks[task].parking = false;
         if self.tasks[task].exiting || !self.tasks[task].is_fair() {
             return;
         }
         let leaf = self.ses[self.tasks[task].se].q;
-        if self.may_run_here(leaf) {
+        if self.admits_user_mode(leaf) {
             return;
         }
         let now = self.now;
         self.tasks[task].ready_since_ns = now;
         self.begin_stall(task);
         if self.rules.pull {
-            self.weigh_parked(task, leaf);
+            self.add_parked_weight(task, leaf);
         }
         self.dequeue_task(task, Dequeue::Throttle);
-        self.clock_parked(leaf);
+        self.start_clocks_at_park(leaf);
         self.put_in_limbo(task, leaf);
         let cpu = self.tasks[task].cpu;
         self.cpus[cpu].resched = Resched::Now;
@@ -51,7 +51,7 @@ impl Machine<'_> {
     }
 
     /// Whether no limit keeps a task from user mode. Under the pull rules this may take runtime.
-    pub(crate) fn may_run_here(&mut self, leaf: CfsRqId) -> bool {
+    pub(crate) fn admits_user_mode(&mut self, leaf: CfsRqId) -> bool {
         if self.rules.pull { self.admit_path(leaf) } else { !self.in_throttled_hierarchy(leaf) }
     }
 
@@ -64,10 +64,11 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.throttle_count > 0
     }
 
+    /// Parks a dequeued task on this run queue's limbo list.
     pub(crate) fn put_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
         self.tasks[task].parked = true;
         if self.rules.pull {
-            self.hang_in_limbo(task, q);
+            self.insert_parked(task, q);
             return;
         }
         self.cfs_rqs[q].bandwidth.limbo.push(task);
@@ -81,7 +82,7 @@ impl Machine<'_> {
             limbo.remove(at);
         }
         if self.rules.pull {
-            self.weigh_parked_no_more(task, q);
+            self.remove_parked_weight(task, q);
         }
         self.tasks[task].parked = false;
     }
@@ -101,12 +102,12 @@ impl Machine<'_> {
                 break;
             }
             self.tasks[task].parked = false;
-            let levels = self.levels(q);
-            self.release.enqueued(levels);
+            let levels = self.levels_to_root(q);
+            self.unthrottle_cost.count_enqueued(levels);
             let cpu = self.tasks[task].cpu;
-            self.stay_in_irq(cpu, Kind::Unpark);
+            self.extend_irq(cpu, Kind::Unpark);
             self.emit(cpu, What::Unpark { task: task.0 });
-            self.leave_out_parked(task);
+            self.skip_parked_time(task);
             self.enqueue_task(task, Enqueue::WakeUp);
         }
         // Tasks that parked meanwhile parked later.
@@ -117,7 +118,8 @@ impl Machine<'_> {
         *limbo = parked;
     }
 
-    fn levels(&self, mut q: CfsRqId) -> u64 {
+    /// Number of levels from this queue up to the root, both included.
+    fn levels_to_root(&self, mut q: CfsRqId) -> u64 {
         let mut levels = 0;
         while q.is_some() {
             levels += 1;

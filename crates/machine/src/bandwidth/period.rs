@@ -65,18 +65,19 @@ impl Machine<'_> {
         false
     }
 
-    /// The period timer's interrupt.
+    /// Takes the period timer's interrupt, or defers it as interrupts, a distribution under way or
+    /// `PREEMPT_RT` demand.
     pub(crate) fn period_timer(&mut self, group: GroupId) {
         let slot = self.period_slot(group);
         let cpu = self.groups[group].pool.timer_cpu;
         if self.defer_timer(slot, cpu)
-            || self.defer_to_ktimers(slot, cpu, SoftirqWork::Period(group))
+            || self.hand_to_ktimers(slot, cpu, SoftirqWork::Period(group))
         {
             return;
         }
-        if let Some(walk) = &self.groups[group].pool.walk {
+        if let Some(distribution) = &self.groups[group].pool.distribution {
             // The slack timer's distribution comes first.
-            let after_ns = walk.next_ns + 1;
+            let after_ns = distribution.next_ns + 1;
             self.timers.set(slot, after_ns);
             return;
         }
@@ -86,10 +87,12 @@ impl Machine<'_> {
         self.account_work(cpu);
         self.touch(cpu, true);
         self.period_expired(group);
-        self.walks_in(cpu, group);
+        self.keep_irq_open(cpu, group);
         self.here = CpuId::NONE;
     }
 
+    /// Handles the expiry of a period: refills, distributes and sets the timer again (kernel:
+    /// `sched_cfs_period_timer()`).
     pub(crate) fn period_expired(&mut self, group: GroupId) {
         let slot = self.period_slot(group);
         let cpu = self.groups[group].pool.timer_cpu;
@@ -103,15 +106,17 @@ impl Machine<'_> {
         if periods > 0 {
             self.emit(cpu, What::Period { group: group.0 });
         }
-        let spent_ns = self.release.spent_ns();
+        let spent_ns = self.unthrottle_cost.spent_ns();
         let periods = if self.has(Fault::LatePeriodsUncounted) { periods.min(1) } else { periods };
         match if periods > 0 { self.one_period(group, periods) } else { Pass::Over } {
             Pass::Over => {
                 let costs = self.workload.machine.cost_timing;
-                let spent_ns = if costs { self.release.spent_ns() - spent_ns } else { 0 };
-                self.pass_is_over(group, spent_ns, now + spent_ns);
+                let spent_ns = if costs { self.unthrottle_cost.spent_ns() - spent_ns } else { 0 };
+                self.end_pass(group, spent_ns, now + spent_ns);
             }
-            Pass::Lasts if self.groups[group].pool.walk.is_some() => self.timers.set(slot, NEVER),
+            Pass::Lasts if self.groups[group].pool.distribution.is_some() => {
+                self.timers.set(slot, NEVER);
+            }
             Pass::Lasts => {}
             Pass::NotNeeded => {
                 let pool = &mut self.groups[group].pool;
@@ -121,9 +126,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Ends a pass of the timer at `over_ns`, of which releases took `spent_ns`; doubles a period
-    /// that is too short.
-    pub(crate) fn pass_is_over(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
+    /// Ends a pass of the timer at `over_ns`, of which unthrottling took `spent_ns`, and sets the
+    /// timer again; lengthens a period that is too short.
+    pub(crate) fn end_pass(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
         let slot = self.period_slot(group);
         let pool = &mut self.groups[group].pool;
         pool.passes += 1;
@@ -139,8 +144,8 @@ impl Machine<'_> {
     }
 
     /// Keeps the interrupt open while a distribution is under way.
-    pub(crate) fn walks_in(&mut self, cpu: CpuId, group: GroupId) {
-        if self.groups[group].pool.walk.is_some() {
+    pub(crate) fn keep_irq_open(&mut self, cpu: CpuId, group: GroupId) {
+        if self.groups[group].pool.distribution.is_some() {
             self.cpus[cpu].entered = false;
         }
     }
@@ -151,7 +156,7 @@ impl Machine<'_> {
             return Pass::NotNeeded;
         }
         if self.rules.pull {
-            self.count_debts(group);
+            self.charge_debts(group);
         }
         let rests = !self.has(Fault::TimerNeverRests);
         let unfilled = self.rules.refill == Refill::Set || self.has(Fault::RestsUnfilled);
@@ -175,7 +180,7 @@ impl Machine<'_> {
         self.groups[group].stat.nr_throttled += periods;
         self.watch_periods(group, periods, true);
         if self.rules.pull {
-            self.hand_out(group);
+            self.mail_shares_in_irq(group);
             self.groups[group].pool.idle = false;
             return Pass::Over;
         }
@@ -192,6 +197,8 @@ impl Machine<'_> {
         Pass::Over
     }
 
+    /// Lengthens a period that is too short for its timer, and its quota alike, as the generation
+    /// does.
     fn scale_period(&mut self, group: GroupId) {
         let pool = &mut self.groups[group].pool;
         let Some(quota_ns) = pool.quota_ns.as_mut() else { return };
@@ -214,12 +221,10 @@ impl Machine<'_> {
     }
 }
 
-/// Result of a timer pass.
 enum Pass {
     Over,
-    /// It continues later in this interrupt.
+    /// The pass continues later in this interrupt.
     Lasts,
-    /// The timer is not needed any more.
     NotNeeded,
 }
 

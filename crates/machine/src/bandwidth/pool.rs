@@ -42,6 +42,8 @@ impl Machine<'_> {
         (pool.runtime_ns, pool.runtime_snap_ns) = (seen_ns, seen_ns);
     }
 
+    /// Adds the quota to the pool, as the generation does (kernel:
+    /// `__refill_cfs_bandwidth_runtime()`).
     pub(crate) fn refill(&mut self, group: GroupId) {
         let now = self.now;
         let unbounded = self.has(Fault::BurstUnbounded);
@@ -76,21 +78,20 @@ impl Machine<'_> {
         if self.rules.pull {
             self.repay(group);
         }
-        self.tell_runtime(group);
+        self.trace_runtime(group);
     }
 
-    /// Traces the runtime left in the pool.
-    pub(crate) fn tell_runtime(&mut self, group: GroupId) {
+    pub(crate) fn trace_runtime(&mut self, group: GroupId) {
         let left_ns = self.groups[group].pool.runtime_ns;
         self.emit(CpuId::NONE, What::Runtime { group: group.0, left_ns });
     }
 
     /// Takes runtime from the pool, up to `target_ns` in hand. True if the run queue then has any
     /// (kernel: `__assign_cfs_rq_runtime()`).
-    pub(crate) fn take(&mut self, q: CfsRqId, target_ns: i64) -> bool {
+    pub(crate) fn assign_runtime(&mut self, q: CfsRqId, target_ns: i64) -> bool {
         let group = self.cfs_rqs[q].group;
         let want_ns = target_ns - self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
-        debug_assert!(want_ns > 0, "a silo with runtime takes none");
+        debug_assert!(want_ns > 0, "a cfs_rq with runtime takes none");
         let mut got_ns = want_ns as u64;
         if self.groups[group].pool.quota_ns.is_some() {
             if !self.groups[group].pool.active && !self.has(Fault::TimerNotStarted) {
@@ -101,42 +102,42 @@ impl Machine<'_> {
             if got_ns > 0 {
                 pool.runtime_ns -= got_ns;
                 pool.idle = false;
-                self.tell_runtime(group);
+                self.trace_runtime(group);
             }
         } else {
             self.groups[group].pool.refilled_ns += i128::from(got_ns);
         }
         let pool = &self.groups[group].pool;
-        let silo = &mut self.cfs_rqs[q].bandwidth;
-        silo.runtime_remaining_ns += got_ns as i64;
-        if self.rules.has_deadlines() && silo.expires_seq != pool.expires_seq {
-            silo.expires_seq = pool.expires_seq;
-            silo.expires_ns = pool.expires_ns;
+        let bw = &mut self.cfs_rqs[q].bandwidth;
+        bw.runtime_remaining_ns += got_ns as i64;
+        if self.rules.has_deadlines() && bw.expires_seq != pool.expires_seq {
+            bw.expires_seq = pool.expires_seq;
+            bw.expires_ns = pool.expires_ns;
         }
-        silo.runtime_remaining_ns > 0
+        bw.runtime_remaining_ns > 0
     }
 
     /// Returns the runtime above `KEEP_NS` of an empty run queue to the pool (kernel:
     /// `__return_cfs_rq_runtime()`).
-    pub(crate) fn give_back(&mut self, q: CfsRqId) {
+    pub(crate) fn return_runtime(&mut self, q: CfsRqId) {
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         let enough_ns = if self.has(Fault::LittleHandedOut) { 0 } else { self.slice_ns() };
         let keep_ns = if self.has(Fault::KeepsNothing) { 0 } else { KEEP_NS };
         let expires = self.rules.has_deadlines() && !self.has(Fault::ExpiredGivenBack);
-        let silo = &mut self.cfs_rqs[q].bandwidth;
-        if !silo.enabled || silo.runtime_remaining_ns <= keep_ns {
+        let bw = &mut self.cfs_rqs[q].bandwidth;
+        if !bw.enabled || bw.runtime_remaining_ns <= keep_ns {
             return;
         }
-        let surplus_ns = silo.runtime_remaining_ns - keep_ns;
-        silo.runtime_remaining_ns -= surplus_ns;
+        let surplus_ns = bw.runtime_remaining_ns - keep_ns;
+        bw.runtime_remaining_ns -= surplus_ns;
         let pool = &mut self.groups[group].pool;
-        let valid = !expires || silo.expires_seq == pool.expires_seq;
+        let valid = !expires || bw.expires_seq == pool.expires_seq;
         if pool.quota_ns.is_some() && valid {
             pool.runtime_ns += surplus_ns as u64;
             let is_for_others = pool.runtime_ns > enough_ns as u64 && !pool.throttled.is_empty();
-            self.tell_runtime(group);
+            self.trace_runtime(group);
             if self.rules.pull {
-                self.gave_back(group, cpu);
+                self.announce_returned_runtime(group, cpu);
             } else if is_for_others && !self.has(Fault::SlackNotArmed) {
                 self.arm_slack_timer(group, cpu);
             }
@@ -155,7 +156,7 @@ impl Machine<'_> {
     }
 
     /// Cancels the debt of a group that has no limit any more.
-    fn forgive(&mut self, group: GroupId) {
+    fn cancel_debt(&mut self, group: GroupId) {
         let pool = &mut self.groups[group].pool;
         pool.discarded_ns -= i128::from(std::mem::take(&mut pool.debt_ns));
     }
@@ -165,16 +166,16 @@ impl Machine<'_> {
         let pool = &self.groups[group].pool;
         let old = Limit::new(pool.quota_ns, pool.period_ns, pool.burst_ns);
         for step in limit.steps_from(old.unwrap_or(limit)) {
-            self.take_limit(group, step);
+            self.apply_limit_file(group, step);
         }
     }
 
     /// Writes one file of the limit (kernel: `tg_set_cfs_bandwidth()`).
-    fn take_limit(&mut self, group: GroupId, limit: Limit) {
-        let silos: Vec<CfsRqId> =
+    fn apply_limit_file(&mut self, group: GroupId, limit: Limit) {
+        let cfs_rqs: Vec<CfsRqId> =
             self.groups[group].cfs_rqs.iter().copied().filter(|q| q.is_some()).collect();
         // Time until now is charged under the old limit.
-        for &q in &silos {
+        for &q in &cfs_rqs {
             self.account_work(self.cfs_rqs[q].cpu);
             if !self.has(Fault::WriteUncharged) {
                 self.charge(q);
@@ -190,12 +191,12 @@ impl Machine<'_> {
         }
         let limited = limit.quota_ns().is_some();
         if !limited {
-            self.forgive(group);
+            self.cancel_debt(group);
         }
         if limited && !self.groups[group].pool.active {
             self.arm_period_timer(group);
         }
-        for q in silos {
+        for q in cfs_rqs {
             let cpu = self.cfs_rqs[q].cpu;
             self.cfs_rqs[q].bandwidth.enabled = limited && self.cpus[cpu].online;
             self.set_runtime(q, self.rules.limit_write_leaves_ns);

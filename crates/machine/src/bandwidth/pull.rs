@@ -27,7 +27,7 @@ const MIN_GRANT_NS: u64 = 100_000;
 /// CPUs that one interrupt handler tells.
 const FANOUT: u32 = 4;
 /// A group that owes more than so many quotas gets nothing until it owes less.
-const DARK_QUOTAS: u64 = 4;
+const MAX_DEBT_QUOTAS: u64 = 4;
 
 /// Extra state of a run queue under these rules: one cache line.
 #[derive(Debug, Clone, Default)]
@@ -36,9 +36,9 @@ pub(crate) struct Parked {
     /// Run queues of child groups with parked tasks that this level does not hold back, the next
     /// one first.
     children: SmallVec<[CfsRqId; 4]>,
-    /// It is one of its parent's `children`.
+    /// Whether it is one of its parent's `children`.
     linked: bool,
-    /// It is in its group's list of waiting run queues.
+    /// Whether it is in its group's list of waiting run queues.
     waiting: bool,
     /// Where a level has both parked tasks and such children, they alternate.
     own_turn: bool,
@@ -55,11 +55,12 @@ pub(crate) struct Parked {
 const _: () = assert!(size_of::<Parked>() == 64);
 
 impl Machine<'_> {
+    /// Whether tasks are parked here or in linked children.
     fn holds_parked(&self, q: CfsRqId) -> bool {
         !self.cfs_rqs[q].bandwidth.limbo.is_empty() || !self.parked[q.ix()].children.is_empty()
     }
 
-    /// Whether it was denied, and nothing came into the pool since.
+    /// Whether a run queue was denied runtime, and its pool gained none since.
     fn is_denied(&self, q: CfsRqId) -> bool {
         let rq = &self.cfs_rqs[q];
         let parked = &self.parked[q.ix()];
@@ -81,8 +82,8 @@ impl Machine<'_> {
     /// Whether this level lets a task run in user mode. Takes runtime if needed; denies the run
     /// queue if there is none.
     pub(crate) fn admit(&mut self, q: CfsRqId) -> bool {
-        let silo = &self.cfs_rqs[q].bandwidth;
-        if !silo.enabled || silo.runtime_remaining_ns > 0 && !silo.throttled {
+        let bw = &self.cfs_rqs[q].bandwidth;
+        if !bw.enabled || bw.runtime_remaining_ns > 0 && !bw.throttled {
             return true;
         }
         if self.is_denied(q) {
@@ -97,12 +98,12 @@ impl Machine<'_> {
         if self.cfs_rqs[q].bandwidth.runtime_remaining_ns <= 0 {
             self.take_slice(q);
         }
-        let silo = &self.cfs_rqs[q].bandwidth;
-        if silo.runtime_remaining_ns <= 0 {
+        let bw = &self.cfs_rqs[q].bandwidth;
+        if bw.runtime_remaining_ns <= 0 {
             self.deny(q);
             return false;
         }
-        if silo.throttled {
+        if bw.throttled {
             self.reopen(q);
         }
         true
@@ -124,7 +125,7 @@ impl Machine<'_> {
     }
 
     /// Charges a run queue for `ns`. True if it is out of runtime.
-    pub(crate) fn pay_pulling(&mut self, q: CfsRqId, ns: u64) -> bool {
+    pub(crate) fn account_pulling(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
         if rq.bandwidth.throttled {
             self.groups[rq.group].pool.debt_ns += ns;
@@ -140,9 +141,9 @@ impl Machine<'_> {
     /// At a tick: refills what would run out before the next one, so that only the end of a quota
     /// needs a timer.
     pub(crate) fn top_up(&mut self, q: CfsRqId) {
-        let silo = &self.cfs_rqs[q].bandwidth;
+        let bw = &self.cfs_rqs[q].bandwidth;
         let enough_ns = (self.tick_ns as i64).min(self.slice_ns());
-        if silo.enabled && !silo.throttled && silo.runtime_remaining_ns < enough_ns {
+        if bw.enabled && !bw.throttled && bw.runtime_remaining_ns < enough_ns {
             self.take_slice(q);
         }
     }
@@ -166,8 +167,8 @@ impl Machine<'_> {
         let mut q = self.ses[self.tasks[curr].se].q;
         while q.is_some() {
             // A level without runtime was not asked, as a level below was denied.
-            let silo = &self.cfs_rqs[q].bandwidth;
-            if silo.enabled && silo.runtime_remaining_ns > 0 {
+            let bw = &self.cfs_rqs[q].bandwidth;
+            if bw.enabled && bw.runtime_remaining_ns > 0 {
                 ends_ns = ends_ns.min(self.runtime_ends_ns(q));
             }
             q = self.cfs_rqs[q].parent;
@@ -176,10 +177,9 @@ impl Machine<'_> {
         if ends_ns < tick_ns { ends_ns.max(self.now) } else { NEVER }
     }
 
-    /// Fills the runtime up to a slice.
     fn take_slice(&mut self, q: CfsRqId) {
         let before_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
-        self.take(q, self.slice_ns());
+        self.assign_runtime(q, self.slice_ns());
         let left_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
         if left_ns > 0 {
             self.feed(q, left_ns - before_ns);
@@ -193,6 +193,7 @@ impl Machine<'_> {
         slice_ns / (slice_ns / own_ns.max(1)).max(1)
     }
 
+    /// Adds the runtime mailed to a run queue to its own.
     fn open_mail(&mut self, q: CfsRqId) {
         let ns = std::mem::take(&mut self.parked[q.ix()].mail_ns);
         self.cfs_rqs[q].bandwidth.runtime_remaining_ns += ns as i64;
@@ -226,7 +227,7 @@ impl Machine<'_> {
         let runs = rq.curr.is_some() && self.ses[rq.curr].on_rq;
         self.unlink(q);
         if self.holds_parked(q) {
-            self.clock_denied(q);
+            self.start_clock_denied(q);
             self.wait_for_runtime(q);
         }
         self.emit(cpu, What::Throttle { group: group.0 });
@@ -236,6 +237,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Puts a run queue on its group's list of waiting ones, once.
     fn wait_for_runtime(&mut self, q: CfsRqId) {
         if self.has(Fault::WaiterForgotten) {
             return;
@@ -249,12 +251,12 @@ impl Machine<'_> {
     pub(crate) fn reopen(&mut self, q: CfsRqId) {
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         self.cfs_rqs[q].bandwidth.throttled = false;
-        self.clock_unthrottled(q);
+        self.stop_clock(q);
         if std::mem::take(&mut self.parked[q.ix()].waiting) {
             self.groups[group].pool.throttled.retain(|&waiting| waiting != q);
         }
         self.emit(cpu, What::Unthrottle { group: group.0 });
-        self.release.released(1);
+        self.unthrottle_cost.count_unthrottled(1);
         self.parked[q.ix()].feed_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
         if self.holds_parked(q) {
             self.link(q);
@@ -263,7 +265,7 @@ impl Machine<'_> {
     }
 
     /// Mails shares of the pool to some of the waiting CPUs, first come, first served.
-    pub(crate) fn tell_waiting(&mut self, group: GroupId) {
+    pub(crate) fn mail_shares(&mut self, group: GroupId) {
         let least_ns = MIN_GRANT_NS.min(self.slice_ns() as u64);
         let mut told = 0;
         let mut at = 0;
@@ -289,9 +291,10 @@ impl Machine<'_> {
             self.send_mail(q);
         }
         self.groups[group].pool.throttled.drain(..at);
-        self.tell_runtime(group);
+        self.trace_runtime(group);
     }
 
+    /// Sends a CPU the interrupt in which it opens its mail.
     fn send_mail(&mut self, q: CfsRqId) {
         if self.has(Fault::MailNotSent) {
             return;
@@ -299,14 +302,14 @@ impl Machine<'_> {
         let cpu = self.cfs_rqs[q].cpu;
         let local = cpu == self.here;
         if !local {
-            self.release.remote(false);
+            self.unthrottle_cost.count_remote(false);
         }
         if std::mem::replace(&mut self.cfs_rqs[q].bandwidth.csd_pending, true) {
             return;
         }
         let delay_ns = if local { 0 } else { self.workload.machine.ipi_ns };
         // Where sections take time, interrupts are sent one after the other.
-        let sent_ns = if self.locks_cost() { self.release.section_ns() } else { 0 };
+        let sent_ns = if self.locks_cost() { self.unthrottle_cost.section_ns() } else { 0 };
         let c = &mut self.cpus[cpu];
         if c.csd.is_empty() {
             c.csd_ns = self.now + sent_ns + delay_ns;
@@ -328,7 +331,7 @@ impl Machine<'_> {
                 self.wait_for_runtime(q);
             }
             if !self.has(Fault::NobodyTellsOn) {
-                self.tell_waiting(self.cfs_rqs[q].group);
+                self.mail_shares(self.cfs_rqs[q].group);
             }
         }
         let cost_ns = self.end_section();
@@ -340,10 +343,10 @@ impl Machine<'_> {
     }
 
     /// In the timer's interrupt: mails shares of the pool.
-    pub(crate) fn hand_out(&mut self, group: GroupId) {
+    pub(crate) fn mail_shares_in_irq(&mut self, group: GroupId) {
         let cpu = if self.here.is_some() { self.here } else { self.groups[group].pool.timer_cpu };
         self.begin_section(Releaser::Distribute, cpu);
-        self.tell_waiting(group);
+        self.mail_shares(group);
         let cost_ns = self.end_section();
         if self.here.is_some() {
             self.irq_section(self.here, cost_ns);
@@ -352,7 +355,7 @@ impl Machine<'_> {
 
     /// Before a refill: charges what runs without runtime up to its last tick, whether that was an
     /// event or not.
-    pub(crate) fn count_debts(&mut self, group: GroupId) {
+    pub(crate) fn charge_debts(&mut self, group: GroupId) {
         for cpu in self.cpus.ids() {
             let Some(&q) = self.groups[group].cfs_rqs.get(cpu.ix()) else { return };
             if q.is_some() && self.cfs_rqs[q].bandwidth.throttled && self.cfs_rqs[q].curr.is_some()
@@ -369,8 +372,8 @@ impl Machine<'_> {
         let unseen = self.has(Fault::RefillUnseen);
         let pool = &mut self.groups[group].pool;
         let quota_ns = pool.quota_ns.unwrap_or(0);
-        let dark = pool.debt_ns > quota_ns.saturating_mul(DARK_QUOTAS);
-        let most_ns = if dark { pool.runtime_ns } else { quota_ns / 2 };
+        let owes_too_much = pool.debt_ns > quota_ns.saturating_mul(MAX_DEBT_QUOTAS);
+        let most_ns = if owes_too_much { pool.runtime_ns } else { quota_ns / 2 };
         let ns = pool.debt_ns.min(most_ns).min(pool.runtime_ns);
         pool.debt_ns -= ns;
         pool.runtime_ns -= ns;
@@ -382,7 +385,7 @@ impl Machine<'_> {
     }
 
     /// Tells waiting CPUs of runtime that an idle run queue gave back.
-    pub(crate) fn gave_back(&mut self, group: GroupId, cpu: CpuId) {
+    pub(crate) fn announce_returned_runtime(&mut self, group: GroupId, cpu: CpuId) {
         let slot = self.slack_slot(group);
         let unseen = self.has(Fault::GiveBackUnseen);
         let pool = &mut self.groups[group].pool;
@@ -400,7 +403,7 @@ impl Machine<'_> {
         }
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         self.groups[group].pool.runtime_ns += std::mem::take(&mut self.parked[q.ix()].mail_ns);
-        self.gave_back(group, cpu);
+        self.announce_returned_runtime(group, cpu);
     }
 
     /// A limit begins or ends to apply to a run queue: discards its mail, and lets parked tasks

@@ -17,21 +17,21 @@ pub enum Refill {
     AddCapped,
 }
 
-/// What becomes of a `cfs_rq`'s runtime when its period is over. Read in `bandwidth/slack.rs`, and
-/// in `bandwidth/period.rs`, which sets the deadline.
+/// Fate of a `cfs_rq`'s runtime when its period is over. Read in `bandwidth/slack.rs`, in
+/// `bandwidth/period.rs`, which sets the deadline, and through [`Rules::has_deadlines`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
-    /// It stays: the deadline is put off where the pool has a newer one, although the reverse was
-    /// meant. It is lost where an idle group's timer was armed again, which leaves both deadlines
-    /// as they were (3.16 to 4.17).
+    /// Runtime stays: the deadline is put off where the pool has a newer one, although the reverse
+    /// was meant. Runtime is lost where an idle group's timer was armed again, which leaves both
+    /// deadlines as they were (3.16 to 4.17).
     PutOff,
-    /// It is lost where the pool has a newer deadline (4.18 to 5.3).
+    /// Runtime is lost where the pool has a newer deadline (4.18 to 5.3).
     Lost,
-    /// It stays: there is no deadline (5.4+).
+    /// Runtime stays, without a deadline (5.4+).
     Never,
 }
 
-/// What running out of runtime does to the running task. Read in `bandwidth/` (account,
+/// Effect of running out of runtime on the running task. Read in `bandwidth/` (account,
 /// distribute, throttle), `schedule.rs` and `moves.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhaustion {
@@ -41,7 +41,7 @@ pub enum Exhaustion {
     Throttle,
 }
 
-/// What a `cfs_rq` may still take when it is about to be throttled. Read in
+/// Runtime that a `cfs_rq` may still take when it is about to be throttled. Read in
 /// `bandwidth/throttle.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SecondChance {
@@ -53,7 +53,7 @@ pub enum SecondChance {
     SliceIfRunning,
 }
 
-/// What a throttle stops. Read wherever a throttled hierarchy matters.
+/// The unit that a throttle stops. Read wherever a throttled hierarchy matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// The group's entity leaves its parent's queue with all its tasks (to 6.17).
@@ -88,7 +88,7 @@ pub enum ThrottledInsert {
 
 /// How unthrottling reaches a CPU. Read in `bandwidth/distribute.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Release {
+pub enum UnthrottleBy {
     /// Each one at once, inside the timer interrupt (to 6.2).
     Sync,
     /// By an interrupt to its CPU; the timer's own CPU last, directly (6.3 to 7.1).
@@ -140,7 +140,7 @@ pub enum BalanceTest {
     Destination,
 }
 
-/// What happens when a period is too short for its own timer. Read in `bandwidth/period.rs`.
+/// Reaction to a period that is too short for its own timer. Read in `bandwidth/period.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodScaling {
     /// Nothing (before 5.1).
@@ -151,7 +151,7 @@ pub enum PeriodScaling {
     Double,
 }
 
-/// Whose limits a CPU going offline opens. Read in `signal.rs`.
+/// Limits that a CPU going offline opens. Read in `signal.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offline {
     /// Those of every CPU (to 6.13): limits leak during hotplug.
@@ -192,19 +192,19 @@ pub enum LagLimit {
     LongestSliceAndTick,
 }
 
-/// What happens to a running entity whose protected time is over, when it is charged beside
+/// Treatment of a running entity whose protected time is over, when it is charged beside
 /// competitors. Read in `fair/eevdf.rs` and `tick.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unprotected {
-    /// It runs to its deadline (to 6.11).
+    /// The entity runs to its deadline (to 6.11).
     Stays,
-    /// It is rescheduled if it is ahead of V (6.12 to 6.16).
+    /// The entity is rescheduled if it is ahead of V (6.12 to 6.16).
     GoesIfAhead,
-    /// It is rescheduled (6.17+).
+    /// The entity is rescheduled (6.17+).
     Goes,
 }
 
-/// What a new weight does to the deadline and the protected time of a queued or running entity
+/// Effect of a new weight on the deadline and the protected time of a queued or running entity
 /// (kernel: `reweight_entity()`, `reweight_eevdf()`). Read in `fair/eevdf.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reweight {
@@ -224,7 +224,7 @@ pub enum WakeupPick {
     Deadline,
     /// First the one that the next pick is to keep (6.19).
     Next,
-    /// As a pick does: a delayed entity is dequeued, and the pick is repeated (7.0+).
+    /// The entity of a full pick: a delayed one is dequeued, and the pick is repeated (7.0+).
     Full,
 }
 
@@ -238,12 +238,10 @@ pub enum Hrtick {
     Deadline,
 }
 
-/// Everything in which two generations differ. See the head of this module.
+/// Everything in which two generations differ; the enums above describe their fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// What becomes of a `cfs_rq`'s runtime after the period.
     pub expiry: Expiry,
-    /// How a refill treats what is left.
     pub refill: Refill,
     /// The first enqueue on a `cfs_rq` takes a slice (true) or 1 ns (false, 7.2+).
     /// `bandwidth/account.rs`.
@@ -251,30 +249,20 @@ pub struct Rules {
     /// A throttled `cfs_rq` that is charged may still take runtime (before 5.4).
     /// `bandwidth/account.rs`, `tick.rs`.
     pub throttled_may_take: bool,
-    /// What running out of runtime does.
     pub exhaustion: Exhaustion,
-    /// What may still be taken at a throttle.
     pub second_chance: SecondChance,
-    /// What a throttle stops.
     pub unit: Unit,
-    /// Which levels are checked for parking when a task is picked.
     pub work_test: WorkTest,
-    /// Order of the throttled list.
     pub throttled_insert: ThrottledInsert,
     /// A distribution spends a private copy of the pool (before 5.8). `bandwidth/distribute.rs`.
     pub lump_distribution: bool,
-    /// How unthrottling reaches a CPU.
-    pub release: Release,
-    /// What unthrottling requires.
+    pub release: UnthrottleBy,
     pub precheck: Precheck,
     /// Unthrottling stops putting tasks back once the hierarchy is throttled again (7.2+).
     /// `bandwidth/limbo.rs`.
     pub limbo_abortable: bool,
-    /// When throttled time starts.
     pub throttle_clock: ThrottleClock,
-    /// When load stops decaying.
     pub pelt_freeze: PeltFreeze,
-    /// What a load balancer checks.
     pub balance_test: BalanceTest,
     /// A CPU that runs only `SCHED_IDLE` tasks counts as idle for a task that wakes up (5.4+).
     /// `fair/placement.rs`, `fair/balance.rs`.
@@ -288,7 +276,6 @@ pub struct Rules {
     /// A balancer takes delayed tasks where it moves load, and not where it counts tasks (6.14+).
     /// `fair/balance/detach.rs`.
     pub delayed_is_load_only: bool,
-    /// What happens to a period that is too short.
     pub period_scaling: PeriodScaling,
     /// Period timers start at a random phase (6.4+) or at one common to all. `bandwidth/period.rs`.
     pub random_phase: bool,
@@ -296,26 +283,20 @@ pub struct Rules {
     pub slack_armed_once: bool,
     /// Runtime that a limit write leaves on each CPU, ns. `bandwidth/pool.rs`, `fair.rs`.
     pub limit_write_leaves_ns: i64,
-    /// Whose limits a CPU going offline opens.
     pub offline: Offline,
-    /// The run queue.
     pub queue: Queue,
     /// A task that sleeps with negative lag stays queued until its lag is served (6.12+).
     /// `fair/eevdf.rs`.
     pub delayed_dequeue: bool,
     /// EEVDF base slice for one CPU, ns. `machine.rs`.
     pub base_slice_ns: u64,
-    /// Limit of an entity's lag when it leaves.
     pub lag_limit: LagLimit,
-    /// What happens to a running entity that is no longer protected.
     pub unprotected: Unprotected,
-    /// What a new weight does to deadline and protected time.
     pub reweight: Reweight,
     /// A running entity that gets another weight is placed as if it did not yet count in V, so
     /// that its lag grows each time (6.13 to 7.0; kernel: `place_entity()` as called by
     /// `reweight_entity()`). `fair/eevdf.rs`.
     pub reweight_counts_twice: bool,
-    /// Which entity the wakeup-preemption test would pick.
     pub wakeup_pick: WakeupPick,
     /// A `SCHED_IDLE` sleeper gets an eighth of the bonus of other sleepers (5.15+).
     /// `fair/cfs.rs`.
@@ -338,7 +319,6 @@ pub struct Rules {
     pub full_weights: bool,
     /// A relative deadline is rescaled with the weight (6.13+). `fair/eevdf.rs`.
     pub rescales_deadline: bool,
-    /// What the timer that ends slices goes by.
     pub hrtick: Hrtick,
     /// The slice timer is set again for the rest of the slice when a task is picked again (to
     /// 6.11). `schedule.rs`.
@@ -346,7 +326,6 @@ pub struct Rules {
     /// A group that runs empty keeps its weight (6.12+); before, its weight falls to almost
     /// nothing once its load has decayed. `fair/weight.rs`.
     pub empty_keeps_weight: bool,
-    /// How a group's weight is distributed over CPUs.
     pub group_share: GroupShare,
     /// The tick continues on a `nohz_full` CPU while its task is limited (6.6+). `tick.rs`.
     pub limit_keeps_tick: bool,
@@ -379,7 +358,7 @@ pub const G0: Rules = Rules {
     work_test: WorkTest::EveryPick,
     throttled_insert: ThrottledInsert::Head,
     lump_distribution: true,
-    release: Release::Sync,
+    release: UnthrottleBy::Sync,
     precheck: Precheck::None,
     limbo_abortable: false,
     throttle_clock: ThrottleClock::Always,
@@ -451,7 +430,7 @@ pub const G2_5_15: Rules = Rules { idle_sleeper_gains_less: true, ..G2_5_14 };
 /// have `NI_RANDOM`; releases in between ended before.
 pub const G2_6_0: Rules = Rules { idle_search_by_load: true, newidle_by_success: true, ..G2_5_15 };
 /// G2a, asynchronous unthrottle: 6.3.
-pub const G2A: Rules = Rules { release: Release::Csd, newidle_by_success: false, ..G2_6_0 };
+pub const G2A: Rules = Rules { release: UnthrottleBy::Csd, newidle_by_success: false, ..G2_6_0 };
 /// 6.4: period timers are spread.
 pub const G2A_6_4: Rules = Rules { random_phase: true, ..G2A };
 /// 6.6: EEVDF, `cpu.stat.local`, the tick of limited `nohz_full` tasks.
@@ -529,7 +508,7 @@ pub const G4: Rules = Rules {
     exhaustion: Exhaustion::Throttle,
     second_chance: SecondChance::SliceIfRunning,
     work_test: WorkTest::UpToCommon,
-    release: Release::CsdAll,
+    release: UnthrottleBy::CsdAll,
     precheck: Precheck::ChargedPositive,
     limbo_abortable: true,
     ..G3_7_1
@@ -543,7 +522,7 @@ pub const G4F: Rules = Rules {
 };
 /// Task-based throttle with the synchronous release of 6.2, like the back-port to 5.15 whose
 /// release was measured (docs/lab/calibration.md).
-pub const TASKS_SYNC: Rules = Rules { release: Release::Sync, ..G3 };
+pub const TASKS_SYNC: Rules = Rules { release: UnthrottleBy::Sync, ..G3 };
 /// Rules of our own, on the flat run queue of 7.3: `bandwidth/pull.rs`, docs/lab/proposal.md.
 pub const PULL: Rules =
     Rules { pull: true, hrtick_each_pick: true, group_share: GroupShare::Queued, ..G4F };

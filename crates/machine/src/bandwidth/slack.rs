@@ -17,11 +17,14 @@ const SLACK_DELAY_NS: u64 = 5_000_000;
 const MIN_LEFT_NS: u64 = 2_000_000;
 
 impl Machine<'_> {
+    /// Whether the period timer fires within `ns`.
     fn refill_is_within(&self, group: GroupId, ns: u64) -> bool {
         let expiry_ns = self.timers.at(self.period_slot(group));
         expiry_ns.saturating_sub(self.now) < ns
     }
 
+    /// Arms the slack timer on this CPU, unless a refill is due soon (kernel:
+    /// `start_cfs_slack_bandwidth()`).
     pub(crate) fn arm_slack_timer(&mut self, group: GroupId, cpu: CpuId) {
         let late = self.refill_is_within(group, SLACK_DELAY_NS + MIN_LEFT_NS);
         if late && !self.has(Fault::SlackAtTheEnd) {
@@ -37,12 +40,12 @@ impl Machine<'_> {
         self.timers.set(slot, self.now + SLACK_DELAY_NS);
     }
 
-    /// The slack timer's interrupt.
+    /// Takes the slack timer's interrupt, or defers it as interrupts or `PREEMPT_RT` demand.
     pub(crate) fn slack_timer(&mut self, group: GroupId) {
         let slot = self.slack_slot(group);
         let cpu = self.groups[group].pool.slack_cpu;
         if self.defer_timer(slot, cpu)
-            || self.defer_to_ktimers(slot, cpu, crate::cpu::SoftirqWork::Slack(group))
+            || self.hand_to_ktimers(slot, cpu, crate::cpu::SoftirqWork::Slack(group))
         {
             return;
         }
@@ -55,14 +58,15 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
+    /// Distributes returned runtime (kernel: `do_sched_cfs_slack_timer()`).
     pub(crate) fn slack_expired(&mut self, group: GroupId) {
         self.groups[group].pool.slack_started = false;
         if self.rules.pull {
-            self.hand_out(group);
+            self.mail_shares_in_irq(group);
             return;
         }
         let late = self.refill_is_within(group, MIN_LEFT_NS) && !self.has(Fault::SlackAtTheEnd);
-        if late || self.groups[group].pool.walk.is_some() {
+        if late || self.groups[group].pool.distribution.is_some() {
             return;
         }
         let enough_ns = if self.has(Fault::LittleHandedOut) { 0 } else { self.slice_ns() };
@@ -70,13 +74,13 @@ impl Machine<'_> {
         let cpu = pool.slack_cpu;
         if pool.quota_ns.is_some() && pool.runtime_ns > enough_ns as u64 {
             self.distribute(group, Timer::Slack);
-            self.walks_in(cpu, group);
+            self.keep_irq_open(cpu, group);
         }
     }
 
     /// Until 5.3: discards runtime at its deadline, or postpones the deadline by a tick where the
     /// CPU's clock is taken to run ahead. Equal refill numbers mean that, to 4.17 different ones.
-    pub(crate) fn expire(&mut self, q: CfsRqId) {
+    pub(crate) fn expire_runtime(&mut self, q: CfsRqId) {
         let ahead_if_equal = match self.rules.expiry {
             Expiry::PutOff => false,
             Expiry::Lost => true,
@@ -85,15 +89,15 @@ impl Machine<'_> {
         let (now, tick_ns) = (self.now, self.tick_ns);
         let rq = &mut self.cfs_rqs[q];
         let pool = &mut self.groups[rq.group].pool;
-        let silo = &mut rq.bandwidth;
-        if now < silo.expires_ns || silo.runtime_remaining_ns < 0 {
+        let bw = &mut rq.bandwidth;
+        if now < bw.expires_ns || bw.runtime_remaining_ns < 0 {
             return;
         }
-        if (silo.expires_seq == pool.expires_seq) == ahead_if_equal {
-            silo.expires_ns += tick_ns;
+        if (bw.expires_seq == pool.expires_seq) == ahead_if_equal {
+            bw.expires_ns += tick_ns;
         } else {
-            pool.discarded_ns += i128::from(silo.runtime_remaining_ns);
-            silo.runtime_remaining_ns = 0;
+            pool.discarded_ns += i128::from(bw.runtime_remaining_ns);
+            bw.runtime_remaining_ns = 0;
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::machine::Machine;
 
 impl Machine<'_> {
     /// Starts a run queue's own clock at its throttle, where the generation does so.
-    pub(crate) fn clock_throttled(&mut self, q: CfsRqId) {
+    pub(crate) fn start_clock_at_throttle(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
         let starts = match self.rules.throttle_clock {
@@ -23,7 +23,7 @@ impl Machine<'_> {
     }
 
     /// Starts the clock of throttling by any limit, where the generation does so.
-    pub(crate) fn clock_throttled_self(&mut self, q: CfsRqId) {
+    pub(crate) fn start_self_clock_at_throttle(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
         if self.rules.throttle_clock == ThrottleClock::Queued && rq.nr > 0 {
@@ -32,16 +32,16 @@ impl Machine<'_> {
     }
 
     /// Starts the clocks of a throttled run queue when its first entity is queued (6.6 to 6.17).
-    pub(crate) fn clock_first_enqueued(&mut self, q: CfsRqId) {
+    pub(crate) fn start_clocks_at_enqueue(&mut self, q: CfsRqId) {
         if self.rules.throttle_clock == ThrottleClock::Queued {
             self.start_clocks(q);
         }
     }
 
     /// Starts the clocks of every throttled level when its first task parks (6.18+).
-    pub(crate) fn clock_parked(&mut self, leaf: CfsRqId) {
+    pub(crate) fn start_clocks_at_park(&mut self, leaf: CfsRqId) {
         if self.rules.pull {
-            self.clock_parked_pulling(leaf);
+            self.start_clocks_at_park_pulling(leaf);
             return;
         }
         let mut q = leaf;
@@ -55,17 +55,17 @@ impl Machine<'_> {
     }
 
     /// Starts the clocks of every level from the task's own to the highest denied one.
-    fn clock_parked_pulling(&mut self, leaf: CfsRqId) {
+    fn start_clocks_at_park_pulling(&mut self, leaf: CfsRqId) {
         let now = self.now;
         let mut from = leaf;
         let mut q = leaf;
         while q.is_some() {
             let parent = self.cfs_rqs[q].parent;
             if self.cfs_rqs[q].bandwidth.throttled {
-                self.clock_denied(q);
+                self.start_clock_denied(q);
                 while from != parent {
-                    let silo = &mut self.cfs_rqs[from].bandwidth;
-                    silo.throttled_clock_self_ns = silo.throttled_clock_self_ns.min(now);
+                    let bw = &mut self.cfs_rqs[from].bandwidth;
+                    bw.throttled_clock_self_ns = bw.throttled_clock_self_ns.min(now);
                     from = self.cfs_rqs[from].parent;
                 }
             }
@@ -74,24 +74,25 @@ impl Machine<'_> {
     }
 
     /// Starts the own clock of a run queue whose limit keeps tasks parked.
-    pub(crate) fn clock_denied(&mut self, q: CfsRqId) {
-        let silo = &mut self.cfs_rqs[q].bandwidth;
-        silo.throttled_clock_ns = silo.throttled_clock_ns.min(self.now);
+    pub(crate) fn start_clock_denied(&mut self, q: CfsRqId) {
+        let bw = &mut self.cfs_rqs[q].bandwidth;
+        bw.throttled_clock_ns = bw.throttled_clock_ns.min(self.now);
     }
 
+    /// Starts those clocks of a throttled run queue that do not run yet.
     fn start_clocks(&mut self, q: CfsRqId) {
         let now = self.now;
-        let silo = &mut self.cfs_rqs[q].bandwidth;
-        if silo.throttled {
-            silo.throttled_clock_ns = silo.throttled_clock_ns.min(now);
+        let bw = &mut self.cfs_rqs[q].bandwidth;
+        if bw.throttled {
+            bw.throttled_clock_ns = bw.throttled_clock_ns.min(now);
         }
-        if silo.throttle_count > 0 {
-            silo.throttled_clock_self_ns = silo.throttled_clock_self_ns.min(now);
+        if bw.throttle_count > 0 {
+            bw.throttled_clock_self_ns = bw.throttled_clock_self_ns.min(now);
         }
     }
 
     /// Ends a run queue's own throttled time.
-    pub(crate) fn clock_unthrottled(&mut self, q: CfsRqId) {
+    pub(crate) fn stop_clock(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
         let since_ns = std::mem::replace(&mut rq.bandwidth.throttled_clock_ns, NEVER);
@@ -101,7 +102,7 @@ impl Machine<'_> {
     }
 
     /// Ends the time in which some limit throttles a run queue.
-    pub(crate) fn clock_unthrottled_self(&mut self, q: CfsRqId) {
+    pub(crate) fn stop_self_clock(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
         let since_ns = std::mem::replace(&mut rq.bandwidth.throttled_clock_self_ns, NEVER);

@@ -20,7 +20,7 @@ impl Machine<'_> {
             SecondChance::OneNs => Some(1),
             SecondChance::SliceIfRunning => Some(if runs { self.slice_ns() } else { 1 }),
         };
-        if chance_ns.is_some_and(|ns| self.take(q, ns)) {
+        if chance_ns.is_some_and(|ns| self.assign_runtime(q, ns)) {
             return false;
         }
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
@@ -30,10 +30,10 @@ impl Machine<'_> {
         }
         self.walk_down(q, Self::throttle_down);
         if self.rules.unit == Unit::Entity {
-            self.take_entity_off(q);
+            self.dequeue_group_entity(q);
         }
         self.cfs_rqs[q].bandwidth.throttled = true;
-        self.clock_throttled(q);
+        self.start_clock_at_throttle(q);
         self.emit(cpu, What::Throttle { group: group.0 });
         self.touch(cpu, false);
         let tells = runs && !self.has(Fault::RunningNotTold);
@@ -43,6 +43,7 @@ impl Machine<'_> {
         true
     }
 
+    /// Adds a run queue to its group's throttled list, at the place that the generation chooses.
     fn list_throttled(&mut self, q: CfsRqId) {
         let pool = &mut self.groups[self.cfs_rqs[q].group].pool;
         let at_head = match self.rules.throttled_insert {
@@ -54,6 +55,7 @@ impl Machine<'_> {
         pool.throttled.insert(at, q);
     }
 
+    /// Counts a throttle at a level of the subtree (kernel: `tg_throttle_down()`).
     fn throttle_down(&mut self, q: CfsRqId) {
         let first = self.cfs_rqs[q].bandwidth.throttle_count == 0;
         self.cfs_rqs[q].bandwidth.throttle_count += 1;
@@ -61,13 +63,13 @@ impl Machine<'_> {
             if !self.has(Fault::NotFrozen) {
                 self.pelt_freeze(q);
             }
-            self.clock_throttled_self(q);
+            self.start_self_clock_at_throttle(q);
         }
     }
 
     /// To 6.17: takes the group's entity off its parent's queue, and so on upwards as queues run
     /// empty; its tasks stay inside and no longer count above.
-    fn take_entity_off(&mut self, q: CfsRqId) {
+    fn dequeue_group_entity(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         let cpu = self.cfs_rqs[q].cpu;
         let mut child = self.cfs_rqs[q].se;
@@ -97,7 +99,7 @@ impl Machine<'_> {
             child = self.cfs_rqs[q].se;
             q = self.cfs_rqs[q].parent;
         }
-        self.add_running(cpu, -(runnable as i32));
+        self.change_nr_running(cpu, -(runnable as i32));
     }
 
     /// Makes the current task of a CPU park itself when it returns to user mode.

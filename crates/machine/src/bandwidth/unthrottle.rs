@@ -19,24 +19,24 @@ impl Machine<'_> {
         if self.rules.precheck == Precheck::ChargedPositive {
             self.charge(q);
         }
-        let silo = &self.cfs_rqs[q].bandwidth;
-        if self.rules.precheck != Precheck::None && silo.enabled && silo.runtime_remaining_ns <= 0 {
+        let bw = &self.cfs_rqs[q].bandwidth;
+        if self.rules.precheck != Precheck::None && bw.enabled && bw.runtime_remaining_ns <= 0 {
             return;
         }
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         self.renew_kept_clock(cpu);
         self.cfs_rqs[q].bandwidth.throttled = false;
-        self.clock_unthrottled(q);
+        self.stop_clock(q);
         let throttled = &mut self.groups[group].pool.throttled;
         if let Some(at) = throttled.iter().position(|&x| x == q) {
             throttled.remove(at);
         }
         self.emit(cpu, What::Unthrottle { group: group.0 });
         let groups = self.groups[group].subtree;
-        self.release.released(u64::from(groups));
+        self.unthrottle_cost.count_unthrottled(u64::from(groups));
         self.walk_up(q, Self::unthrottle_up);
         if self.rules.unit == Unit::Entity {
-            self.put_entity_on(q);
+            self.requeue_group_entity(q);
         }
         let c = &self.cpus[cpu];
         if c.is_idle() && c.nr_running > 0 && !self.has(Fault::IdleNotTold) {
@@ -45,31 +45,33 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
+    /// Uncounts a throttle at a level of the subtree, and puts its tasks back after the last
+    /// (kernel: `tg_unthrottle_up()`).
     fn unthrottle_up(&mut self, q: CfsRqId) {
         if self.rules.precheck == Precheck::ChargedPositive {
             self.charge(q);
         }
-        let silo = &mut self.cfs_rqs[q].bandwidth;
-        debug_assert!(silo.throttle_count > 0);
-        silo.throttle_count -= 1;
-        if silo.throttle_count > 0 {
+        let bw = &mut self.cfs_rqs[q].bandwidth;
+        debug_assert!(bw.throttle_count > 0);
+        bw.throttle_count -= 1;
+        if bw.throttle_count > 0 {
             return;
         }
         if !self.has(Fault::ReleasedStaysFrozen) {
             self.pelt_unfreeze(q);
         }
-        self.clock_unthrottled_self(q);
+        self.stop_self_clock(q);
         self.release_limbo(q);
     }
 
     /// To 6.17: queues the group's entity again, and its ancestors up to one that is queued
     /// already or throttled; its tasks count again above.
-    fn put_entity_on(&mut self, q: CfsRqId) {
+    fn requeue_group_entity(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         if self.cfs_rqs[q].nr == 0 {
             return;
         }
-        self.release.enqueued(1);
+        self.unthrottle_cost.count_enqueued(1);
         let cpu = self.cfs_rqs[q].cpu;
         self.update_share(q);
         let mut child = self.cfs_rqs[q].se;
@@ -96,10 +98,9 @@ impl Machine<'_> {
             }
             q = self.cfs_rqs[q].parent;
         }
-        self.add_running(cpu, runnable as i32);
+        self.change_nr_running(cpu, runnable as i32);
     }
 
-    /// The first CPU that is online.
     pub(crate) fn first_online(&self) -> CpuId {
         self.cpus.ids().find(|&cpu| self.cpus[cpu].online).unwrap_or(CpuId(0))
     }

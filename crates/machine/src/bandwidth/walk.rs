@@ -12,7 +12,7 @@ const AHEAD: usize = 64;
 /// A run queue and all below it, children before parents.
 #[derive(Debug)]
 pub(crate) struct Subtree {
-    silos: Rc<[CfsRqId]>,
+    cfs_rqs: Rc<[CfsRqId]>,
     /// Run queues that the CPU had when this was computed.
     of_made: u32,
 }
@@ -20,10 +20,10 @@ pub(crate) struct Subtree {
 impl Machine<'_> {
     /// Visits children before parents.
     pub(crate) fn walk_up(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
-        let silos = self.subtree(top);
-        for silos in silos.chunks(AHEAD) {
-            self.foresee_release(silos);
-            for &q in silos {
+        let cfs_rqs = self.subtree(top);
+        for cfs_rqs in cfs_rqs.chunks(AHEAD) {
+            self.prefetch_unthrottle(cfs_rqs);
+            for &q in cfs_rqs {
                 visit(self, q);
             }
         }
@@ -32,45 +32,46 @@ impl Machine<'_> {
     /// Visits parents before children. Siblings come in reverse of the kernel's order, which does
     /// not matter for a throttle.
     pub(crate) fn walk_down(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
-        let silos = self.subtree(top);
-        for silos in silos.rchunks(AHEAD) {
-            self.foresee_throttle(silos);
-            for &q in silos.iter().rev() {
+        let cfs_rqs = self.subtree(top);
+        for cfs_rqs in cfs_rqs.rchunks(AHEAD) {
+            self.prefetch_throttle(cfs_rqs);
+            for &q in cfs_rqs.iter().rev() {
                 visit(self, q);
             }
         }
     }
 
+    /// The run queue and all below it, children first; cached until the CPU gets new run queues.
     fn subtree(&mut self, top: CfsRqId) -> Rc<[CfsRqId]> {
         let made = self.made_on(self.cfs_rqs[top].cpu);
-        let walk = self.cfs_rqs[top].bandwidth.walk as usize;
-        if let Some(subtree) = self.subtrees.get(walk)
+        let index = self.cfs_rqs[top].bandwidth.subtree as usize;
+        if let Some(subtree) = self.subtrees.get(index)
             && subtree.of_made == made
         {
-            return Rc::clone(&subtree.silos);
+            return Rc::clone(&subtree.cfs_rqs);
         }
-        let silos: Rc<[CfsRqId]> = self.children_first(top).into();
-        let subtree = Subtree { silos: Rc::clone(&silos), of_made: made };
-        if let Some(old) = self.subtrees.get_mut(walk) {
+        let cfs_rqs: Rc<[CfsRqId]> = self.children_first(top).into();
+        let subtree = Subtree { cfs_rqs: Rc::clone(&cfs_rqs), of_made: made };
+        if let Some(old) = self.subtrees.get_mut(index) {
             *old = subtree;
         } else {
-            self.cfs_rqs[top].bandwidth.walk = self.subtrees.len() as u32;
+            self.cfs_rqs[top].bandwidth.subtree = self.subtrees.len() as u32;
             self.subtrees.push(subtree);
         }
-        silos
+        cfs_rqs
     }
 
     fn children_first(&self, top: CfsRqId) -> Vec<CfsRqId> {
-        let mut silos = Vec::new();
+        let mut cfs_rqs = Vec::new();
         let mut q = self.deepest_first(top);
         loop {
-            silos.push(q);
+            cfs_rqs.push(q);
             if q == top {
                 if self.has(Fault::OldestChildFirst) {
-                    silos[..].reverse();
-                    silos.rotate_left(1);
+                    cfs_rqs[..].reverse();
+                    cfs_rqs.rotate_left(1);
                 }
-                return silos;
+                return cfs_rqs;
             }
             let sibling = self.cfs_rqs[q].next_sibling;
             q = if sibling.is_some() {
@@ -81,6 +82,7 @@ impl Machine<'_> {
         }
     }
 
+    /// The first child's first child, and so on, down to a leaf.
     fn deepest_first(&self, mut q: CfsRqId) -> CfsRqId {
         while self.cfs_rqs[q].first_child.is_some() {
             q = self.cfs_rqs[q].first_child;

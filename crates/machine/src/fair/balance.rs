@@ -7,17 +7,17 @@
 //! loads; two caches even out their numbers of tasks.
 
 mod detach;
+pub(crate) mod interval;
 
 use crate::events::NEVER;
+use crate::fair::balance::interval::Found;
 use crate::fair::pelt::{RUNNABLE_SHIFT, WHOLE};
-use crate::fair::rhythm::Found;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::{Event, Machine};
 use crate::se::scale;
 use cpumax_workload::{Domain, Stream};
 use std::ops::Range;
 
-/// Most tasks moved in one go.
 const MAX_MOVED: u32 = 32;
 /// Balancing comes this long before the switch that the same tick requests, ns, so that the next
 /// task is one of the waiting.
@@ -42,7 +42,6 @@ const MOST_BETWEEN_NS: u64 = 100_000_000;
 /// Most CPUs tried at once where the tasks of the busiest ones may not move. (Kernels try all.)
 const MAX_TRIED: usize = 4;
 
-/// Reused lists of a balancer.
 #[derive(Debug, Default)]
 pub(crate) struct Balancing {
     pending: Vec<SeId>,
@@ -54,14 +53,14 @@ impl Machine<'_> {
     pub(crate) fn arm_balance(&mut self) {
         if !self.is_balancing() && self.cpus.len() > 1 {
             for cpu in self.cpus.ids() {
-                self.balanced_in_vain(cpu);
+                self.replay_idle_balancing(cpu);
             }
-            self.balance_by(self.balance_tick_ns() + self.tick_ns);
+            self.schedule_balance(self.balance_tick_ns() + self.tick_ns);
         }
     }
 
     /// Schedules the next round at this tick, unless it is earlier anyway.
-    fn balance_by(&mut self, tick_ns: u64) {
+    fn schedule_balance(&mut self, tick_ns: u64) {
         if tick_ns < self.balance_due_ns {
             self.balance_due_ns = tick_ns;
             self.heap.push(tick_ns - BEFORE_NS, Event::Balance);
@@ -111,7 +110,7 @@ impl Machine<'_> {
             return;
         }
         let may_be_late = at_ns == this_tick_ns && self.noise.is_some();
-        if may_be_late && self.noise_now().is_some_and(|noise| noise.below(LATE) == 0) {
+        if may_be_late && self.current_noise().is_some_and(|noise| noise.below(LATE) == 0) {
             self.cpus[cpu].balancing.is_late = true;
             return;
         }
@@ -120,10 +119,10 @@ impl Machine<'_> {
         }
         let found = if idle { self.pull_to_idle(cpu) } else { self.balance_busy(cpu) };
         let domain = self.llc(cpu).len() as u32;
-        let rhythm = &mut self.cpus[cpu].balancing;
-        rhythm.note(found, domain);
-        let was_late = std::mem::take(&mut rhythm.is_late);
-        rhythm.last_ns = if was_late { at_ns } else { this_tick_ns } as i64;
+        let interval = &mut self.cpus[cpu].balancing;
+        interval.note(found, domain);
+        let was_late = std::mem::take(&mut interval.is_late);
+        interval.last_ns = if was_late { at_ns } else { this_tick_ns } as i64;
     }
 
     /// Whether rounds of balancing run: some CPU has more than it can run.
@@ -131,13 +130,12 @@ impl Machine<'_> {
         self.balance_due_ns != NEVER
     }
 
-    /// Notes that a CPU starts or stops being idle.
-    pub(crate) fn changes_idle(&mut self, cpu: CpuId) {
+    pub(crate) fn note_idle_change(&mut self, cpu: CpuId) {
         if self.cpus.len() == 1 {
             return;
         }
         if !self.is_balancing() {
-            self.balanced_in_vain(cpu);
+            self.replay_idle_balancing(cpu);
         }
         let now = self.now;
         if !self.cpus[cpu].is_idle() {
@@ -148,7 +146,7 @@ impl Machine<'_> {
     /// Replays balancing while no task waited anywhere, when no rounds run here: it finds nothing,
     /// at busy CPUs at the end of each interval, at idle ones at their first tick after it, as
     /// they have no further ticks. Updates to now.
-    fn balanced_in_vain(&mut self, cpu: CpuId) {
+    fn replay_idle_balancing(&mut self, cpu: CpuId) {
         let (now, tick_ns) = (self.now, self.tick_ns);
         let domain = self.llc(cpu).len() as u32;
         let is_busy = !self.cpus[cpu].is_idle();
@@ -161,17 +159,17 @@ impl Machine<'_> {
         };
         loop {
             let interval_ns = self.balance_interval_ns(cpu, is_busy);
-            let rhythm = &mut self.cpus[cpu].balancing;
-            let at_ns = interval_ns.saturating_add_signed(rhythm.last_ns).max(first_ns);
+            let interval = &mut self.cpus[cpu].balancing;
+            let at_ns = interval_ns.saturating_add_signed(interval.last_ns).max(first_ns);
             if at_ns > last_ns {
                 return;
             }
-            let doubled = rhythm.interval_ms(domain);
-            rhythm.note(Found::Balanced, domain);
-            rhythm.last_ns = at_ns as i64;
-            if rhythm.interval_ms(domain) == doubled {
+            let doubled = interval.interval_ms(domain);
+            interval.note(Found::Balanced, domain);
+            interval.last_ns = at_ns as i64;
+            if interval.interval_ms(domain) == doubled {
                 // The interval no longer changes.
-                rhythm.last_ns += ((last_ns - at_ns) / interval_ns * interval_ns) as i64;
+                interval.last_ns += ((last_ns - at_ns) / interval_ns * interval_ns) as i64;
             }
         }
     }
@@ -214,6 +212,7 @@ impl Machine<'_> {
         ticks.min(most).max(1) * self.tick_ns
     }
 
+    /// Balances an idle CPU: pulls half of what the busiest has, near ones first.
     fn pull_to_idle(&mut self, cpu: CpuId) -> Found {
         let (own, all) = (self.llc(cpu), 0..self.cpus.len() as u32);
         let half = |range: &Range<u32>| (self.most_running(range) / 2).clamp(1, MAX_MOVED);
@@ -226,13 +225,17 @@ impl Machine<'_> {
     /// Balances a busy CPU: by load within its cache domain, by number of tasks on the machine.
     fn balance_busy(&mut self, to: CpuId) -> Found {
         let (own, all) = (self.llc(to), 0..self.cpus.len() as u32);
-        let found = self.in_turn(|machine, tried| machine.even_out_load(to, own.clone(), tried));
+        let found =
+            self.try_in_turn(|machine, tried| machine.even_out_load(to, own.clone(), tried));
         if own == all { found } else { self.even_out(to, all).or(found) }
     }
 
     /// Tries one CPU after the other until one has tasks that may move (kernel: `redo` in
     /// `sched_balance_rq()`). `take` gets the CPUs tried so far.
-    fn in_turn(&mut self, take: impl Fn(&mut Self, &[CpuId]) -> Option<(CpuId, Found)>) -> Found {
+    fn try_in_turn(
+        &mut self,
+        take: impl Fn(&mut Self, &[CpuId]) -> Option<(CpuId, Found)>,
+    ) -> Found {
         let mut tried = [CpuId::NONE; MAX_TRIED];
         let mut found = Found::Balanced;
         for at in 0..MAX_TRIED {
@@ -316,20 +319,21 @@ impl Machine<'_> {
         self.cfs_rqs[self.root(cpu)].h_nr
     }
 
-    /// Whether tasks wait and the CPU was hardly idle recently (kernel: `group_is_overloaded()`).
+    /// Whether tasks wait, and the CPU was hardly idle recently or had waiting tasks then (kernel:
+    /// `group_is_overloaded()`).
     fn is_overloaded(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) > 1 && (self.was_busy(cpu) || self.has_waited(cpu))
     }
 
-    /// Whether the CPU was idle for part of recent time and no task waited (kernel:
-    /// `group_has_capacity()`).
+    /// Whether no task is queued, or the CPU was idle for part of recent time and none waited
+    /// (kernel: `group_has_capacity()`).
     fn has_spare(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
     }
 
     /// Whether its utilisation leaves no room for an imbalance (kernel: `cpu_util_cfs()`).
     fn was_busy(&mut self, cpu: CpuId) -> bool {
-        self.cpu_use(cpu) * IMBALANCE_PCT >= 100 * WHOLE
+        self.cpu_util(cpu) * IMBALANCE_PCT >= 100 * WHOLE
     }
 
     /// Whether it had more runnable tasks recently than one, with an imbalance (kernel:
@@ -394,11 +398,13 @@ impl Machine<'_> {
         if !moved {
             // An idle CPU has a shorter interval.
             let next_ns = self.balance_tick_ns() + self.tick_ns;
-            self.balance_by(self.balance_at_ns(cpu).max(next_ns));
+            self.schedule_balance(self.balance_at_ns(cpu).max(next_ns));
         }
         moved
     }
 
+    /// Newidle balancing in a domain (`level` 0: cache, 1: machine), by past success where the
+    /// kernel does so. True if a task came.
     fn pull_newidle(&mut self, cpu: CpuId, level: usize, domain: Range<u32>) -> bool {
         let by_success = self.rules.newidle_by_success;
         let c = &mut self.cpus[cpu];
@@ -418,7 +424,7 @@ impl Machine<'_> {
     /// takes a running task in the end. Attempts without result count only at ticks.
     fn pull(&mut self, to: CpuId, domain: Range<u32>, want: u32, at_tick: bool) -> Found {
         let is_near = self.nr_running[to.ix()] == 0 && domain == self.llc(to);
-        self.in_turn(|machine, tried| {
+        self.try_in_turn(|machine, tried| {
             let from = machine.busiest(to, &domain, tried)?;
             let found = machine.pull_from(to, from, want);
             let failed = machine.cpus[to].balancing.failed + u32::from(at_tick);
@@ -460,6 +466,7 @@ impl Machine<'_> {
         in_order.find(|cpu| self.nr_running[cpu.ix()] == most && is_left(cpu))
     }
 
+    /// Moves up to `want` queued tasks from one CPU to another.
     fn pull_from(&mut self, to: CpuId, from: CpuId, want: u32) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
         let mut found = self.find_movable(from, to, want, false, &mut lists);

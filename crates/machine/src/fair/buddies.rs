@@ -19,7 +19,6 @@ pub(crate) struct Buddies {
 }
 
 impl Machine<'_> {
-    /// Adds the buddies of new run queues.
     pub(crate) fn grow_buddies(&mut self) {
         if self.rules.queue == Queue::Cfs {
             let none = Buddies { last: SeId::NONE, skip: SeId::NONE };
@@ -28,7 +27,7 @@ impl Machine<'_> {
     }
 
     /// Makes the next pick prefer this entity, and its groups above (kernel: `set_next_buddy()`).
-    pub(crate) fn prefer(&mut self, mut se: SeId) {
+    pub(crate) fn set_next_buddy(&mut self, mut se: SeId) {
         if self.rules.queue == Queue::EevdfFlat {
             return;
         }
@@ -40,7 +39,7 @@ impl Machine<'_> {
     }
 
     /// CFS: makes a preempted entity the one to continue afterwards (kernel: `set_last_buddy()`).
-    pub(crate) fn remember_preempted(&mut self, mut se: SeId) {
+    pub(crate) fn set_last_buddy(&mut self, mut se: SeId) {
         while se.is_some() && self.ses[se].on_rq {
             let q = self.ses[se].q;
             self.buddies[q.ix()].last = se;
@@ -49,7 +48,7 @@ impl Machine<'_> {
     }
 
     /// CFS: lets others run before this entity (kernel: `set_skip_buddy()`).
-    pub(crate) fn skip(&mut self, mut se: SeId) {
+    pub(crate) fn set_skip_buddy(&mut self, mut se: SeId) {
         while se.is_some() {
             let q = self.ses[se].q;
             self.buddies[q.ix()].skip = se;

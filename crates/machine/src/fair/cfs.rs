@@ -19,6 +19,8 @@ const WAKEUP_GRANULARITY_NS: u64 = 1_000_000;
 const NR_LATENCY: u64 = 8;
 
 impl Machine<'_> {
+    /// Raises a queue's minimum vruntime to the least of its entities (kernel:
+    /// `update_min_vruntime()`).
     pub(crate) fn update_min_vruntime(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         let curr = if rq.curr.is_some() && self.ses[rq.curr].on_rq {
@@ -38,32 +40,33 @@ impl Machine<'_> {
 
     /// Sets the minimum vruntime of a new queue in comparisons with a real kernel, where it has
     /// been in use long enough for groups to get the full sleeper's bonus.
-    pub(crate) fn age(&mut self, q: CfsRqId) {
+    pub(crate) fn set_initial_min_vruntime(&mut self, q: CfsRqId) {
         if self.rules.queue == Queue::Cfs && self.observed.is_some() {
-            self.cfs_rqs[q].base_vruntime = self.sleepers_bonus(false);
+            self.cfs_rqs[q].base_vruntime = self.sleeper_bonus(false);
         }
     }
 
-    /// Bonus of an entity that slept for long, virtual ns.
-    fn sleepers_bonus(&self, is_idle: bool) -> i64 {
+    /// Advantage of an entity that slept for long, virtual ns.
+    fn sleeper_bonus(&self, is_idle: bool) -> i64 {
         let least = is_idle && self.rules.idle_sleeper_gains_less;
         let whole_ns = if least { MIN_GRANULARITY_NS } else { LATENCY_NS };
         (whole_ns * self.scaling / 2) as i64
     }
 
-    /// Whether it is a `SCHED_IDLE` task (kernel: `se_is_idle()`).
+    /// Whether an entity is that of a `SCHED_IDLE` task (kernel: `se_is_idle()`).
     fn is_idle(&self, se: SeId) -> bool {
         let Owner::Task(task) = self.ses[se].owner() else { return false };
         self.tasks[task].class == Class::Idle
     }
 
+    /// Sets the vruntime of an entity that is being queued (kernel: `place_entity()`).
     pub(crate) fn place_cfs(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
         let min = self.cfs_rqs[q].base_vruntime;
         let slice = match why {
             Enqueue::Fork => self.cfs_slice_ns(q, se),
             Enqueue::WakeUp | Enqueue::Move => 0,
         };
-        let bonus = self.sleepers_bonus(self.is_idle(se));
+        let bonus = self.sleeper_bonus(self.is_idle(se));
         let entity = &mut self.ses[se];
         if entity.deadline_is_relative {
             entity.vruntime += min;
@@ -87,16 +90,16 @@ impl Machine<'_> {
     }
 
     /// Detaches a dequeued entity from its queue, when it moves to another.
-    pub(crate) fn leave_for_good(&mut self, q: CfsRqId, se: SeId) {
+    pub(crate) fn detach_from_queue(&mut self, q: CfsRqId, se: SeId) {
         // The queue's minimum is that of the last tick there.
         self.charge_to_last_tick(q);
         self.make_relative(q, se);
-        self.move_on(q);
+        self.update_min_vruntime_up(q);
     }
 
     /// Updates the minimum vruntime of a queue that an entity has left, and of ancestors that its
     /// group left because it ran empty.
-    pub(crate) fn move_on(&mut self, mut q: CfsRqId) {
+    pub(crate) fn update_min_vruntime_up(&mut self, mut q: CfsRqId) {
         loop {
             self.update_min_vruntime(q);
             let rq = &self.cfs_rqs[q];
@@ -191,13 +194,13 @@ impl Machine<'_> {
             if !self.is_behind(se, self.ses[running].vruntime) {
                 return false;
             }
-            self.prefer(se);
+            self.set_next_buddy(se);
         }
         let q = self.ses[running].q;
         let is_task = matches!(self.ses[running].owner(), Owner::Task(_));
         // A `SCHED_IDLE` task that makes way is not to continue.
         if is_task && !makes_way && u64::from(self.cfs_rqs[q].nr) >= NR_LATENCY {
-            self.remember_preempted(running);
+            self.set_last_buddy(running);
         }
         true
     }

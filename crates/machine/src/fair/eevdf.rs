@@ -21,7 +21,7 @@ const AGE_OF_QUEUE: i64 = 1_000_000;
 impl Machine<'_> {
     /// A weight as used in sums: to 7.0 scaled down so that products fit 64 bits (kernel:
     /// `scale_load_down()`, `avg_vruntime_weight()`, which drops bits only where they do not fit).
-    pub(crate) fn in_sums(&self, weight: u64) -> i64 {
+    pub(crate) fn weight_in_sums(&self, weight: u64) -> i64 {
         if self.rules.full_weights { weight as i64 } else { (weight >> 10).max(2) as i64 }
     }
 
@@ -32,7 +32,7 @@ impl Machine<'_> {
         let (mut weight, mut sum) = (rq.sum_weight, rq.sum_weighted_vruntime);
         if rq.curr.is_some() && self.ses[rq.curr].on_rq {
             let curr = &self.ses[rq.curr];
-            let w = self.in_sums(curr.weight);
+            let w = self.weight_in_sums(curr.weight);
             weight += w;
             sum += i128::from(w) * i128::from(curr.vruntime - rq.base_vruntime);
         }
@@ -43,7 +43,6 @@ impl Machine<'_> {
     pub(crate) fn average_vruntime(&self, q: CfsRqId) -> i64 {
         let rq = &self.cfs_rqs[q];
         let curr = if rq.curr.is_some() { Some(&self.ses[rq.curr]) } else { None };
-        // The mean of one value is that value.
         match (rq.timeline.nodes(), curr) {
             ([], None) => return rq.base_vruntime,
             ([], Some(curr)) => return if curr.on_rq { curr.vruntime } else { rq.base_vruntime },
@@ -66,9 +65,10 @@ impl Machine<'_> {
         rq.sum_weighted_vruntime -= i128::from(rq.sum_weight) * i128::from(shift);
     }
 
+    /// Puts a queued entity on its timeline, and into the sums.
     pub(crate) fn timeline_insert(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
-        let weight = self.in_sums(entity.weight);
+        let weight = self.weight_in_sums(entity.weight);
         let rq = &mut self.cfs_rqs[q];
         let cfs = self.rules.queue == Queue::Cfs;
         let key = if cfs { entity.vruntime } else { entity.deadline };
@@ -80,9 +80,10 @@ impl Machine<'_> {
         }
     }
 
+    /// Takes an entity off its timeline, and out of the sums.
     pub(crate) fn timeline_remove(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
-        let weight = self.in_sums(entity.weight);
+        let weight = self.weight_in_sums(entity.weight);
         let rq = &mut self.cfs_rqs[q];
         let cfs = self.rules.queue == Queue::Cfs;
         let key = if cfs { entity.vruntime } else { entity.deadline };
@@ -128,7 +129,7 @@ impl Machine<'_> {
     /// it.
     fn lag_to_place(&self, q: CfsRqId, se: SeId, vlag: i64) -> i64 {
         let (weight, _) = self.sums(q);
-        let own = self.in_sums(self.ses[se].weight);
+        let own = self.weight_in_sums(self.ses[se].weight);
         match vlag.checked_mul(weight + own) {
             Some(product) => product / weight,
             None => (i128::from(vlag) * i128::from(weight + own) / i128::from(weight)) as i64,
@@ -136,11 +137,11 @@ impl Machine<'_> {
     }
 
     /// Stores an entity's lag when it leaves.
-    pub(crate) fn leave_eevdf(&mut self, q: CfsRqId, se: SeId) {
+    pub(crate) fn store_lag_eevdf(&mut self, q: CfsRqId, se: SeId) {
         self.update_lag(q, se);
         let entity = &mut self.ses[se];
         if entity.delayed && entity.vlag > 0 {
-            // It stayed queued to serve negative lag, not to earn positive lag.
+            // The entity stayed queued to serve negative lag, not to earn positive lag.
             entity.vlag = 0;
         }
     }
@@ -157,7 +158,7 @@ impl Machine<'_> {
         entity.vlag = lag;
         let moves = average - lag != entity.vruntime;
         if self.rules.reweight == Reweight::Unprotects {
-            self.ses[se].protected_until = self.lag_as_end(q, lag);
+            self.ses[se].protected_until = self.protection_end_from_lag(q, lag);
         }
         moves
     }
@@ -165,12 +166,12 @@ impl Machine<'_> {
     /// End of protection of an entity whose lag was stored in the same field (6.17 to 6.19).
     /// Virtual times of a group's queue begin at -2^20 in a kernel, and have advanced by some 50
     /// us when a run begins; those of a root queue are as old as the machine.
-    fn lag_as_end(&self, q: CfsRqId, lag: i64) -> i64 {
+    fn protection_end_from_lag(&self, q: CfsRqId, lag: i64) -> i64 {
         let ends = self.rules.unprotected == Unprotected::Goes && self.cfs_rqs[q].parent.is_some();
         if ends { lag + AGE_OF_QUEUE } else { i64::MIN }
     }
 
-    /// Lag of an entity, within the generation's limits.
+    /// Lag of an entity (`average`, which is V, less its vruntime), within the generation's limits.
     fn lag(&self, q: CfsRqId, se: SeId, average: i64) -> i64 {
         let entity = &self.ses[se];
         let limit_ns = match self.rules.lag_limit {
@@ -206,7 +207,7 @@ impl Machine<'_> {
 
     /// Whether a group that has run empty stays queued until its lag is served; marks it as
     /// delayed if so.
-    pub(crate) fn delays_group(&mut self, q: CfsRqId, se: SeId) -> bool {
+    pub(crate) fn delay_group_if_owing(&mut self, q: CfsRqId, se: SeId) -> bool {
         if !self.rules.delayed_dequeue || self.is_flat() {
             return false;
         }
@@ -255,6 +256,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Whether an entity with this vruntime is not ahead of V.
     fn eligible(&self, q: CfsRqId, vruntime: i64) -> bool {
         let (weight, sum) = self.sums(q);
         sum >= i128::from(weight) * i128::from(vruntime - self.cfs_rqs[q].base_vruntime)
@@ -349,7 +351,7 @@ impl Machine<'_> {
         if over {
             self.renew_deadline(se);
         }
-        if self.competitors(q) > 1 && (over || self.goes_unprotected(q, se)) {
+        if self.competitors(q) > 1 && (over || self.loses_protection(q, se)) {
             self.clear_buddies(q, se);
             // The end of a slice is a lazy reschedule where the kernel has those.
             self.resched(cpu, Resched::Lazy);
@@ -357,7 +359,7 @@ impl Machine<'_> {
     }
 
     /// Whether a running entity is rescheduled because its protection is over.
-    fn goes_unprotected(&self, q: CfsRqId, se: SeId) -> bool {
+    fn loses_protection(&self, q: CfsRqId, se: SeId) -> bool {
         let entity = &self.ses[se];
         entity.vruntime >= entity.protected_until
             && match self.rules.unprotected {
@@ -428,17 +430,17 @@ impl Machine<'_> {
             }
         }
         if self.ses[se].weight != weight {
-            self.give_weight(se, weight);
+            self.set_entity_weight(se, weight);
         }
     }
 
-    fn give_weight(&mut self, se: SeId, weight: u64) {
+    fn set_entity_weight(&mut self, se: SeId, weight: u64) {
         let old = self.ses[se].weight;
         if matches!(self.ses[se].owner(), Owner::Group(_)) {
             self.rescale_group_load(se, old, weight);
         }
         if !self.ses[se].on_rq {
-            self.reweigh_parked(self.ses[se].owner(), old, weight);
+            self.adjust_parked_load(self.ses[se].owner(), old, weight);
             let deadline = self.ses[se].deadline;
             self.ses[se].set_weight_off_queue(weight);
             if !self.rules.rescales_deadline {
@@ -494,7 +496,7 @@ impl Machine<'_> {
             }
         }
         let from_average = self.rules.reweight == Reweight::FromAverage;
-        let lag_as_end = self.lag_as_end(tq, lag);
+        let protection_end_from_lag = self.protection_end_from_lag(tq, lag);
         let entity = &mut self.ses[se];
         let until = entity.protected_until;
         let is_protected = !queued && entity.vruntime < until;
@@ -505,7 +507,7 @@ impl Machine<'_> {
         let from = if from_average { average } else { entity.vruntime };
         entity.deadline = from + left;
         match self.rules.reweight {
-            Reweight::Unprotects => entity.protected_until = lag_as_end,
+            Reweight::Unprotects => entity.protected_until = protection_end_from_lag,
             Reweight::FromEntity | Reweight::FromAverage if is_protected => {
                 entity.protected_until = from + protected;
             }

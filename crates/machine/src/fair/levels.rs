@@ -8,7 +8,7 @@ impl Machine<'_> {
     /// The last level that a switch touches, the root aside; none: all. On a flat queue a switch
     /// does not touch levels above the deepest one that both tasks share: only the next tick,
     /// timer or event charges them.
-    pub(crate) fn last_put(&self, cpu: CpuId, prev: TaskId, next: TaskId) -> CfsRqId {
+    pub(crate) fn last_touched_level(&self, cpu: CpuId, prev: TaskId, next: TaskId) -> CfsRqId {
         let fair = |task: TaskId| task.is_some() && self.tasks[task].is_fair();
         if !self.puts_levels_late() || !fair(prev) || !fair(next) {
             return CfsRqId::NONE;
@@ -34,7 +34,7 @@ impl Machine<'_> {
         if !self.puts_levels_late() || prev.is_none() || !self.tasks[prev].is_fair() {
             return;
         }
-        let last = self.last_put(cpu, prev, next);
+        let last = self.last_touched_level(cpu, prev, next);
         let leaf = self.ses[self.tasks[prev].se].q;
         let mut stays = leaf == last;
         let (mut child, mut q) = (self.cfs_rqs[leaf].se, self.cfs_rqs[leaf].parent);

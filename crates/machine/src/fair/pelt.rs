@@ -78,6 +78,7 @@ impl CfsRq {
         }
     }
 
+    /// Decays the averages over this many periods at the present load.
     fn pelt_pass(&mut self, periods: u64) {
         let load = self.load + self.load_parked;
         let pelt = &mut self.pelt;
@@ -112,7 +113,6 @@ impl CfsRq {
 }
 
 impl Pelt {
-    /// The part of the group's total that is this CPU's load.
     pub fn published_load(&self) -> u64 {
         u64::from(self.published) << WEIGHT_SHIFT
     }
@@ -125,7 +125,7 @@ pub(crate) struct Queued {
     avg: u32,
     /// Up to when `avg` is valid: periods of its queue.
     periods: u32,
-    /// Of a task: its load is part of its queue's load.
+    /// Whether a task's load is part of its queue's load.
     attached: bool,
 }
 
@@ -138,7 +138,7 @@ pub(crate) const WHOLE: u64 = 1 << 16;
 impl Task {
     /// Updates the fraction of time in which the task wanted to run. To be called before it sleeps
     /// and before it wakes up.
-    pub fn average_wanted(&mut self, now: u64) {
+    pub fn update_wanted(&mut self, now: u64) {
         let periods = now.saturating_sub(self.wanted_ns) >> PERIOD_SHIFT;
         let new = if self.state == State::Runnable { WHOLE } else { 0 };
         self.wanted_ns += periods << PERIOD_SHIFT;
@@ -167,7 +167,7 @@ impl Machine<'_> {
     /// Publishes the load of all a group's queues, which ticks do on a real kernel. Here it
     /// happens when a share is computed, at most once a tick.
     #[inline]
-    pub(crate) fn gather_load(&mut self, group: GroupId) {
+    pub(crate) fn publish_group_load(&mut self, group: GroupId) {
         let now = self.now;
         if self.cpus.len() > 1 && now >= self.groups[group].gathered_ns + self.tick_ns {
             let group = &mut self.groups[group];
@@ -183,7 +183,7 @@ impl Machine<'_> {
     /// On one CPU: adds the load of a newly queued task; a new task adds all of it (kernel:
     /// `init_entity_runnable_average()`, `attach_entity_load_avg()`). Only a rough load is kept:
     /// it matters how long it is above zero, where a group without load loses its weight.
-    pub(crate) fn bring_load(&mut self, task: TaskId, leaf: CfsRqId, is_born: bool) {
+    pub(crate) fn attach_load_on_single_cpu(&mut self, task: TaskId, leaf: CfsRqId, is_born: bool) {
         if !self.loses_weight() {
             return;
         }
@@ -200,7 +200,7 @@ impl Machine<'_> {
 
     /// A task's part of its queue's load.
     pub(crate) fn task_load(&mut self, task: TaskId) -> u64 {
-        let queued = self.average_queued(self.tasks[task].se);
+        let queued = self.update_queued_avg(self.tasks[task].se);
         scale(self.nominal_weight(task), u64::from(queued), ALL)
     }
 
@@ -211,7 +211,7 @@ impl Machine<'_> {
 
     /// The load that a group's entity would have with this weight.
     pub(crate) fn group_load_at(&mut self, q: CfsRqId, weight: u64) -> u64 {
-        let queued = self.average_queued(self.cfs_rqs[q].se);
+        let queued = self.update_queued_avg(self.cfs_rqs[q].se);
         scale(weight, u64::from(queued), ALL)
     }
 
@@ -224,8 +224,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Resets the entity of an exited task for a new one.
-    pub(crate) fn renew_queued(&mut self, se: SeId) {
+    pub(crate) fn reset_queued(&mut self, se: SeId) {
         if let Some(queued) = self.queued.get_mut(se.ix()) {
             *queued = Queued { avg: ALL as u32, periods: 0, attached: false };
         }
@@ -233,7 +232,7 @@ impl Machine<'_> {
 
     /// Updates and returns the fraction of recent time in which an entity was queued (or parked,
     /// where that counts), by its queue's clock. To be called before that changes.
-    fn average_queued(&mut self, se: SeId) -> u32 {
+    fn update_queued_avg(&mut self, se: SeId) -> u32 {
         let q = self.ses[se].q;
         if q.is_some() {
             self.pelt_update(q);
@@ -243,7 +242,7 @@ impl Machine<'_> {
                 let is_parked = self.rules.pull
                     && match self.ses[se].owner() {
                         Owner::Task(task) => self.tasks[task].parked,
-                        Owner::Group(child) => self.cfs_rqs[child].bandwidth.weighs_parked,
+                        Owner::Group(child) => self.cfs_rqs[child].bandwidth.counts_as_parked,
                     };
                 let new = if self.ses[se].on_rq || is_parked { ALL } else { 0 };
                 let periods = u64::from(now.wrapping_sub(periods));
@@ -257,14 +256,14 @@ impl Machine<'_> {
 
     /// Updates that fraction on machines with several CPUs.
     #[inline]
-    pub(crate) fn note_queued(&mut self, se: SeId) {
+    pub(crate) fn update_queued(&mut self, se: SeId) {
         if self.cpus.len() > 1 {
-            self.average_queued(se);
+            self.update_queued_avg(se);
         }
     }
 
     /// Resets the load of a task that has slept for long and is about to wake up.
-    pub(crate) fn forget_load(&mut self, task: TaskId) {
+    pub(crate) fn reset_load(&mut self, task: TaskId) {
         self.tasks[task].wanted = 0;
         self.queued[self.tasks[task].se.ix()].avg = 0;
     }
@@ -281,7 +280,7 @@ impl Machine<'_> {
         let se = self.tasks[task].se;
         if !self.queued[se.ix()].attached {
             if from == to {
-                self.average_queued(se);
+                self.update_queued_avg(se);
             }
             self.attach_load(task, to);
         }
@@ -298,8 +297,8 @@ impl Machine<'_> {
             return;
         }
         let now = self.now;
-        self.take_use(task, self.cfs_rqs[self.ses[se].q].cpu);
-        self.tasks[task].average_wanted(now);
+        self.detach_util(task, self.cfs_rqs[self.ses[se].q].cpu);
+        self.tasks[task].update_wanted(now);
         let wanted = self.tasks[task].wanted as u32;
         let mut load = self.task_load(task);
         let mut goes = true;
@@ -319,7 +318,7 @@ impl Machine<'_> {
             let parent = rq.parent;
             if se.is_some() {
                 rq.publish_load(now, &mut self.groups[rq.group]);
-                let before = self.average_queued(se);
+                let before = self.update_queued_avg(se);
                 let after = before.min(left as u32);
                 self.queued[se.ix()].avg = after;
                 load = scale(self.ses[se].weight, u64::from(before - after), ALL);
@@ -328,9 +327,10 @@ impl Machine<'_> {
         }
     }
 
+    /// Adds a task's load to a queue and its ancestors (kernel: `attach_entity_load_avg()`).
     fn attach_load(&mut self, task: TaskId, to: CfsRqId) {
         self.pelt_update(to);
-        self.bring_use(task, self.cfs_rqs[to].cpu);
+        self.attach_util(task, self.cfs_rqs[to].cpu);
         let (now, periods) = (self.now, self.cfs_rqs[to].pelt.periods);
         let wanted = self.tasks[task].wanted as u32;
         let own = &mut self.queued[self.tasks[task].se.ix()];
@@ -347,7 +347,7 @@ impl Machine<'_> {
             let (se, parent) = (rq.se, rq.parent);
             if se.is_some() {
                 rq.publish_load(now, &mut self.groups[rq.group]);
-                let before = self.average_queued(se);
+                let before = self.update_queued_avg(se);
                 let after = (before + queued).min(ALL as u32);
                 self.queued[se.ix()].avg = after;
                 load = scale(self.ses[se].weight, u64::from(after - before), ALL);
@@ -362,7 +362,7 @@ impl Machine<'_> {
         if self.cpus.len() == 1 || q.is_none() {
             return;
         }
-        let queued = self.average_queued(se);
+        let queued = self.update_queued_avg(se);
         let of = |weight| scale(weight, u64::from(queued), ALL);
         let pelt = &mut self.cfs_rqs[q].pelt;
         pelt.load_avg = (pelt.load_avg + of(new)).saturating_sub(of(old));
@@ -375,7 +375,7 @@ impl Machine<'_> {
             let pelt = &mut self.cfs_rqs[q].pelt;
             pelt.load_avg = pelt.load_avg.saturating_sub(old) + new;
         } else if self.cpus.len() > 1 && self.queued[self.tasks[task].se.ix()].attached {
-            let queued = u64::from(self.average_queued(self.tasks[task].se));
+            let queued = u64::from(self.update_queued_avg(self.tasks[task].se));
             let [old, new] = [old, new].map(|weight| scale(weight, queued, ALL));
             let pelt = &mut self.cfs_rqs[q].pelt;
             pelt.load_avg = (pelt.load_avg + new).saturating_sub(old);
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_to_another_cpu_takes_along_what_its_group_weighs_for_it() {
+    fn a_migrating_task_takes_along_its_part_of_its_groups_load() {
         let text = "duration = \"201ms\"\n[machine]\ncpus = 2\n[[group]]\npath = \"/g\"\n\
                     [[group]]\npath = \"/g/h\"\n\
                     [[task]]\nname = \"goes\"\ngroup = \"/g/h\"\ncpus = \"0\"\n\

@@ -68,6 +68,7 @@ impl Machine<'_> {
         first..(first + size).min(all)
     }
 
+    /// Whether the CPU is online and in the task's affinity.
     pub(crate) fn may_use(&self, task: TaskId, cpu: CpuId) -> bool {
         self.cpus[cpu].online && self.masks[self.tasks[task].mask as usize].contains(cpu)
     }
@@ -95,6 +96,7 @@ impl Machine<'_> {
         (gives_way || self.is_free(cpu)) && self.may_use(task, cpu)
     }
 
+    /// The first CPU of a range that the task can have at once, searching from `from` on.
     fn free_in(&self, task: TaskId, from: CpuId, range: std::ops::Range<u32>) -> Option<CpuId> {
         let most = u32::from(self.rules.idle_class_is_free);
         let free_of = |range: std::ops::Range<u32>| {
@@ -135,13 +137,15 @@ impl Machine<'_> {
         curr.is_some() && self.tasks[curr].class == Class::Rt
     }
 
+    /// Chooses the CPU of a task that becomes runnable (kernel: `select_task_rq_fair()`).
     fn select_cpu(&mut self, task: TaskId, why: Enqueue, in_sync: bool) -> CpuId {
         let prev = self.tasks[task].cpu;
         let stays = self.tasks[task].code == Code::Outside && self.cpus[prev].online;
         if stays || self.cpus.len() == 1 {
             return prev;
         }
-        let first = if why == Enqueue::Fork { self.first_place(task) } else { First::WhereItIs };
+        let first =
+            if why == Enqueue::Fork { self.first_placement(task) } else { First::WhereItIs };
         if let First::On(cpu) = first {
             return cpu;
         }
@@ -160,7 +164,7 @@ impl Machine<'_> {
                 return self.least_loaded(task, prev);
             }
             here
-        } else if affine && self.goes_to_waker(task, prev, here, in_sync) {
+        } else if affine && self.prefers_waker_cpu(task, prev, here, in_sync) {
             here
         } else {
             prev
@@ -197,7 +201,7 @@ impl Machine<'_> {
     }
 
     /// Whether a task wakes up near its waker instead of where it was (kernel: `wake_affine()`).
-    fn goes_to_waker(&mut self, task: TaskId, prev: CpuId, here: CpuId, in_sync: bool) -> bool {
+    fn prefers_waker_cpu(&mut self, task: TaskId, prev: CpuId, here: CpuId, in_sync: bool) -> bool {
         let is_near = self.llc(here).contains(&prev.0);
         if is_near && self.is_free(here) {
             return !self.is_free(prev);
@@ -239,8 +243,8 @@ impl Machine<'_> {
         looked_at.find(|&cpu| self.is_free_for(task, cpu))
     }
 
-    /// How many CPUs of a cache domain to search, as computed when one of them was last balanced;
-    /// where no rounds of balancing run, as often as a busy CPU would be balanced.
+    /// How many CPUs of a cache domain to search, as computed when one of them last balanced. Where
+    /// no rounds of balancing run it is computed again at a busy CPU's balancing interval.
     fn idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let (most, until_ns) = self.cpus[CpuId(near.start)].idle_search;
         let stands = self.now < until_ns || until_ns > 0 && self.is_balancing();
@@ -252,7 +256,7 @@ impl Machine<'_> {
     pub(crate) fn update_idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let mut sum = 0;
         for cpu in near.clone().map(CpuId) {
-            sum += self.cpu_use(cpu);
+            sum += self.cpu_util(cpu);
         }
         let cpus = near.len() as u64;
         let used = sum / cpus * IMBALANCE_PCT / 100;
@@ -267,7 +271,7 @@ impl Machine<'_> {
     /// How a new task is placed. On an observed machine, tasks started from outside were created
     /// long before, on CPUs in turn: one that did not begin there wakes where it was, unless
     /// another CPU is free.
-    fn first_place(&self, task: TaskId) -> First {
+    fn first_placement(&self, task: TaskId) -> First {
         let Task { kind, instance, parent, .. } = self.tasks[task];
         let kind = self.workload.tasks.get(kind as usize).filter(|_| parent.is_none());
         let firsts = self.observed.zip(kind).and_then(|(o, kind)| o.first_cpus.get(&kind.name));
@@ -284,8 +288,8 @@ impl Machine<'_> {
 
     /// Queues a new task for the first time.
     pub(crate) fn launch(&mut self, task: TaskId) {
-        if self.cpus.len() > 1 && !matches!(self.first_place(task), First::Anywhere) {
-            self.forget_load(task);
+        if self.cpus.len() > 1 && !matches!(self.first_placement(task), First::Anywhere) {
+            self.reset_load(task);
         }
         let t = &mut self.tasks[task];
         t.state = State::Runnable;
@@ -315,11 +319,12 @@ impl Machine<'_> {
         }
         self.count_hung(task);
         let t = &mut self.tasks[task];
-        t.average_wanted(self.now);
+        t.update_wanted(self.now);
         t.state = State::Runnable;
         self.become_ready(task, Enqueue::WakeUp, in_sync);
     }
 
+    /// Places and queues a task that becomes runnable, and tests for preemption.
     fn become_ready(&mut self, task: TaskId, why: Enqueue, in_sync: bool) {
         let now = self.now;
         let t = &mut self.tasks[task];
@@ -337,9 +342,9 @@ impl Machine<'_> {
             let (cpu, leaf) = (self.tasks[task].cpu, self.ses[se].q);
             self.requeue_delayed(se);
             self.count_runnable(leaf, 1);
-            self.expect_use(task);
+            self.add_expected_util(task);
             self.emit(cpu, What::Wake { task: task.0 });
-            // It may still be on its CPU: it was about to leave, and now stays.
+            // The task may still be on its CPU: it was about to leave, and now stays.
             if self.cpus[cpu].curr != task {
                 self.check_preempt(task);
             }
@@ -363,7 +368,7 @@ impl Machine<'_> {
         }
         let q = self.ses[se].q;
         if self.rules.queue == Queue::Cfs && q.is_some() {
-            self.leave_for_good(q, se);
+            self.detach_from_queue(q, se);
         }
         self.tasks[task].cpu = cpu;
         debug_assert!(cpu.ix() < self.cpus.len());
@@ -376,6 +381,7 @@ impl Machine<'_> {
         self.keep_clock(self.tasks[task].cpu);
     }
 
+    /// Requests a reschedule if a newly queued task preempts; see `check_preempt()`.
     fn test_preemption(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let curr = self.cpus[cpu].curr;
@@ -410,15 +416,11 @@ impl Machine<'_> {
             return;
         }
         let is_idle = |task: TaskId| self.tasks[task].class == Class::Idle;
-        let [newcomer, present] = if self.rules.queue == Queue::Cfs {
-            // Whatever groups they are in.
-            [task, curr].map(is_idle)
-        } else {
-            [se, running].map(|se| match self.ses[se].owner() {
-                Owner::Task(task) => is_idle(task),
-                Owner::Group(_) => false,
-            })
-        };
+        let [newcomer, present] = [(task, se), (curr, running)].map(|(task, se)| {
+            // To 6.5 the class of a task counts whatever groups it is in.
+            let is_own = self.ses[se].owner() == Owner::Task(task);
+            is_idle(task) && (is_own || self.rules.queue == Queue::Cfs)
+        });
         let makes_way = present && !newcomer;
         if !makes_way && (present || newcomer || is_idle(task)) {
             // `SCHED_IDLE` tasks preempt none, also where their groups compete (kernel:
@@ -481,7 +483,7 @@ mod tests {
     use cpumax_outcome::trace::{Recorded, TraceEvent, What};
 
     #[test]
-    fn who_wakes_many_is_spread_from_who_wakes_half_as_many() {
+    fn a_waker_of_many_is_spread_from_a_waker_of_half_as_many() {
         let (mut many, mut few) = (Wakees::default(), Wakees::default());
         (0..6).for_each(|n| many.record(n % 3, 0));
         few.record(0, 0);

@@ -14,7 +14,7 @@ const MARGIN: u32 = (WHOLE / 100) as u32;
 
 /// Average fraction of time in which something ran.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Busy {
+pub(crate) struct UtilAvg {
     /// Over whole periods, 2^16 for all; more for a while on a CPU to which tasks came.
     pub avg: u32,
     /// Running time in the current period up to `updated_ns`, ns.
@@ -22,16 +22,15 @@ pub(crate) struct Busy {
     updated_ns: u64,
 }
 
-/// Utilisation of a task.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Use {
-    used: Busy,
+pub(crate) struct TaskUtil {
+    used: UtilAvg,
     expected: u32,
     /// Its expectation is part of its CPU's sum.
     counted: bool,
 }
 
-impl Busy {
+impl UtilAvg {
     /// Updates the average to now. To be called before it starts or stops running.
     pub fn update(&mut self, now: u64, is_busy: bool) {
         const PERIOD_NS: u64 = 1 << PERIOD_SHIFT;
@@ -53,11 +52,11 @@ impl Busy {
     }
 }
 
-impl Use {
+impl TaskUtil {
     /// Updates the expectation when a task sleeps or parks: at once to a higher value, by a
     /// quarter of the difference to a lower one, unless the task wanted to run more (kernel:
     /// `util_est_update()`).
-    fn learn(&mut self, wanted: u64) {
+    fn update_expected(&mut self, wanted: u64) {
         let (used, expected) = (self.used.avg, self.expected);
         if used >= expected {
             self.expected = used;
@@ -68,86 +67,84 @@ impl Use {
 }
 
 impl Machine<'_> {
-    /// Adds a task, on machines with several CPUs.
-    pub(crate) fn add_use(&mut self) {
+    pub(crate) fn add_task_util(&mut self) {
         if self.cpus.len() > 1 {
-            self.uses.push(Use::default());
+            self.task_utils.push(TaskUtil::default());
         }
     }
 
-    /// Resets the utilisation of an exited task for a new one.
-    pub(crate) fn renew_use(&mut self, task: TaskId) {
-        if let Some(of) = self.uses.get_mut(task.ix()) {
-            *of = Use::default();
+    pub(crate) fn reset_task_util(&mut self, task: TaskId) {
+        if let Some(of) = self.task_utils.get_mut(task.ix()) {
+            *of = TaskUtil::default();
         }
     }
 
     /// Updates utilisation before a CPU switches away from its current task.
-    pub(crate) fn leaves(&mut self, cpu: CpuId) {
-        self.average_busy(cpu);
+    pub(crate) fn update_util_before_switch(&mut self, cpu: CpuId) {
+        self.update_cpu_util(cpu);
         let curr = self.cpus[cpu].curr;
         if curr.is_some() {
             self.tasks[curr].ran_ns = self.now;
-            self.average_use(curr, true);
+            self.update_task_util(curr, true);
         }
     }
 
     /// Updates a CPU's average utilisation to now.
-    pub(crate) fn average_busy(&mut self, cpu: CpuId) {
+    pub(crate) fn update_cpu_util(&mut self, cpu: CpuId) {
         if self.cpus.len() > 1 {
             let curr = self.cpus[cpu].curr;
             let is_busy = curr.is_some() && self.tasks[curr].is_fair();
             let now = self.now;
-            self.cpus[cpu].busy.update(now, is_busy);
+            self.cpus[cpu].util.update(now, is_busy);
         }
     }
 
     /// Updates and returns the utilisation of a CPU; [`WHOLE`] is all (kernel: `cpu_util_cfs()`).
-    pub(crate) fn cpu_use(&mut self, cpu: CpuId) -> u64 {
-        self.average_busy(cpu);
-        u64::from(self.cpus[cpu].busy.avg).max(self.cpus[cpu].expected).min(WHOLE)
+    pub(crate) fn cpu_util(&mut self, cpu: CpuId) -> u64 {
+        self.update_cpu_util(cpu);
+        u64::from(self.cpus[cpu].util.avg).max(self.cpus[cpu].expected).min(WHOLE)
     }
 
     /// Updates a task's utilisation to now; `runs`: whether it ran since the last update.
-    pub(crate) fn average_use(&mut self, task: TaskId, runs: bool) {
+    pub(crate) fn update_task_util(&mut self, task: TaskId, runs: bool) {
         let now = self.now;
-        if let Some(of) = self.uses.get_mut(task.ix()) {
+        if let Some(of) = self.task_utils.get_mut(task.ix()) {
             of.used.update(now, runs);
         }
     }
 
     /// Removes the utilisation of a task that leaves for another CPU or class from its CPU, as far
     /// as it has not decayed (kernel: `detach_entity_load_avg()`, of `util_avg`).
-    pub(crate) fn take_use(&mut self, task: TaskId, from: CpuId) {
-        self.average_busy(from);
+    pub(crate) fn detach_util(&mut self, task: TaskId, from: CpuId) {
+        self.update_cpu_util(from);
         let runs = self.cpus[from].curr == task;
-        let mut used = self.uses[task.ix()].used;
+        let mut used = self.task_utils[task.ix()].used;
         used.update(self.now, runs);
-        let busy = &mut self.cpus[from].busy;
+        let busy = &mut self.cpus[from].util;
         busy.avg = busy.avg.saturating_sub(used.avg);
     }
 
     /// Adds the utilisation of a task that comes to a CPU (kernel: `attach_entity_load_avg()`).
-    pub(crate) fn bring_use(&mut self, task: TaskId, to: CpuId) {
-        self.average_busy(to);
+    pub(crate) fn attach_util(&mut self, task: TaskId, to: CpuId) {
+        self.update_cpu_util(to);
         let runs = self.cpus[to].curr == task;
-        self.average_use(task, runs);
-        let used = self.uses[task.ix()].used.avg;
-        self.cpus[to].busy.avg += used;
+        self.update_task_util(task, runs);
+        let used = self.task_utils[task.ix()].used.avg;
+        self.cpus[to].util.avg += used;
     }
 
     /// Leaves parked time out of a task's utilisation: its group's clock stood still.
-    pub(crate) fn leave_out_parked(&mut self, task: TaskId) {
+    pub(crate) fn skip_parked_time(&mut self, task: TaskId) {
         let now = self.now;
-        if let Some(of) = self.uses.get_mut(task.ix()) {
-            of.used = Busy { part_ns: 0, updated_ns: now, ..of.used };
+        if let Some(of) = self.task_utils.get_mut(task.ix()) {
+            of.used = UtilAvg { part_ns: 0, updated_ns: now, ..of.used };
         }
     }
 
     /// Adds a task that can now run to its CPU's expected utilisation.
-    pub(crate) fn expect_use(&mut self, task: TaskId) {
+    pub(crate) fn add_expected_util(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
-        let Some(of) = self.uses.get_mut(task.ix()) else { return };
+        let Some(of) = self.task_utils.get_mut(task.ix()) else { return };
         if !of.counted && self.tasks[task].is_fair() {
             of.counted = true;
             self.cpus[cpu].expected += u64::from(of.expected);
@@ -155,24 +152,23 @@ impl Machine<'_> {
     }
 
     /// Removes a task that can no longer run there from its CPU's expected utilisation.
-    pub(crate) fn expect_no_use(&mut self, task: TaskId, why: Dequeue) {
+    pub(crate) fn remove_expected_util(&mut self, task: TaskId, why: Dequeue) {
         let cpu = self.tasks[task].cpu;
         let runs = self.cpus[cpu].curr == task;
-        if !self.uses.get(task.ix()).is_some_and(|of| of.counted) {
+        if !self.task_utils.get(task.ix()).is_some_and(|of| of.counted) {
             return;
         }
-        self.average_use(task, runs);
-        let of = &mut self.uses[task.ix()];
+        self.update_task_util(task, runs);
+        let of = &mut self.task_utils[task.ix()];
         of.counted = false;
         self.cpus[cpu].expected -= u64::from(of.expected);
         if matches!(why, Dequeue::Sleep | Dequeue::Throttle) {
-            of.learn(self.tasks[task].wanted);
+            of.update_expected(self.tasks[task].wanted);
         }
     }
 
-    /// Checks that a CPU's expected utilisation is the sum of its tasks'.
     pub(crate) fn check_expected(&self, cpu: CpuId) -> Result<(), String> {
-        let counted = self.tasks.ids().zip(&self.uses).filter(|(_, of)| of.counted);
+        let counted = self.tasks.ids().zip(&self.task_utils).filter(|(_, of)| of.counted);
         let here = counted.filter(|(task, _)| self.tasks[*task].cpu == cpu);
         let sum: u64 = here.map(|(_, of)| u64::from(of.expected)).sum();
         let expected = self.cpus[cpu].expected;
@@ -191,11 +187,11 @@ mod tests {
     #[test]
     fn less_use_is_believed_slowly_and_not_of_who_was_kept_from_it() {
         const PART: u32 = WHOLE as u32 / 8;
-        let of = |eighths: u32| Busy { avg: eighths * PART, ..Busy::default() };
-        let mut task = Use { used: of(4), ..Use::default() };
+        let of = |eighths: u32| UtilAvg { avg: eighths * PART, ..UtilAvg::default() };
+        let mut task = TaskUtil { used: of(4), ..TaskUtil::default() };
         let mut expected = |eighths: u32, wanted: u64| {
             task.used = of(eighths);
-            task.learn(wanted);
+            task.update_expected(wanted);
             task.expected * 4 / PART
         };
         assert_eq!(expected(4, WHOLE), 16);
@@ -207,13 +203,13 @@ mod tests {
     #[test]
     fn a_cpu_is_as_busy_as_it_was_of_late() {
         const MS: u64 = 1 << 20;
-        let mut busy = Busy::default();
+        let mut busy = UtilAvg::default();
         busy.update(32 * MS, true);
         assert!(busy.avg.abs_diff(1 << 15) <= 1, "{}", busy.avg);
         busy.update(64 * MS, false);
         assert!(busy.avg.abs_diff(1 << 14) <= 1, "{}", busy.avg);
         // A third of each millisecond, however it is cut, is a third in the end.
-        let (mut busy, mut now) = (Busy::default(), 0);
+        let (mut busy, mut now) = (UtilAvg::default(), 0);
         for step in 0..6_000 {
             now += MS / 6;
             busy.update(now, step % 3 == 0);

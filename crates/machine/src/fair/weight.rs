@@ -14,7 +14,6 @@ const NICE_WEIGHT: [u64; 40] = [
     3906, 3121, 2501, 1991, 1586, 1277, 1024, 820, 655, 526, 423, 335, 272, 215, 172, 137, 110, 87,
     70, 56, 45, 36, 29, 23, 18, 15,
 ];
-/// Weight of a `SCHED_IDLE` task.
 const IDLE_WEIGHT: u64 = 3;
 /// A whole weight, as weights are scaled.
 const SCALE: u64 = 1 << WEIGHT_SHIFT;
@@ -46,7 +45,7 @@ impl Machine<'_> {
         NICE_WEIGHT[(i32::from(task.nice) + 20).clamp(0, 39) as usize] << 10
     }
 
-    /// Sets the weight of a task that is on no queue.
+    /// Sets the weight of a task on no queue by its class and nice value.
     pub(crate) fn reset_weight(&mut self, task: TaskId) {
         let se = self.tasks[task].se;
         let weight = self.nominal_weight(task);
@@ -77,7 +76,7 @@ impl Machine<'_> {
     pub(crate) fn share(&mut self, q: CfsRqId) -> u64 {
         let cpus = self.cpus.len() as u64;
         let group = self.cfs_rqs[q].group;
-        self.gather_load(group);
+        self.publish_group_load(group);
         let rq = &mut self.cfs_rqs[q];
         let group = &mut self.groups[group];
         let tasks = match self.rules.group_share {
@@ -132,7 +131,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Writes `cpu.weight`.
     pub(crate) fn write_weight(&mut self, group: GroupId, weight: u32) {
         self.groups[group].weight = of_group(weight);
         for cpu in self.cpus.ids() {

@@ -143,7 +143,7 @@ fn threads_that_share_their_connections_are_one_queue_and_else_each_has_its_own(
 
 #[test]
 fn places_are_given_out_again_and_are_not_more_than_so_many() {
-    let coming = |job| Coming { channel: ChannelId(0), job, since_ns: None };
+    let coming = |job| DueToken { channel: ChannelId(0), job, since_ns: None };
     let mut due = Due::default();
     assert_eq!((due.put(coming(1)), due.put(coming(2))), (Some(0), Some(1)));
     assert_eq!(due.take(0).job, 1);

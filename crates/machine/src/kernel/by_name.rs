@@ -41,7 +41,7 @@ rules! {
 #[non_exhaustive]
 pub enum RuleError {
     /// No rule has this name.
-    #[error("there is no rule '{}': give one of {}", one_line(.0), names().join(", "))]
+    #[error("there is no rule '{}': give one of {}", one_line(.0), rule_names().join(", "))]
     Unknown(String),
     /// No kernel has this value of the rule.
     #[error("rule {rule} has no value '{}': give one of {}", one_line(.value), .values.join(", "))]
@@ -55,7 +55,7 @@ pub enum RuleError {
     },
 }
 
-fn names() -> Vec<&'static str> {
+fn rule_names() -> Vec<&'static str> {
     RULES.iter().map(|rule| rule.name).collect()
 }
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_told_with_what_is() {
+    fn an_unknown_rule_or_value_is_refused_with_the_known_ones() {
         let kernel = Kernel::newest();
         let error = kernel.with_rule("realease", "Csd").unwrap_err().to_string();
         assert!(error.contains("no rule 'realease'") && error.contains(" release,"), "{error}");

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_kernel_is_refused() {
+    fn texts_that_name_no_kernel_are_refused() {
         for text in
             ["", "6", "6.x", "six", "3.10", "7.4", "8.0", "7.3..6.1", "6.12,,7.3", "-6.1", "6.1x"]
         {

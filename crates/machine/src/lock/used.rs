@@ -29,6 +29,7 @@ pub(crate) fn is_written(workload: &Workload, lock: LockIx) -> bool {
         && !workload.jobs.iter().any(|job| job.program.iter().any(asks))
 }
 
+/// Whether a program takes the lock inside a system call, or anywhere in a kernel thread.
 fn takes_in_kernel(program: &[Op], is_kthread: bool, lock: LockIx) -> bool {
     let mut inside = is_kthread;
     for op in program {

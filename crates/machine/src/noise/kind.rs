@@ -2,7 +2,7 @@
 //! ranges are read from emulated kernels (`bench/microseconds.py`), and do not depend on the
 //! workload. `noise.rs` draws from them.
 
-/// What takes microseconds.
+/// Steps that take microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// From a tick's due time to its charge.
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     /// From a request to reschedule in a system call to the next preemption point (voluntary
     /// preemption), where that is not known.
     Point,
-    /// The same in a write under a lock, which has such a point after each page.
+    /// To the next preemption point in a write under a lock, which has one after each page.
     WritePoint,
     /// Reading a page, after which there is such a point: in a call for one buffer, in one for
     /// several, and the time before the first page.

@@ -10,23 +10,22 @@ use crate::se::Owner;
 use crate::task::Mode;
 
 impl Machine<'_> {
-    /// Checks the invariants of one run queue.
     pub(crate) fn check_parked(&self, q: CfsRqId) -> Result<(), String> {
         let (rq, parked) = (&self.cfs_rqs[q], &self.parked[q.ix()]);
-        let silo = &rq.bandwidth;
-        let left_ns = silo.runtime_remaining_ns;
-        if silo.enabled && !(0..=self.slice_ns().max(1)).contains(&left_ns) {
+        let bw = &rq.bandwidth;
+        let left_ns = bw.runtime_remaining_ns;
+        if bw.enabled && !(0..=self.slice_ns().max(1)).contains(&left_ns) {
             return Err(format!("holds {left_ns} ns"));
         }
-        if silo.throttled && (left_ns != 0 || parked.linked || !silo.enabled) {
+        if bw.throttled && (left_ns != 0 || parked.linked || !bw.enabled) {
             return Err(format!("is throttled and open: {left_ns} ns, {parked:?}"));
         }
         self.check_parked_load(q)?;
         let listed = self.groups[rq.group].pool.throttled.iter().filter(|&&x| x == q).count();
-        if listed != usize::from(parked.waiting) || parked.waiting && !silo.throttled {
-            return Err(format!("waits {listed} times, throttled {}", silo.throttled));
+        if listed != usize::from(parked.waiting) || parked.waiting && !bw.throttled {
+            return Err(format!("waits {listed} times, throttled {}", bw.throttled));
         }
-        if parked.mail_ns > 0 && !silo.csd_pending {
+        if parked.mail_ns > 0 && !bw.csd_pending {
             return Err("has mail that nobody brings".to_owned());
         }
         let parent = rq.parent;
@@ -44,10 +43,10 @@ impl Machine<'_> {
         // back.
         let comes = if parent.is_none() {
             self.cpus[rq.cpu].resched != Resched::No
-        } else if silo.throttled {
-            parked.waiting || silo.csd_pending
+        } else if bw.throttled {
+            parked.waiting || bw.csd_pending
         } else {
-            silo.enabled && parked.feed_ns <= 0 && rq.h_nr > 0
+            bw.enabled && parked.feed_ns <= 0 && rq.h_nr > 0
         };
         if comes { Ok(()) } else { Err(format!("parked tasks are forgotten: {parked:?}")) }
     }
@@ -62,7 +61,7 @@ impl Machine<'_> {
                 Owner::Group(child) => {
                     let child = &self.cfs_rqs[child];
                     let weighs = child.load_parked > 0 && !se.on_rq;
-                    if weighs != child.bandwidth.weighs_parked {
+                    if weighs != child.bandwidth.counts_as_parked {
                         return Err(format!("a group below weighs {weighs} as parked"));
                     }
                     load += if weighs { se.weight } else { 0 };
@@ -108,12 +107,12 @@ impl Machine<'_> {
     }
 
     /// Runtime that is neither in the pool nor in a run queue, ns: mail under way, less debt.
-    pub(crate) fn elsewhere_ns(&self, group: GroupId) -> i128 {
+    pub(crate) fn mail_less_debt_ns(&self, group: GroupId) -> i128 {
         if !self.rules.pull {
             return 0;
         }
-        let silos = self.groups[group].cfs_rqs.iter().filter(|q| q.is_some());
-        let mail_ns: i128 = silos.map(|q| i128::from(self.parked[q.ix()].mail_ns)).sum();
+        let cfs_rqs = self.groups[group].cfs_rqs.iter().filter(|q| q.is_some());
+        let mail_ns: i128 = cfs_rqs.map(|q| i128::from(self.parked[q.ix()].mail_ns)).sum();
         mail_ns - i128::from(self.groups[group].pool.debt_ns)
     }
 }

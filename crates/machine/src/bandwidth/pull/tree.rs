@@ -19,7 +19,6 @@ use cpumax_outcome::trace::What;
 const FEED_MOST: u32 = 16;
 
 impl Machine<'_> {
-    /// Adds the tree's state for new run queues.
     pub(crate) fn grow_parked(&mut self) {
         if self.rules.pull {
             self.parked.resize(self.cfs_rqs.len(), Parked::default());
@@ -30,15 +29,15 @@ impl Machine<'_> {
     /// they have to wait: for a grant, or for tasks that came back before them.
     pub(super) fn link(&mut self, mut q: CfsRqId) {
         loop {
-            let silo = &self.cfs_rqs[q].bandwidth;
-            if silo.throttled {
+            let bw = &self.cfs_rqs[q].bandwidth;
+            if bw.throttled {
                 // `reopen()` has linked it.
                 if !self.admit(q) {
                     self.wait_for_runtime(q);
                 }
                 return;
             }
-            let asked = !silo.enabled || silo.runtime_remaining_ns > 0;
+            let asked = !bw.enabled || bw.runtime_remaining_ns > 0;
             if !asked && !self.admit(q) {
                 self.wait_for_runtime(q);
                 return;
@@ -55,14 +54,14 @@ impl Machine<'_> {
                 }
                 return;
             }
-            self.first_parked(parent);
-            self.hang_below(parent, q);
+            self.before_first_parked(parent);
+            self.insert_child(parent, q);
             q = parent;
         }
     }
 
     /// Inserts a child among its siblings; the one whose last turn is longest ago comes first.
-    fn hang_below(&mut self, parent: CfsRqId, q: CfsRqId) {
+    fn insert_child(&mut self, parent: CfsRqId, q: CfsRqId) {
         let turn_ns = self.parked[q.ix()].turn_ns;
         let siblings = &self.parked[parent.ix()].children;
         let before = siblings.iter().rposition(|&other| self.parked[other.ix()].turn_ns <= turn_ns);
@@ -78,7 +77,7 @@ impl Machine<'_> {
             let parent = self.cfs_rqs[q].parent;
             if self.parked[q.ix()].linked {
                 self.unlink(q);
-                self.hang_below(parent, q);
+                self.insert_child(parent, q);
             }
             if parent.is_none() {
                 return;
@@ -88,13 +87,14 @@ impl Machine<'_> {
     }
 
     /// Before a task parks at a level: the first may come back if the level has any runtime.
-    fn first_parked(&mut self, q: CfsRqId) {
-        let silo = &self.cfs_rqs[q].bandwidth;
-        if silo.enabled && !self.holds_parked(q) {
-            self.parked[q.ix()].feed_ns = silo.runtime_remaining_ns;
+    fn before_first_parked(&mut self, q: CfsRqId) {
+        let bw = &self.cfs_rqs[q].bandwidth;
+        if bw.enabled && !self.holds_parked(q) {
+            self.parked[q.ix()].feed_ns = bw.runtime_remaining_ns;
         }
     }
 
+    /// Removes a run queue from its parent's children.
     pub(super) fn unlink(&mut self, q: CfsRqId) {
         if std::mem::take(&mut self.parked[q.ix()].linked) {
             let parent = self.cfs_rqs[q].parent;
@@ -115,8 +115,8 @@ impl Machine<'_> {
 
     /// Adds a task to the parked ones of its run queue, those first that have waited longest. A
     /// task that came back and found the runtime gone regains its old place.
-    pub(crate) fn hang_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
-        self.first_parked(q);
+    pub(crate) fn insert_parked(&mut self, task: TaskId, q: CfsRqId) {
+        self.before_first_parked(q);
         let since_ns = self.tasks[task].stalled_since_ns.min(self.now);
         let limbo = &self.cfs_rqs[q].bandwidth.limbo;
         let before = limbo.iter().rposition(|&t| self.tasks[t].stalled_since_ns <= since_ns);
@@ -133,25 +133,25 @@ impl Machine<'_> {
     }
 
     /// After a task was dequeued: a parked one may take its place.
-    pub(crate) fn left_queue(&mut self, q: CfsRqId) {
+    pub(crate) fn after_dequeue_pulling(&mut self, q: CfsRqId) {
         if self.holds_parked(q) && !self.cfs_rqs[q].bandwidth.throttled {
             self.feed(q, self.feeds_one_ns());
         }
     }
 
     /// Whether parked tasks of this CPU may come back.
-    pub(crate) fn may_come_back(&self, cpu: CpuId) -> bool {
+    pub(crate) fn has_parked_to_return(&self, cpu: CpuId) -> bool {
         self.rules.pull && !self.parked[self.root(cpu).ix()].children.is_empty()
     }
 
     /// Brings parked tasks back when the CPU schedules, as many as its runtime feeds.
-    pub(crate) fn take_back(&mut self, cpu: CpuId) {
+    pub(crate) fn bring_back_parked(&mut self, cpu: CpuId) {
         self.begin_section(Releaser::Handler, cpu);
         for _ in 0..FEED_MOST {
-            if !self.may_come_back(cpu) {
+            if !self.has_parked_to_return(cpu) {
                 break;
             }
-            self.take_one_back(cpu);
+            self.bring_back_one(cpu);
         }
         let cost_ns = self.end_section();
         self.irq_section(cpu, cost_ns);
@@ -159,7 +159,7 @@ impl Machine<'_> {
 
     /// Brings back one task, from the child whose turn it is at every level; or drops a child that
     /// has none to give.
-    fn take_one_back(&mut self, cpu: CpuId) {
+    fn bring_back_one(&mut self, cpu: CpuId) {
         let mut path = std::mem::take(&mut self.scratch);
         path.clear();
         let mut q = self.root(cpu);
@@ -173,14 +173,14 @@ impl Machine<'_> {
             if parked.own_turn && !limbo.is_empty() {
                 break first(limbo);
             }
-            match self.next_child(q) {
+            match self.take_next_child(q) {
                 Some(child) => q = child,
                 None if self.cfs_rqs[q].bandwidth.limbo.is_empty() => break TaskId::NONE,
                 None => break first(&mut self.cfs_rqs[q].bandwidth.limbo),
             }
         };
-        self.foresee_task(task);
-        self.release.visited(path.len() as u64 - 1);
+        self.prefetch_task(task);
+        self.unthrottle_cost.count_visited(path.len() as u64 - 1);
         let now = self.now;
         let fed_ns = if task.is_some() { self.feeds_one_ns() } else { 0 };
         for (level, &q) in path.iter().enumerate().skip(1).rev() {
@@ -191,25 +191,25 @@ impl Machine<'_> {
             }
             let sated = self.cfs_rqs[q].bandwidth.enabled && parked.feed_ns <= 0;
             if self.holds_parked(q) && !sated {
-                self.hang_below(path[level - 1], q);
+                self.insert_child(path[level - 1], q);
             }
         }
         self.scratch = path;
         if task.is_some() {
-            self.come_back(task);
+            self.unpark(task);
         } else if self.cfs_rqs[q].nr == 0 {
-            self.give_back(q);
+            self.return_runtime(q);
         }
     }
 
     /// Unlinks and returns the first child that has parked tasks and runtime to feed one.
-    fn next_child(&mut self, q: CfsRqId) -> Option<CfsRqId> {
+    fn take_next_child(&mut self, q: CfsRqId) -> Option<CfsRqId> {
         while let Some(&child) = self.parked[q.ix()].children.first() {
-            self.foresee_come_back(child);
+            self.prefetch_parked(child);
             self.parked[q.ix()].children.remove(0);
             let parked = &mut self.parked[child.ix()];
             parked.linked = false;
-            debug_assert!(!self.cfs_rqs[child].bandwidth.throttled, "a throttled silo is linked");
+            debug_assert!(!self.cfs_rqs[child].bandwidth.throttled, "a throttled cfs_rq is linked");
             if !self.cfs_rqs[child].bandwidth.enabled || parked.feed_ns > 0 {
                 return Some(child);
             }
@@ -217,18 +217,19 @@ impl Machine<'_> {
         None
     }
 
-    fn come_back(&mut self, task: TaskId) {
+    /// Queues a task that was taken out of limbo.
+    fn unpark(&mut self, task: TaskId) {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         let mut q = self.ses[se].q;
-        self.weigh_parked_no_more(task, q);
+        self.remove_parked_weight(task, q);
         self.tasks[task].parked = false;
         let mut levels = 0;
         while q.is_some() {
-            self.clock_unthrottled_self(q);
+            self.stop_self_clock(q);
             levels += 1;
             q = self.cfs_rqs[q].parent;
         }
-        self.release.enqueued(levels);
+        self.unthrottle_cost.count_enqueued(levels);
         self.emit(cpu, What::Unpark { task: task.0 });
         self.enqueue_task(task, Enqueue::WakeUp);
     }

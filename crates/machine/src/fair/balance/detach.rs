@@ -3,7 +3,7 @@
 
 use super::{Balancing, NICE_TRIES};
 use crate::bandwidth::rules::{BalanceTest, Unit};
-use crate::fair::rhythm::Found;
+use crate::fair::balance::interval::Found;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
@@ -112,6 +112,8 @@ impl Machine<'_> {
         !self.destination_throttled(group, to)
     }
 
+    /// Whether a task of this group would be throttled on that CPU; a missing run queue counts as
+    /// its nearest ancestor's.
     fn destination_throttled(&self, mut group: GroupId, to: CpuId) -> bool {
         loop {
             if let Some(&q) = self.groups[group].cfs_rqs.get(to.ix())
@@ -136,7 +138,7 @@ impl Machine<'_> {
         self.set_cpu(task, to);
         self.enqueue_task(task, Enqueue::Move);
         if is_delayed {
-            self.stay_delayed(task);
+            self.mark_delayed(task);
         }
         self.check_preempt(task);
     }

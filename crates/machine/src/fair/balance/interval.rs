@@ -13,7 +13,6 @@ pub(crate) enum Found {
     Pinned,
     /// A CPU has, but its tasks run, are cache-hot, or too heavy.
     Nothing,
-    /// Tasks were moved.
     Moved,
 }
 
@@ -26,10 +25,9 @@ impl Found {
 
 /// Balancing state of a CPU at ticks.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rhythm {
+pub(crate) struct BalanceInterval {
     /// The tick at which it last balanced, ns; negative before the run.
     pub last_ns: i64,
-    /// How often the interval has been doubled.
     doubled: u32,
     /// Failed attempts in a row: another CPU had too much, and nothing could be taken.
     pub failed: u32,
@@ -41,7 +39,7 @@ pub(crate) struct Rhythm {
     pub idle_ns: u64,
 }
 
-impl Rhythm {
+impl BalanceInterval {
     /// Longest interval that doubling reaches where all tasks are pinned, ms.
     const MOST_PINNED_MS: u32 = 512;
 
@@ -82,7 +80,7 @@ impl Rhythm {
 pub(crate) struct Newidle {
     calls: u32,
     successes: u32,
-    /// It tries so many times in [`Newidle::SIDES`], and once more.
+    /// Number of attempts in [`Newidle::SIDES`] calls, less one.
     ratio: u32,
 }
 
@@ -102,6 +100,7 @@ impl Newidle {
         (thrown <= weight.into()).then_some((Self::SIDES + weight / 2) / weight)
     }
 
+    /// Counts a call and its successes; updates the ratio after enough calls.
     pub fn note(&mut self, successes: u32) {
         self.calls += 1;
         self.successes += successes;
@@ -122,10 +121,10 @@ mod tests {
 
     #[test]
     fn the_interval_grows_while_there_is_nothing_to_do_and_most_where_all_are_pinned() {
-        let mut rhythm = Rhythm::default();
+        let mut interval = BalanceInterval::default();
         let mut intervals_ms = |found: Found, times: u32| {
-            (0..times).for_each(|_| rhythm.note(found, 2));
-            (rhythm.interval_ms(2), rhythm.failed)
+            (0..times).for_each(|_| interval.note(found, 2));
+            (interval.interval_ms(2), interval.failed)
         };
         assert_eq!(intervals_ms(Found::Balanced, 9), (4, 0));
         assert_eq!(intervals_ms(Found::Pinned, 3), (32, 0));
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_nothing_looks_more_seldom_and_who_does_more_often() {
+    fn newidle_balancing_is_rarer_without_success_and_more_frequent_with_it() {
         let mut random = Stream::new(1, Domain::Cpu, 0);
         let mut newidle = Newidle::new();
         let mut looks_of = |succeeds: bool, calls: u32| {

@@ -6,7 +6,6 @@ use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;
 
-/// Bytes of a cache line.
 const LINE: usize = 64;
 /// Smaller machines fit the caches.
 const LARGE_CPUS: usize = 128;
@@ -16,7 +15,7 @@ const PARKS: usize = 16;
 /// Prefetches the first cache lines of something.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "one instruction for each line")]
-fn ask<T, const LINES: usize>(place: &T) {
+fn prefetch_lines<T, const LINES: usize>(place: &T) {
     let first = std::ptr::from_ref(place).cast::<i8>();
     for line in 0..LINES {
         let at = first.wrapping_add(line * LINE);
@@ -33,160 +32,160 @@ fn ask<T, const LINES: usize>(place: &T) {
 
 impl Machine<'_> {
     /// Prefetches run queues that are about to be unthrottled.
-    pub(crate) fn foresee_release(&self, silos: &[CfsRqId]) {
-        self.foresee_silos(silos);
+    pub(crate) fn prefetch_unthrottle(&self, cfs_rqs: &[CfsRqId]) {
+        self.prefetch_cfs_rqs(cfs_rqs);
         if self.rules.unit == Unit::Entity {
             // Only the group's entity is put back.
             return;
         }
-        for &q in silos {
+        for &q in cfs_rqs {
             let rq = &self.cfs_rqs[q];
-            self.foresee_se(rq.se);
-            ask::<_, 1>(&self.groups[rq.group]);
+            self.prefetch_se(rq.se);
+            prefetch_lines::<_, 1>(&self.groups[rq.group]);
             if !rq.bandwidth.limbo.is_empty() {
-                self.foresee_timeline(q);
-                self.foresee_timeline(rq.parent);
+                self.prefetch_timeline(q);
+                self.prefetch_timeline(rq.parent);
             }
             for &task in &rq.bandwidth.limbo {
-                self.foresee_task(task);
+                self.prefetch_task(task);
             }
         }
-        for &q in silos {
+        for &q in cfs_rqs {
             for &task in &self.cfs_rqs[q].bandwidth.limbo {
-                self.foresee_se(self.tasks[task].se);
+                self.prefetch_se(self.tasks[task].se);
             }
         }
     }
 
     /// Prefetches run queues that are about to be throttled, with their tasks.
-    pub(crate) fn foresee_throttle(&self, silos: &[CfsRqId]) {
-        self.foresee_silos(silos);
+    pub(crate) fn prefetch_throttle(&self, cfs_rqs: &[CfsRqId]) {
+        self.prefetch_cfs_rqs(cfs_rqs);
         if self.rules.unit == Unit::Entity {
             return;
         }
-        for &q in silos {
+        for &q in cfs_rqs {
             let rq = &self.cfs_rqs[q];
-            self.foresee_se(rq.se);
-            ask::<_, 1>(&self.groups[rq.group]);
+            self.prefetch_se(rq.se);
+            prefetch_lines::<_, 1>(&self.groups[rq.group]);
             if rq.nr > 0 {
-                self.foresee_timeline(q);
+                self.prefetch_timeline(q);
             }
         }
         if self.is_flat() {
             return;
         }
-        let queued = || silos.iter().filter(|&&q| self.cfs_rqs[q].nr > 0);
+        let queued = || cfs_rqs.iter().filter(|&&q| self.cfs_rqs[q].nr > 0);
         for &q in queued() {
-            self.foresee_entities(q, usize::MAX);
+            self.prefetch_entities(q, usize::MAX);
         }
         for &q in queued() {
-            self.foresee_tasks(q, usize::MAX);
+            self.prefetch_tasks(q, usize::MAX);
         }
     }
 
     /// Prefetches tasks of a flat queue that are about to park one after the other: the next few,
     /// and then one more after each (`goes_on`).
-    pub(crate) fn foresee_parks(&self, root: CfsRqId, goes_on: bool) {
+    pub(crate) fn prefetch_parking(&self, root: CfsRqId, goes_on: bool) {
         if !goes_on {
-            self.foresee_entities(root, 2 * PARKS);
-            self.foresee_tasks(root, PARKS);
+            self.prefetch_entities(root, 2 * PARKS);
+            self.prefetch_tasks(root, PARKS);
             return;
         }
         let nodes = self.cfs_rqs[root].timeline.nodes();
         if let Some(node) = nodes.get(2 * PARKS - 1) {
-            self.foresee_se(node.se);
+            self.prefetch_se(node.se);
         }
         if let Some(node) = nodes.get(PARKS - 1)
             && let Owner::Task(task) = self.ses[node.se].owner()
         {
-            self.foresee_task(task);
+            self.prefetch_task(task);
         }
     }
 
-    fn foresee_entities(&self, q: CfsRqId, most: usize) {
+    fn prefetch_entities(&self, q: CfsRqId, most: usize) {
         for node in self.cfs_rqs[q].timeline.nodes().iter().take(most) {
-            self.foresee_se(node.se);
+            self.prefetch_se(node.se);
         }
     }
 
-    fn foresee_tasks(&self, q: CfsRqId, most: usize) {
+    fn prefetch_tasks(&self, q: CfsRqId, most: usize) {
         for node in self.cfs_rqs[q].timeline.nodes().iter().take(most) {
             if let Owner::Task(task) = self.ses[node.se].owner() {
-                self.foresee_task(task);
+                self.prefetch_task(task);
             }
         }
     }
 
-    fn foresee_silos(&self, silos: &[CfsRqId]) {
-        for &q in silos {
-            ask::<_, 2>(&self.cfs_rqs[q]);
+    fn prefetch_cfs_rqs(&self, cfs_rqs: &[CfsRqId]) {
+        for &q in cfs_rqs {
+            prefetch_lines::<_, 2>(&self.cfs_rqs[q]);
         }
     }
 
     /// Prefetches the timeline of a queue; on a flat queue only the root has one.
     #[inline]
-    fn foresee_timeline(&self, q: CfsRqId) {
+    fn prefetch_timeline(&self, q: CfsRqId) {
         if !self.is_flat() && q.is_some() {
             let rq = &self.cfs_rqs[q];
-            ask::<_, 1>(&rq.base_vruntime);
-            ask::<_, 1>(&rq.timeline);
+            prefetch_lines::<_, 1>(&rq.base_vruntime);
+            prefetch_lines::<_, 1>(&rq.timeline);
         }
     }
 
     #[inline]
-    fn foresee_se(&self, se: SeId) {
+    fn prefetch_se(&self, se: SeId) {
         if se.is_some() {
-            ask::<_, 1>(&self.ses[se]);
+            prefetch_lines::<_, 1>(&self.ses[se]);
         }
     }
 
     #[inline]
-    pub(crate) fn foresee_task(&self, task: TaskId) {
+    pub(crate) fn prefetch_task(&self, task: TaskId) {
         if task.is_some() {
-            ask::<_, 1>(&self.tasks[task]);
+            prefetch_lines::<_, 1>(&self.tasks[task]);
         }
     }
 
     /// Prefetches a run queue whose parked tasks come back.
-    pub(crate) fn foresee_come_back(&self, q: CfsRqId) {
-        ask::<_, 1>(&self.parked[q.ix()]);
-        ask::<_, 3>(&self.cfs_rqs[q]);
+    pub(crate) fn prefetch_parked(&self, q: CfsRqId) {
+        prefetch_lines::<_, 1>(&self.parked[q.ix()]);
+        prefetch_lines::<_, 3>(&self.cfs_rqs[q]);
     }
 
     /// Prefetches the next CPUs, where the same event is due on all.
     #[inline]
-    pub(crate) fn foresee_cpus(&self, cpu: CpuId) {
+    pub(crate) fn prefetch_cpus(&self, cpu: CpuId) {
         if self.cpus.len() >= LARGE_CPUS && cpu.ix() + 5 < self.cpus.len() {
-            self.foresee_next_cpus(cpu);
+            self.prefetch_next_cpus(cpu);
         }
     }
 
-    fn foresee_next_cpus(&self, cpu: CpuId) {
+    fn prefetch_next_cpus(&self, cpu: CpuId) {
         let after = |n: u32| CpuId(cpu.0 + n);
         if self.timers.at(self.cpu_slot(after(1))) - self.now > self.tick_ns {
             return;
         }
-        ask::<_, 4>(&self.cpus[after(5)]);
+        prefetch_lines::<_, 4>(&self.cpus[after(5)]);
         let curr = self.cpus[after(4)].curr;
-        ask::<_, 4>(&self.cfs_rqs[self.root(after(4))]);
-        self.foresee_task(curr);
+        prefetch_lines::<_, 4>(&self.cfs_rqs[self.root(after(4))]);
+        self.prefetch_task(curr);
         let curr = self.cpus[after(3)].curr;
         if curr.is_some() {
-            self.foresee_se(self.tasks[curr].se);
+            self.prefetch_se(self.tasks[curr].se);
         }
         let curr = self.cpus[after(2)].curr;
         if curr.is_some() {
             let q = self.ses[self.tasks[curr].se].q;
             if q.is_some() {
-                ask::<_, 3>(&self.cfs_rqs[q]);
+                prefetch_lines::<_, 3>(&self.cfs_rqs[q]);
             }
         }
         let curr = self.cpus[after(1)].curr;
         if curr.is_some() {
             let q = self.ses[self.tasks[curr].se].q;
             if q.is_some() && self.cfs_rqs[q].parent.is_some() {
-                self.foresee_se(self.cfs_rqs[q].se);
-                ask::<_, 3>(&self.cfs_rqs[self.cfs_rqs[q].parent]);
+                self.prefetch_se(self.cfs_rqs[q].se);
+                prefetch_lines::<_, 3>(&self.cfs_rqs[self.cfs_rqs[q].parent]);
             }
         }
     }
