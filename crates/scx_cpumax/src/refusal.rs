@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Why the program would not take a group: the numbers of `enum refusal_kind` in words, and what
-//! can be seen before it is loaded.
+//! Reasons for which the BPF program refuses a group (`enum refusal_kind`), in words, and a check
+//! of the hierarchy before the program is loaded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +12,9 @@ use crate::escape::shown;
 /// `CBW_DEPTH_MAX`.
 const DEPTH_MAX: usize = 32;
 
-/// What of a hierarchy could not be represented. The program would say so too, but 6.18.15 then
-/// drops a reference to the group that it never took, and crashes when the group is removed.
+/// Checks whether all groups can be represented, and says what cannot. The program would notice
+/// too, but 6.18.15 then drops a reference that it never took, and crashes when the group is
+/// removed.
 pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
     let (mut count, mut found) = (0, vec![(root.to_path_buf(), 0, None)]);
     let mut of_users: BTreeMap<PathBuf, usize> = BTreeMap::new();
@@ -43,14 +44,14 @@ pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
     })
 }
 
-/// Those with the cpu controller.
+/// Children of a group with the cpu controller.
 fn children(group: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(group).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     folders.map(|entry| entry.path()).filter(|path| path.join("cpu.max").exists())
 }
 
-/// One message, or nothing if nothing was refused.
+/// The message for a refusal; `None`: nothing was refused.
 pub fn describe(kind: u32, error: i32, group_id: u64, level: u64) -> Option<String> {
     let error = std::io::Error::from_raw_os_error(error.saturating_neg());
     Some(match kind {
@@ -80,7 +81,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_cannot_be_represented_is_seen_before() {
+    fn unrepresentable_hierarchies_are_refused_before_the_load() {
         let root = tempfile::tempdir().unwrap();
         let mut path = root.path().to_path_buf();
         let mut make = |name: &str| {
@@ -93,7 +94,7 @@ mod tests {
         assert!(of_hierarchy(root.path(), 32).unwrap().contains("raise --max-groups"));
         make("d");
         assert!(of_hierarchy(root.path(), 1000).unwrap().contains("33 levels below the root"));
-        // Without the controller it is no group of the scheduler's.
+        // Without the controller the group does not concern the scheduler.
         fs::remove_file(path.join("cpu.max")).unwrap();
         assert_eq!(of_hierarchy(root.path(), 1000), None);
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a group and its tasks went through, under the names of `cpu.stat` where it has one.
+//! Statistics of groups and tasks, named as in `cpu.stat` where that has them.
 //!
-//! The kernel leaves `nr_periods`, `nr_throttled` and `throttled_usec` of `cpu.stat` at zero while
-//! a `sched_ext` scheduler is loaded; these are the numbers that would be there.
+//! While a `sched_ext` scheduler is loaded, the kernel leaves `nr_periods`, `nr_throttled` and
+//! `throttled_usec` of `cpu.stat` at zero; these are the missing numbers.
 //!
-//! Root is told of all groups. A user is told of those that are delegated to it, which is those
+//! Root sees all groups. Another user sees the groups delegated to it (those whose directory it
+//! owns and all below), its own threads in them, and one sum of all other groups.
 //! whose directory it owns and all below them, of its own threads there, and of the rest one sum.
 
 use std::fs;
@@ -19,13 +20,13 @@ use crate::escape::one_line;
 use crate::scheduler::Scheduler;
 use crate::shared::{Group, UNLIMITED};
 
-/// The sum of those that a user is not told of one by one.
+/// Name of the sum of all groups that a user may not see one by one.
 const OTHERS: &str = "others";
-/// Threads that are told of in one answer at most.
+/// Most threads in one answer.
 const THREADS_MAX: usize = 40_000;
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Answers a user with a line of JSON.
+/// Works out the answer to a user's request: a line of JSON.
 pub fn answer(
     scheduler: &Scheduler<'_>,
     stop: &AtomicBool,
@@ -53,7 +54,7 @@ pub fn answer(
     line
 }
 
-/// All groups that have a limit or ever had.
+/// Statistics of all groups that have or had a limit.
 pub fn all(scheduler: &Scheduler<'_>, stop: &AtomicBool) -> Vec<GroupStat> {
     let mut groups = Vec::new();
     let _ = tell(scheduler, stop, 0, &Request::default(), |stat| {
@@ -63,7 +64,7 @@ pub fn all(scheduler: &Scheduler<'_>, stop: &AtomicBool) -> Vec<GroupStat> {
     groups
 }
 
-/// Hands a user what it asks for and may see, group by group.
+/// Passes the groups that a user asks for and may see to `take`.
 fn tell(
     scheduler: &Scheduler<'_>,
     stop: &AtomicBool,
@@ -137,7 +138,7 @@ fn is_of(meta: &fs::Metadata, uid: u32) -> bool {
     uid == 0 || meta.uid() == uid
 }
 
-/// Whether the user owns the group or one above it.
+/// Whether the user owns the group or one of its ancestors.
 fn may_see(root: &Path, group: &str, uid: u32) -> bool {
     let dir = root.join(group);
     let above = dir.ancestors().take_while(|above| above.starts_with(root));
@@ -174,7 +175,7 @@ fn add_up(sum: &mut GroupStat, stat: &GroupStat) {
     sum.unaccounted_nsec += stat.unaccounted_nsec;
 }
 
-/// The number of a cgroup's directory is the id of its group.
+/// Statistics of a group; its id is the inode number of its directory.
 fn group_stat(scheduler: &Scheduler<'_>, dir: &Path, group: &Group) -> Option<GroupStat> {
     let kernel = fs::read_to_string(dir.join("cpu.stat")).unwrap_or_default();
     let usec = |ns: u64| ns / 1000;
@@ -215,7 +216,7 @@ fn group_stat(scheduler: &Scheduler<'_>, dir: &Path, group: &Group) -> Option<Gr
     })
 }
 
-/// Threads of a group: all of them for root, a user's own for others.
+/// Statistics of a group's threads: of all for root, else of the user's own.
 fn task_stats(scheduler: &Scheduler<'_>, dir: &Path, uid: u32) -> Result<Vec<TaskStat>, String> {
     let threads = fs::read_to_string(dir.join("cgroup.threads")).unwrap_or_default();
     let count = threads.lines().count();
@@ -245,7 +246,7 @@ fn task_stat(scheduler: &Scheduler<'_>, tid: u32) -> Option<TaskStat> {
     })
 }
 
-/// A pidfd of a thread, not of its process (6.9 and later).
+/// Opens a pidfd of a thread instead of a process (from 6.9).
 fn open_thread(tid: u32) -> io::Result<OwnedFd> {
     const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
     // SAFETY: pidfd_open takes two numbers and yields a descriptor or an error.
@@ -253,11 +254,11 @@ fn open_thread(tid: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// A number of a file with a name and a number on each line; 0 if it is not there.
+/// The number behind a name in a file with one on each line; 0 if it is missing.
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the scheduler and its loader share: one record per group in the arena, one per task in task storage.
- * The loader's mirror is src/shared.rs; both sides compare sizes when the program is loaded.
+ * Records that the scheduler and its loader share: one for each group in the arena, one for each
+ * task in task storage. The loader's copy is src/shared.rs; both sides compare sizes at load time.
  */
 #ifndef CPUMAX_INTF_H
 #define CPUMAX_INTF_H
@@ -10,7 +10,7 @@
 #define CBW_DEPTH_MAX 32 /* levels below the root */
 #define LLC_MAX 64
 
-/* One group on one CPU; written only under that CPU's run queue lock. A cache line. */
+/* A group on one CPU, written under that CPU's run queue lock. One cache line. */
 struct cbw_cpu {
 	s64 rem_ns;	/* runtime left of the slice taken from the pool */
 	u64 limit_seq;	/* of the limit that the slice was taken under */
@@ -36,7 +36,7 @@ struct cbw_group {
 	u64 burst_ns;
 	u64 limit_seq; /* odd numbers do not matter: changes with each write */
 
-	/* The pool: what is left of the period, never below zero; and what was used beyond it, which refills pay back. */
+	/* The pool: runtime left, at least 0. The debt: runtime used beyond it, paid by refills. */
 	s64 pool_ns;
 	s64 debt_ns;
 	s64 share_ns; /* what a CPU takes at a time */
@@ -50,13 +50,13 @@ struct cbw_group {
 	s64 passed_in_walk; /* scratch of the timer's */
 	s64 looked_at_in_walk;
 
-	/* What cpu.stat would say. */
+	/* The numbers of cpu.stat. */
 	u64 nr_periods;
 	u64 nr_throttled;
 	u64 throttled_ns; /* summed over CPUs, as the kernel does */
 	u64 nr_bursts;
 	u64 burst_used_ns;
-	/* And what it does not say. */
+	/* Numbers that cpu.stat lacks. */
 	u64 parks;
 	u64 parked_ns;	       /* summed over tasks */
 	u64 kernel_overrun_ns; /* run in kernel mode while throttled */
@@ -72,16 +72,17 @@ struct cbw_group {
 	u64 parks_queued; /* parks of tasks for which there was no room for the visit: wherever they were queued */
 	s64 refilled_ns; /* all that ever came into the pool or paid debt, less what a new limit took out; debt forgiven is paid */
 
-	/* Throttled CPUs since the last release: how many, and the sum of their start times. */
+	/* CPUs throttled since the last release: their number, and the sum of their start times. */
 	u64 throttled_cpus;
 	u64 throttled_since_sum_ns;
 	u64 parked_seq;
 
-	/* Of the nearest group with a limit, from here up; valid while limits_seq is the global one. */
+	/* The nearest group with a limit, this one or above; valid while limited_seq is
+	 * cbw_limits_seq. */
 	u64 limited;
 	u64 limited_seq;
 
-	/* The scheduler's own. */
+	/* For the scheduler. */
 	u32 weight;
 	u32 share_epoch;
 	u64 share;	    /* of the machine, 1 << 20 is all of it */
@@ -117,14 +118,14 @@ struct cbw_task {
 	u64 visited_at_ns;
 	u64 kernel_overrun_ns;
 
-	/* The scheduler's own. */
+	/* For the scheduler. */
 	u64 prepaid;	   /* virtual time paid for at enqueue */
 	u64 ran_from_ns;
 	u32 queued_llc;
 	u32 passing; /* let through for the watchdog: what it runs until it parks again is not charged */
 };
 
-/* Why the program refused to load or to create a group; see src/refusal.rs. */
+/* Reasons for which the program refused to load or to create a group; see src/refusal.rs. */
 enum refusal_kind {
 	REFUSED_NOTHING = 0,
 	REFUSED_DEPTH = 1,
