@@ -399,10 +399,10 @@ impl Group {
         (self.usage_us() - before) as f64 / start.elapsed().as_micros() as f64
     }
 
-    /// CPUs that the group used over this time, and CPUs that refills have paid, by the kernel's own
-    /// account. On the host's clock a CPU of the machine that waits for a CPU of the host seems to
-    /// run its task, and the group owes that time. So the check counts usage less debt, and requires
-    /// that the debt falls to where the group may go on.
+    /// CPUs that the group used over this time, and CPUs that refills have paid, by the kernel's
+    /// own account. On the host's clock a CPU of the machine that waits for a CPU of the host seems
+    /// to run its task, and the group owes that time. So the check counts usage less debt, and
+    /// requires that the debt falls to where the group may go on.
     pub fn rate_paid(&self, time: Duration) -> Result<(f64, f64), String> {
         let number = |stat: &serde_json::Value, name: &str| stat[name].as_f64().unwrap_or(f64::NAN);
         let (before, start) = (self.settled_stat(), Instant::now());
