@@ -9,7 +9,7 @@ pub fn one_line(text: &str) -> String {
     escaped(text, is_hidden)
 }
 
-/// The same for a text of several lines.
+/// Escapes a text of several lines: newlines and tabs stay.
 pub fn lines(text: &str) -> String {
     escaped(text, |c| c != '\n' && c != '\t' && is_hidden(c))
 }

@@ -392,7 +392,7 @@ fn archive(names: &[&str]) -> Vec<u8> {
         ("/init".to_owned(), me.clone()),
         ("/scx_cpumax".to_owned(), PathBuf::from(SCX_CPUMAX)),
     ];
-    // What was built from the kernel's own sources, see `make scx-sources`.
+    // Programs built from the kernel's own sources by `make scx-sources`.
     for path in fs::read_dir(cache().join("sources")).into_iter().flatten().flatten() {
         if path.path().is_file() {
             files.push((format!("/{}", path.file_name().to_string_lossy()), path.path()));

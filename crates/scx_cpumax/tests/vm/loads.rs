@@ -138,7 +138,7 @@ fn threads(count: u64) -> ! {
 pub const CROWD_GO: &str = "/tmp/go";
 pub const CROWD_READY: &str = "/tmp/ready";
 
-/// As many busy threads as possible, which start together.
+/// So many busy threads, which start together.
 fn crowd(count: u64) -> ! {
     until_in_group();
     let (wait, go) = two_ends(false);

@@ -231,8 +231,8 @@ const OWES: &[&str] = &["writer", "/tmp/owed", "24"];
 /// reports threads as blocked that wait until tasks have been in user mode.
 const LONG: Duration = Duration::from_secs(100);
 
-/// So many tasks that their turns are minutes apart. The scheduler lets all of them pass now and
-/// then, and does not charge the group for the passes.
+/// With 1500 tasks turns are minutes apart. The scheduler lets all of them pass now and then, and
+/// does not charge the group for the passes.
 pub fn crowd() -> Checked {
     let group = Group::new("crowd", "max");
     let mut scheduler = Scheduler::start(&[])?;
