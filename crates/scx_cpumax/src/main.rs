@@ -192,7 +192,7 @@ fn watch(
                 return ending;
             }
             if let Some((_, why)) = scheduler.refusal().filter(|(kind, _)| told.insert(*kind)) {
-                eprintln!("scx_cpumax: {why}; further ones are refused without a word");
+                eprintln!("scx_cpumax: {why}; further refusals are not reported");
             }
             if every.is_some_and(|every| printed.elapsed() >= every) {
                 printed = Instant::now();

@@ -28,8 +28,8 @@ pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
         if level > DEPTH_MAX {
             let path = shown(group.strip_prefix(root).unwrap_or(&group));
             return Some(format!(
-                "cgroup {path} is {level} levels below the root, and limits are enforced down to \
-                 {DEPTH_MAX}: nothing is loaded"
+                "cgroup {path} is {level} levels below the root, but limits are enforced only down \
+                 to level {DEPTH_MAX}: the scheduler is not loaded"
             ));
         }
         found.extend(children(&group).map(|child| (child, level + 1, delegated.clone())));
@@ -57,19 +57,19 @@ pub fn describe(kind: u32, error: i32, group_id: u64, level: u64) -> Option<Stri
     Some(match kind {
         0 => return None,
         1 => format!(
-            "cgroup {group_id} is {level} levels below the root, and limits are enforced down to \
-             32: nothing is loaded"
+            "cgroup {group_id} is {level} levels below the root, but limits are enforced only \
+             down to level 32: the scheduler is not loaded"
         ),
-        2 => format!("no memory for the record of cgroup {group_id}: {error}"),
+        2 => format!("there is no memory for the record of cgroup {group_id}: {error}"),
         3 => format!(
             "there are more cgroups than there is room for (at cgroup {group_id}): raise \
              --max-groups"
         ),
-        4 => format!("no queue could be made for cgroup {group_id}: {error}"),
-        5 => format!("cgroup {group_id} came before its parent"),
+        4 => format!("the dispatch queue of cgroup {group_id} could not be created: {error}"),
+        5 => format!("the kernel reported cgroup {group_id} before its parent"),
         6 => format!(
-            "cgroup {group_id} is more than the share of the user to whom a directory above it is \
-             delegated, or of all users: raise --max-groups, or make it as root"
+            "cgroup {group_id} exceeds the share of the user to whom a directory above it is \
+             delegated, or the share of all users: raise --max-groups, or create it as root"
         ),
         other => format!("cgroup {group_id} was refused for reason {other}: {error}"),
     })

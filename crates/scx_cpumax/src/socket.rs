@@ -83,7 +83,7 @@ impl Server {
     /// Listens at `path`; replaces a socket at which nobody listens any more.
     pub fn listen(path: &Path) -> Result<Self> {
         let at = shown(path);
-        make_room(path)?;
+        remove_dead_socket(path)?;
         let listener = UnixListener::bind(path).with_context(|| at.clone())?;
         // Any user may ask; the answer depends on the user.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).with_context(|| at.clone())?;
@@ -127,18 +127,18 @@ impl Server {
     /// One round: accepts clients, reads and writes without blocking, works out one answer.
     pub fn round(&mut self, answer: &mut impl FnMut(u32, &Request) -> Vec<u8>) {
         self.accept();
-        self.clients.retain_mut(|client| client.ask().is_ok());
+        self.clients.retain_mut(|client| client.read_request().is_ok());
         let now = Instant::now();
         self.answers.retain(|given| given.fresh_until > now || Arc::strong_count(&given.bytes) > 1);
-        self.hand_out(now);
-        if let Some(next) = self.next() {
+        self.deliver(now);
+        if let Some(next) = self.next_to_answer() {
             self.make_room_for_answer();
             if self.held_bytes() <= HELD_BYTES_MAX {
                 self.work_out(next, answer);
-                self.hand_out(Instant::now());
+                self.deliver(Instant::now());
             }
         }
-        self.clients.retain_mut(|client| matches!(client.take(), Ok(false)));
+        self.clients.retain_mut(|client| matches!(client.write_answer(), Ok(false)));
         let now = Instant::now();
         // Clients that are gone or late are dropped.
         self.clients
@@ -152,7 +152,7 @@ impl Server {
                 continue;
             }
             if self.clients.len() >= CLIENTS_MAX {
-                self.clients.remove(self.dispensable());
+                self.clients.remove(self.client_to_drop());
             }
             let (uid, deadline) = (user_of(&stream), Instant::now() + CLIENT_TIME);
             self.clients.push(Client { stream, uid, deadline, state: State::Asking(Vec::new()) });
@@ -160,7 +160,7 @@ impl Server {
     }
 
     /// Index of a client to drop, of the user with the most: one without a request, or the oldest.
-    fn dispensable(&self) -> usize {
+    fn client_to_drop(&self) -> usize {
         let count = |uid| self.clients.iter().filter(|client| client.uid == uid).count();
         let most = self.clients.iter().map(|client| count(client.uid)).max();
         let of_most = |client: &&Client| Some(count(client.uid)) == most;
@@ -171,7 +171,7 @@ impl Server {
     }
 
     /// Index of the client to answer next: root's, or one of another user than the last.
-    fn next(&self) -> Option<usize> {
+    fn next_to_answer(&self) -> Option<usize> {
         let waits = |client: &Client| matches!(client.state, State::Asked(_));
         let turn = |client: &Client| (client.uid != 0, client.uid == self.last_uid);
         let waiting = self.clients.iter().enumerate().filter(|(_, client)| waits(client));
@@ -209,7 +209,7 @@ impl Server {
     }
 
     /// Gives each waiting client a fresh answer to the same request of its user.
-    fn hand_out(&mut self, now: Instant) {
+    fn deliver(&mut self, now: Instant) {
         for client in &mut self.clients {
             let State::Asked(request) = &client.state else { continue };
             let like = |given: &&Given| given.uid == client.uid && given.request == *request;
@@ -231,7 +231,7 @@ impl Drop for Server {
 }
 
 /// Removes a socket at which nobody listens; refuses anything else.
-fn make_room(path: &Path) -> Result<()> {
+fn remove_dead_socket(path: &Path) -> Result<()> {
     let at = shown(path);
     let kind = match fs::symlink_metadata(path) {
         Ok(meta) => meta.file_type(),
@@ -239,13 +239,15 @@ fn make_room(path: &Path) -> Result<()> {
         Err(error) => return Err(error).with_context(|| at),
     };
     if !kind.is_socket() {
-        bail!("{at}: this is no socket and is left as it is; choose another place with --socket");
+        bail!("{at}: this file is not a socket and is kept; choose another path with --socket");
     }
     match answer::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).with_context(|| at)
         }
-        _ => bail!("{at}: somebody listens there already; choose another place with --socket"),
+        _ => {
+            bail!("{at}: another program listens there already; choose another path with --socket")
+        }
     }
 }
 
@@ -268,7 +270,7 @@ fn user_of(stream: &UnixStream) -> u32 {
 
 impl Client {
     /// Reads more of the request: to the end of its line, of the input, or of the allowed length.
-    fn ask(&mut self) -> io::Result<()> {
+    fn read_request(&mut self) -> io::Result<()> {
         let State::Asking(request) = &mut self.state else { return Ok(()) };
         let mut part = [0; 4096];
         loop {
@@ -303,7 +305,7 @@ impl Client {
     }
 
     /// Writes more of the answer; returns whether that was all.
-    fn take(&mut self) -> io::Result<bool> {
+    fn write_answer(&mut self) -> io::Result<bool> {
         let State::Taking { bytes, taken, since } = &mut self.state else { return Ok(false) };
         while *taken < bytes.len() {
             match self.stream.write(&bytes[*taken..]) {

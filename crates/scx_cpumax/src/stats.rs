@@ -41,7 +41,7 @@ pub fn answer(
         serde_json::to_writer(&mut line, &stat).map_err(|error| error.to_string())?;
         if line.len() > ANSWER_BYTES_MAX {
             return Err(format!(
-                "there is more to tell than the {} MiB of an answer: ask for one group",
+                "the answer is longer than {} MiB: ask for one group",
                 ANSWER_BYTES_MAX >> 20
             ));
         }
@@ -80,7 +80,7 @@ fn tell(
     let mut found = vec![(PathBuf::from(CGROUPS), false)];
     while let Some((dir, is_below_own)) = found.pop() {
         if stop.load(Ordering::Relaxed) {
-            return Err("the scheduler ends".to_owned());
+            return Err("the scheduler is ending".to_owned());
         }
         let Ok(meta) = fs::metadata(&dir) else { continue };
         let is_own = is_below_own || is_of(&meta, uid);
@@ -108,12 +108,12 @@ fn one(scheduler: &Scheduler<'_>, uid: u32, group: &str, tasks: bool) -> Result<
     let (root, group) = (Path::new(CGROUPS), group.trim_matches('/'));
     let shown = one_line(group);
     if group.split('/').any(|part| part == "..") {
-        return Err(format!("\"{shown}\" is no path of a cgroup"));
+        return Err(format!("\"{shown}\" is not the path of a cgroup"));
     }
     if !may_see(root, group, uid) {
         return Err(format!(
-            "of the cgroup \"{shown}\" root is told, and the user to whom it or one above it \
-                 is delegated"
+            "statistics of the cgroup \"{shown}\" are for root only, and for the user to whom it or \
+             a cgroup above it is delegated"
         ));
     }
     let dir = root.join(group);
@@ -221,7 +221,9 @@ fn task_stats(scheduler: &Scheduler<'_>, dir: &Path, uid: u32) -> Result<Vec<Tas
     let threads = fs::read_to_string(dir.join("cgroup.threads")).unwrap_or_default();
     let count = threads.lines().count();
     if count > THREADS_MAX {
-        return Err(format!("it has {count} threads, and an answer tells of {THREADS_MAX}"));
+        return Err(format!(
+            "the group has {count} threads; an answer lists at most {THREADS_MAX}"
+        ));
     }
     let numbers = threads.lines().filter_map(|line| line.trim().parse().ok());
     let is_own = |tid: &u32| fs::metadata(format!("/proc/{tid}")).is_ok_and(|m| is_of(&m, uid));

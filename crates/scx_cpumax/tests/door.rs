@@ -86,13 +86,13 @@ fn nothing_but_a_dead_socket_is_removed() {
     assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
     for name in ["file", "folder", "link", "pipe"] {
         let error = Server::listen(&at(name)).err().unwrap().to_string();
-        assert!(error.contains("this is no socket and is left as it is"), "{name}: {error}");
+        assert!(error.contains("this file is not a socket and is kept"), "{name}: {error}");
         assert!(fs::symlink_metadata(at(name)).is_ok(), "{name}");
     }
     // A datagram socket of another program.
     let _other = UnixDatagram::bind(at("datagrams")).unwrap();
     let error = Server::listen(&at("datagrams")).err().unwrap().to_string();
-    assert!(error.contains("somebody listens there already"), "{error}");
+    assert!(error.contains("another program listens there already"), "{error}");
     // A socket left by a server that died.
     drop(UnixListener::bind(at("dead")).unwrap());
     let server = Server::listen(&at("dead")).unwrap();
@@ -112,7 +112,7 @@ fn a_name_in_a_refusal_does_nothing_to_a_terminal() {
 }
 
 #[test]
-fn who_gets_no_answer_gives_up() {
+fn a_client_without_an_answer_gives_up() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();

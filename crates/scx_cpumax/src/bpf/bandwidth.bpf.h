@@ -55,8 +55,10 @@ typedef struct cbw_cpu __arena cbw_cpu_t;
 /* Set by the loader. */
 const volatile u32 nr_cpus = 1;
 const volatile u64 tick_ns = 4000000;
-const volatile bool park_at_enqueue = false; /* for comparison only: parks whoever is queued, lock holders too */
-const volatile u32 without = 0;		     /* cures to leave out, so that tests can show what they cure */
+/* For comparison only: parks every task that is queued, lock holders too. */
+const volatile bool park_at_enqueue = false;
+/* Cures to leave out, so that tests can show the effect of each. */
+const volatile u32 without = 0;
 enum cure {
 	CURE_REFILL_RACE = 1 << 0,
 	CURE_SECOND_SLOT = 1 << 1,
@@ -83,14 +85,14 @@ const volatile u32 task_size = sizeof(struct cbw_task);
 const volatile u32 cpu_size = sizeof(struct cbw_cpu);
 
 #define CBW_SLICE_NS 5000000LL
-#define CBW_KEEP_NS 1000000LL	    /* kept by a CPU the group leaves */
-#define CBW_RELEASE_BATCH 64	    /* tasks moved by one call of a timer; where more wait other CPUs help */
-#define CBW_SHARE_MIN_NS 500000 /* less would not pay for the way to the boundary and back */
-#define CBW_TURN_MIN_NS 1000000 /* of a released task */
-#define CBW_DARK_QUOTAS 4 /* a group that owes more gets nothing until it owes less */
+#define CBW_KEEP_NS 1000000LL	    /* runtime kept by a CPU that the group leaves */
+#define CBW_RELEASE_BATCH 64	    /* tasks that one call of a timer moves; more need help */
+#define CBW_SHARE_MIN_NS 500000 /* less costs more than the way to the boundary */
+#define CBW_TURN_MIN_NS 1000000 /* shortest turn of a released task */
+#define CBW_DARK_QUOTAS 4 /* a group with more debt gets no runtime */
 #define CBW_CONTINUE_NS 100000	    /* until the next batch */
-#define CBW_EXHAUSTION_SLACK_NS 10000 /* a timer that is early has to come again */
-#define CBW_PASS_AFTER_NS 15000000000ULL /* half of what the watchdog allows */
+#define CBW_EXHAUSTION_SLACK_NS 10000 /* a timer that fires early must be set again */
+#define CBW_PASS_AFTER_NS 15000000000ULL /* half of the time that the watchdog allows */
 #define CBW_PASS_EVERY_NS 100000000ULL
 #define CBW_PASS_BATCH 256
 #define CBW_PARK_DSQ (1ULL << 48)
@@ -103,12 +105,12 @@ struct refusal refusal;
 u32 cbw_in_charge;
 u64 cbw_limits_seq = 1;
 #define CBW_CPUS_MAX 8192
-u8 cbw_leaving[CBW_CPUS_MAX]; /* CPUs that go offline or are */
-s32 cbw_going; /* the number of a CPU that may be about to, and one */
+u8 cbw_leaving[CBW_CPUS_MAX]; /* CPUs that are offline or go offline */
+s32 cbw_going; /* number plus one of a CPU that may be about to go offline */
 u64 cbw_next_dsq;
 /* The group whose release needs help of other CPUs (0: none), and the id that it had. */
 u64 cbw_helped, cbw_helped_id;
-u64 cbw_all_delegated; /* groups below directories that are users' */
+u64 cbw_all_delegated; /* groups below directories that users own */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARENA);

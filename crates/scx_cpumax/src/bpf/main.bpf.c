@@ -36,7 +36,7 @@ struct exit_record exit_record;
 
 /* Virtual time of each queue, and of the task that runs on each CPU. */
 u64 llc_now[LLC_MAX];
-u64 epoch; /* moved on by ticks, which are closer together than epochs are */
+u64 epoch; /* advanced by ticks, which come more often than epochs */
 u64 cpu_vtime[8192];
 
 static __always_inline u32 llc_of(s32 cpu)

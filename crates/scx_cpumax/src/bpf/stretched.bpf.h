@@ -8,9 +8,12 @@
  */
 const volatile u32 stretched = 0;
 enum race {
-	RACE_PARK_AND_REFILL = 1 << 0,	/* between the last look at the pool and the queue: the refill comes right there */
-	RACE_RELEASE_AND_PARK = 1 << 1, /* between a release and what follows it: until the task has parked again */
-	RACE_KICK_AND_LEAVE = 1 << 2,	/* whoever wakes another asks for a kick, so that the last one of a CPU that leaves does */
+	/* The refill comes between a task's last look at the pool and its entry into the queue. */
+	RACE_PARK_AND_REFILL = 1 << 0,
+	/* A released task parks again before the release is recorded. */
+	RACE_RELEASE_AND_PARK = 1 << 1,
+	/* Each wakeup asks for a kick, so that the last wakeup of a CPU that goes offline does. */
+	RACE_KICK_AND_LEAVE = 1 << 2,
 };
 #define STRETCH_MAX_NS 50000000ULL
 

@@ -27,14 +27,14 @@ struct cbw_work {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 17); /* the loader's choice */
+	__uint(max_entries, 1 << 17); /* set by the loader */
 	__type(key, u64);
 	__type(value, struct cbw_work);
 } cbw_work_a SEC(".maps"), cbw_work_b SEC(".maps");
 
 struct cbw_cpu_timer {
 	struct bpf_timer timer;
-	u64 at_ns; /* goes off then, 0 if it does not */
+	u64 at_ns; /* when it fires, 0 if it is not set */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -382,7 +382,7 @@ static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struc
 	bool was_parked = t->parked, no_room = t->no_room, stuck;
 	cbw_group_t *l;
 
-	if (was_parked) /* the core took it out, to change its affinity, priority or group */
+	if (was_parked) /* dequeued to change its affinity, priority or group */
 		cbw_unpark(t, bpf_ktime_get_ns());
 	if (!t->at_boundary && !t->no_room && !was_parked && !park_at_enqueue)
 		return CBW_RUN;

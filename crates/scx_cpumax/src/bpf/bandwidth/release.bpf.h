@@ -216,7 +216,7 @@ struct cbw_helper {
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* the loader's choice */
+	__uint(max_entries, 1); /* set by the loader */
 	__type(key, u32);
 	__type(value, struct cbw_helper);
 } cbw_helpers SEC(".maps");

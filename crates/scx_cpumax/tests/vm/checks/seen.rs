@@ -152,7 +152,7 @@ pub fn told() -> Checked {
         && user["groups"][1]["parks"].as_u64() > Some(0)
         && all.len() == 2
         && some == [u64::from(own.id())]
-        && refused["error"].as_str().is_some_and(|error| error.contains("root is told"))
+        && refused["error"].as_str().is_some_and(|error| error.contains("for root only"))
         && stranger == ["others"];
     let said = format!("{root} / {user} / {all:?} / {some:?} / {refused} / {stranger:?}");
     if right { Ok(String::new()) } else { Err(said) }
