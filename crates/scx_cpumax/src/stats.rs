@@ -112,8 +112,8 @@ fn one(scheduler: &Scheduler<'_>, uid: u32, group: &str, tasks: bool) -> Result<
     }
     if !may_see(root, group, uid) {
         return Err(format!(
-            "statistics of the cgroup \"{shown}\" are for root only, and for the user to whom it or \
-             a cgroup above it is delegated"
+            "statistics of the cgroup \"{shown}\" are for root only, and for the user to whom it \
+             or a cgroup above it is delegated"
         ));
     }
     let dir = root.join(group);
