@@ -130,8 +130,8 @@ impl Connection {
         }
     }
 
-    /// Reads `fd` to its end. `None` if the input ended or SIGTERM came first: nobody waits for the
-    /// answer then.
+    /// Reads `fd` to its end. `None` if the input ended or SIGTERM came first,
+    /// because then no client waits for the answer.
     pub fn read_all_while_connected(&mut self, fd: i32) -> Option<Vec<u8>> {
         let mut all = Vec::new();
         loop {

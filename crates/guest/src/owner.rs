@@ -68,8 +68,8 @@ pub fn check_use(workload: &Workload, lock: LockIx) -> Result<(), String> {
                 }
                 Op::Lock { lock: taken, .. } if taken == lock && at >= checked_to => {
                     return Err(format!(
-                        "task {:?}: an rwlock is taken by fcntl() only: a `syscall` that takes it once \
-                         and has at most {MAX_NS} ns of kernel time",
+                        "task {:?}: an rwlock is taken by fcntl() only: a `syscall` that takes it \
+                         once and has at most {MAX_NS} ns of kernel time",
                         task.name
                     ));
                 }
@@ -153,8 +153,8 @@ impl Clock {
         Ok(())
     }
 
-    /// Takes the lock once: reads the owner, or sets it to `owner`, who it is already. Returns the
-    /// kernel's result.
+    /// Takes the lock once: reads the owner, or sets it to `owner`, which it already is. Returns
+    /// the kernel's result.
     pub fn take_lock_once(&self, mode: LockMode, owner: usize) -> isize {
         match mode {
             LockMode::Read => sys::fcntl(self.0, libc::F_GETOWN, 0),

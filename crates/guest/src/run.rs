@@ -219,7 +219,7 @@ fn make_slot(ix: usize, stack: *mut u8, env: &Environment) -> Slot {
     let buffers = TaskBuffers { vector: [buffer; VECTOR], call: Call::new() };
     // Touch the first pages of the stack, so that the run has no page faults there.
     for page in 1..=4 {
-        // SAFETY: the pages are part of the stack, on which nobody is yet.
+        // SAFETY: the pages are part of the stack, which is not in use yet.
         unsafe { stack.sub(page * 4096).write_volatile(0) };
     }
     Slot {
@@ -539,7 +539,8 @@ impl Run {
         let Some(slot) = world.take_slot(start.kind, spec.group) else { return };
         slot.attributes.store(attributes(0, Class::Fair, 0), Relaxed);
         if world.plan.lists && spec.program.contains(&Op::EnterKernel) {
-            // SAFETY: the task has not begun. An error here comes again, and is noted, in the task.
+            // SAFETY: the task has not begun. An error here repeats in the task,
+            // which notes it.
             unsafe { &mut (*slot.buffers.get()).call }.prepare();
         }
         slot.start_at_ns.store(start.at_ns, Relaxed);

@@ -249,7 +249,7 @@ pub fn allow_many_files() {
     /// The kernel's default of `fs.nr_open`.
     const MAX_FILES: u64 = 1 << 20;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: there is room for what is told, and what is set is there.
+    // SAFETY: both calls get a valid `rlimit`.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) < 0 {
             return;

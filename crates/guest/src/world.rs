@@ -172,8 +172,8 @@ impl World {
         slot.phase.store(Phase::Ready as u32, Relaxed);
         slot.needs_ns.store(0, Relaxed);
         let ix = slot.ix;
-        // SAFETY: the stack is the slot's own; nobody is on it, as the slot was free. The body
-        // obeys the head of `sys`.
+        // SAFETY: the stack is the slot's own, and unused as the slot was free. The body obeys the
+        // head of `sys`.
         let pid = unsafe {
             sys::start(slot.stack, cgroup, slot.pid.as_ptr().cast(), crate::task::task_main, ix)
         };

@@ -34,7 +34,7 @@ pub fn answer(
     request: &Request,
 ) -> Vec<u8> {
     let mut line = Vec::from(b"{\"groups\":[");
-    let told = tell(scheduler, stop, uid, request, |stat| {
+    let told = for_each_visible(scheduler, stop, uid, request, |stat| {
         if !line.ends_with(b"[") {
             line.push(b',');
         }
@@ -57,7 +57,7 @@ pub fn answer(
 /// Statistics of all groups that have or had a limit.
 pub fn all(scheduler: &Scheduler<'_>, stop: &AtomicBool) -> Vec<GroupStat> {
     let mut groups = Vec::new();
-    let _ = tell(scheduler, stop, 0, &Request::default(), |stat| {
+    let _ = for_each_visible(scheduler, stop, 0, &Request::default(), |stat| {
         groups.push(stat);
         Ok(())
     });
@@ -65,7 +65,7 @@ pub fn all(scheduler: &Scheduler<'_>, stop: &AtomicBool) -> Vec<GroupStat> {
 }
 
 /// Passes the groups that a user asks for and may see to `take`.
-fn tell(
+fn for_each_visible(
     scheduler: &Scheduler<'_>,
     stop: &AtomicBool,
     uid: u32,
@@ -73,7 +73,7 @@ fn tell(
     mut take: impl FnMut(GroupStat) -> Result<(), String>,
 ) -> Result<(), String> {
     if let Some(group) = &request.group {
-        return take(one(scheduler, uid, group, request.tasks)?);
+        return take(single_group(scheduler, uid, group, request.tasks)?);
     }
     let mut others = GroupStat { group: OTHERS.to_owned(), ..GroupStat::default() };
     let mut hidden = false;
@@ -104,7 +104,12 @@ fn tell(
     if hidden { take(others) } else { Ok(()) }
 }
 
-fn one(scheduler: &Scheduler<'_>, uid: u32, group: &str, tasks: bool) -> Result<GroupStat, String> {
+fn single_group(
+    scheduler: &Scheduler<'_>,
+    uid: u32,
+    group: &str,
+    tasks: bool,
+) -> Result<GroupStat, String> {
     let (root, group) = (Path::new(CGROUPS), group.trim_matches('/'));
     let shown = one_line(group);
     if group.split('/').any(|part| part == "..") {

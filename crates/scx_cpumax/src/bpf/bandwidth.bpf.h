@@ -201,7 +201,7 @@ struct {
 	__type(value, struct cbw_going_timer);
 } cbw_going_timers SEC(".maps");
 
-/* CPUs go one at a time. A CPU that has been told comes by cbw_cpu_offline(). */
+/* CPUs go offline one at a time. For an announced one the kernel calls cbw_cpu_offline(). */
 static int cbw_rescue_going(void *map, u32 *key, struct cbw_going_timer *value)
 {
 	if (!cbw_may_kick())
