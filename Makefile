@@ -1,11 +1,11 @@
-# What one does here, in one word each. `make help` lists it.
+# The tasks of development. `make help` lists them.
 
 CARGO ?= cargo
 # The recording that `make run` replays, and the limits it tries.
 RECORDING ?= recordings/web-closed.perf.data
 LIMITS ?= --set '50000 100000' --set '10000 20000'
-# The scheduler needs clang 19 and two libraries' headers, `cpumax record` clang 12. Where they are neither there nor can be installed
-# they are left out, and `clang` says so; `install` then stops.
+# The scheduler needs clang 19 and the headers of two libraries, `cpumax record` needs clang 12. Where these are missing and cannot be
+# installed, the scheduler or the recorder is left out and the target `clang` says so; `install` then stops.
 HAVE_BPF = { command -v $${BPF_CLANG:-clang-19} || clang -dumpversion | grep -Eq '^(19|[2-9][0-9])\.'; } >/dev/null 2>&1 \
 	&& printf '\#include <libelf.h>\n\#include <zlib.h>\n' | cc -E - >/dev/null 2>&1
 LEFT_OUT = $(shell $(HAVE_BPF) || echo --exclude scx_cpumax)
@@ -20,10 +20,10 @@ FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
 
-# Alone in the memory of a virtual machine it finds no C library, so it brings its own. What it brings for debuggers would be
-# read with every state that is restored, and names of functions depend on where it is built: a file of another size is
-# another start of the machine, and no run in it is like one elsewhere.
-# It has a folder of its own, as `cargo build` makes programs that need libraries.
+# The guest is the only program in the memory of a virtual machine, without a C library, so it is linked statically. Its symbols are
+# stripped: they would be read with every restored snapshot, and their size depends on the build directory. A file of another size
+# changes the start of the machine, and no run in it would be equal to one elsewhere.
+# The guest has its own target directory, because `cargo build` there would make programs that need shared libraries.
 guest: deps ## Build the static programs that run in virtual machines
 	$(CARGO) rustc --quiet --release --target-dir $${CARGO_TARGET_DIR:-target}/guest -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static -C strip=symbols
 	$(if $(FEATURES),,$(CARGO) rustc --quiet --release --target-dir $${CARGO_TARGET_DIR:-target}/guest -p cpumax-recorder --example in_lab -- -C target-feature=+crt-static -C strip=symbols)
@@ -33,10 +33,10 @@ install: rust clang ## Install cpumax, and the guest beside it, where cargo puts
 	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' $(CARGO) install --path crates/guest --target x86_64-unknown-linux-gnu
 	$(MAKE) --no-print-directory manual
 
-# Where man and shells look for what a user installed; for a package PREFIX=/usr and DESTDIR.
+# Where man and shells look for files that a user installed. A package sets PREFIX=/usr and DESTDIR.
 PREFIX ?= $(HOME)/.local
 SHARE = $(DESTDIR)$(PREFIX)/share
-# The program that they are of.
+# The program that writes the man pages and the completions.
 CPUMAX ?= $(or $(CARGO_INSTALL_ROOT),$(CARGO_HOME),$(HOME)/.cargo)/bin/cpumax
 
 manual: ## Install man pages and completions of the installed cpumax
@@ -46,13 +46,13 @@ manual: ## Install man pages and completions of the installed cpumax
 	$(CPUMAX) completions zsh > $(SHARE)/zsh/site-functions/_cpumax
 	$(CPUMAX) completions fish > $(SHARE)/fish/vendor_completions.d/cpumax.fish
 
-# A replay needs no recorder, so what that is built with is not installed for it.
+# A replay needs no recorder, so clang is not installed for it.
 run: rust ## Replay a shipped recording under two limits on the recorded kernel and the newest
 	@$(if $(FEATURES),echo "There is no clang: this cpumax is built without the command record" >&2)
 	$(CARGO) run --quiet --release $(FEATURES) -p cpumax -- replay $(RECORDING) $(LIMITS)
 
-# Which kernels and which random cases `make conformance` compares: about a second for each case and kernel, an hour and a
-# quarter on two cores. Runs are kept, so it can be stopped and goes on.
+# Kernels and random cases that `make conformance` compares. Each case takes about a second per kernel, all of them an hour and a
+# quarter on two cores. Runs are kept, so the target can be stopped and resumes.
 CONFORMANCE_KERNELS ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3,6.12-rt,7.3-rt
 CONFORMANCE_CASES ?= --cases 1000340..1000839
 # Its tables; docs/lab/conformance.md has their sums.
@@ -67,8 +67,9 @@ conformance: guest ## Hold the model against all real kernels: tables in target/
 		--runs $(TABLES) --trace $(TABLES)/traces --markdown $(TABLES)/found.md || [ $$? = 1 ]
 	cat $(TABLES)/one-cpu.md $(TABLES)/found.md
 
-# Scenarios for 2 to 80 CPUs on every kernel: some 40 minutes on two cores. Random cases of two to eight CPUs, three runs each:
-# some 35 minutes, and the boots.
+# Kernels, random cases and scenarios that `make conformance-parallel` compares. The random cases have two to eight parallel CPUs and
+# run three times each: some 35 minutes on two cores, and the boots. The scenarios have 2 to 80 CPUs and run on every kernel: some
+# 40 minutes.
 PARALLEL_KERNELS ?= 6.12,6.18,7.3
 PARALLEL_CASES ?= --cases 0..63 --median 3
 EVERY_KERNEL ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3
@@ -92,7 +93,7 @@ sources: deps ## Print again the numbers behind the claims of four documents: do
 
 comma := ,
 
-# The kernels that tests run on. They are fetched once, through apt; FETCH takes options for that, e.g. FETCH='--mirror URI'.
+# Kernels that tests run on. They are fetched once, through apt; FETCH takes options of `cpumax lab fetch`, e.g. FETCH='--mirror URI'.
 TEST_KERNELS ?= 6.1 6.12 6.18 7.3 6.12-rt 7.3-rt
 FETCH ?=
 
@@ -107,10 +108,10 @@ test-kernels:
 test: guest kernels apart ## Run every test of the workspace, on real kernels too where they can be had
 	$(CARGO) test --workspace $(FEATURES) $(LEFT_OUT)
 
-# Workspaces of their own. To compile a fuzz target takes no libFuzzer, so none is built: the path says that there is another.
+# Workspaces of their own. Checking a fuzz target needs no libFuzzer. CUSTOM_LIBFUZZER_PATH keeps its build script from building one.
 APART = bench/peers crates/recording/fuzz
 
-apart: rust ## Compile what `cargo test` does not know: workspaces of their own
+apart: rust ## Compile the workspaces that `cargo test` does not include
 	@for folder in $(APART); do \
 		if $(CARGO) fetch --quiet --manifest-path $$folder/Cargo.toml; then \
 			CUSTOM_LIBFUZZER_PATH=/none/libFuzzer.a $(CARGO) check --quiet --offline --all-targets --manifest-path $$folder/Cargo.toml \
@@ -153,10 +154,10 @@ docs: rust ## Build the documentation as a site with a search, below target/docs
 	@cp docs/book.toml target/docs/ && target/tools/bin/mdbook build target/docs
 	@echo "target/docs/book/index.html"
 
-# MUTANTS takes parts of names, and tells of each what notices it, e.g. MUTANTS='pelt slack'.
+# MUTANTS takes parts of names; the output lists what notices each of those mutants, e.g. MUTANTS='pelt slack'.
 MUTANTS ?=
 
-mutants: ## Break each rule and step of bandwidth control, one at a time, and tell what nothing notices (docs/reference/model.md)
+mutants: ## Break each rule and step of bandwidth control, one at a time, and list those that no expectation notices (docs/reference/model.md)
 	$(CARGO) run --quiet --release -p cpumax-engine --features faults --example mutants -- $(MUTANTS)
 
 scx-sources: deps ## Build the kernel's own tests and scx_simple from Debian's sources, for scx-test
@@ -166,7 +167,7 @@ scx-test: deps ## Run every check of the scheduler on every kernel in the cache 
 	$(CARGO) build -p cpumax
 	CPUMAX_SCX_SET=all $(CARGO) test -p scx_cpumax
 
-# Where there is no npm nothing is installed, and tests say what is missing.
+# Without npm nothing is installed, and tests name the missing program.
 browser: ## Install what the test of reports needs to drive Chromium, below target/
 	@mkdir -p target/browser && cp crates/cpumax/tests/browser/package.json target/browser/
 	@cd target/browser && npm install --silent --no-audit --no-fund --no-package-lock \
@@ -200,24 +201,24 @@ dist: deps ## Packages for x86-64 and aarch64 in target/dist: tar.xz, deb, rpm, 
 fmt: rust ## Format all sources
 	$(CARGO) fmt --all
 
-bench: deps ## Measure speed: time, and instructions where valgrind is installed; then as peers (docs/lab/speed.md)
+bench: deps ## Measure speed in time, and in instructions where valgrind is installed; then run peers (docs/lab/speed.md)
 	$(CARGO) bench --workspace $(FEATURES) $(LEFT_OUT) --bench '*'
 	CARGO=$(CARGO) bench/peers/run
 
-calibrate: rust ## How often ranges that are told from counters hold the truth: docs/guide/advise.md
+calibrate: rust ## Measure how often the ranges fitted to counters contain the true value: docs/guide/advise.md
 	$(CARGO) run --quiet --release -p cpumax-engine --example calibrate
 
-peers: deps ## Measure the event queue and an M/M/1 beside SimPy and SimCore, which are installed below target/
+peers: deps ## Compare the event queue and an M/M/1 with SimPy and SimCore, which are installed below target/
 	CARGO=$(CARGO) bench/peers/run
 
-recordings: deps ## Make the shipped recordings again (root, perf, and a machine that does nothing else)
+recordings: deps ## Make the shipped recordings again (root, perf, and an idle machine)
 	$(CARGO) run --quiet --release -p cpumax-testload -- recordings --raw-dir target/recordings
 
 # An hour and a half: each of 25 services is recorded twice and runs 24 times. PROOF takes options, e.g. PROOF='--only http.node-open'.
 # Recordings, runs and tables are kept in target/proof.
 PROOF ?=
 
-proof: deps ## Record real servers, run them under limits, tell how far replay is off (root, perf, a quiet machine)
+proof: deps ## Record real servers, run them under limits, and measure the error of replays (root, perf, an idle machine)
 	@for program in perf zstd nginx wrk redis-server redis-benchmark postgres pgbench python3 node go javac; do \
 		command -v $$program >/dev/null 2>&1 || echo "no $$program: services that need it are left out" >&2; done
 	$(CARGO) build --quiet --release -p cpumax
@@ -226,11 +227,11 @@ proof: deps ## Record real servers, run them under limits, tell how far replay i
 # UNDERSTAND takes options, e.g. UNDERSTAND='--seeds 0..197 --kind tiers --list'.
 UNDERSTAND ?= --seeds 0..1999
 
-understand: rust ## Judge how well recordings are understood, by 2000 services whose truth is known (docs/lab/understanding.md)
+understand: rust ## Measure how well recordings are understood, by 2000 services whose structure is known (docs/lab/understanding.md)
 	$(CARGO) run --quiet --release -p cpumax-understand -- $(UNDERSTAND)
 
-# Rust and a C linker are all that a replay needs; the recorder and the scheduler need clang, the scheduler the headers of libelf and
-# zlib as well; real kernels need an emulator. What is missing is installed where that is possible.
+# A replay needs only Rust and a C linker. The recorder and the scheduler need clang, and the scheduler the headers of libelf and zlib.
+# Real kernels need an emulator. Missing packages are installed where that is possible.
 deps: rust clang
 	@command -v qemu-system-x86_64 >/dev/null 2>&1 || { $(call install_packages,qemu-system-x86); } \
 		|| echo "no QEMU, so no virtual machines: install qemu-system-x86 (Debian, Ubuntu)" >&2

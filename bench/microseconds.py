@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How long emulated kernels take from a tick to the switch, and for a task that comes only to park, by the groups that the task is
-below: the figures of docs/lab/compare.md, "Microseconds", from the runs that `make conformance` keeps.
+"""Prints how long emulated kernels take from a tick to the context switch, and to park a task, by the depth of the task's group.
+The figures of docs/lab/compare.md, "Microseconds", come from the runs that `make conformance` keeps.
 
     bench/microseconds.py target/conformance 6.1 6.18 7.0
 
-A switch counts for a tick if it comes within 40 us of one and takes the CPU from a task that had it for 0.1 ms and did not go to
-sleep; two switches within 20 us of each other, with nothing between, are a park (6.18 and later). Scenarios in which tasks move
-are left out, as the depth of theirs changes. Times are whole microseconds, which is what traces have."""
+A switch belongs to a tick if it comes within 40 us of the tick and the previous task had run for 0.1 ms and did not go to sleep.
+Two switches within 20 us, with no other event between them, are a park (6.18 and later). Scenarios in which tasks move are left
+out, because the depth of those tasks changes. Times are whole microseconds, the resolution of the traces."""
 
 import collections
 import json
@@ -18,7 +18,7 @@ TICK_NS, PARK_NS, LEAST_RUN_NS = 40_000, 20_000, 100_000
 
 
 def runs(folder, version):
-    """The scenario and the result of each kept run of a version with a trace."""
+    """The scenario and the result of each kept run of a version that has a trace."""
     for path in sorted(pathlib.Path(folder).glob(f"{version}-[0-9a-f]*.json")):
         kept = json.loads(path.read_text())
         result, text = kept["answer"].get("result"), kept["job"]["job"]["scenario"]
@@ -27,7 +27,7 @@ def runs(folder, version):
 
 
 def switches(scenario, result):
-    """Each switch: when, from and to what depth (none: no task of the scenario), and what came right before."""
+    """Each switch: its time, the depths of both tasks (None: no task of the scenario), and the event right before."""
     groups = {task["name"]: task.get("group", "/") for task in scenario["task"]}
     names = result["trace"]["names"]["tasks"]
 

@@ -1,5 +1,5 @@
-/* How long a thread stands still that is moved out of a throttled group while its CPU is idle, and the group removed ("remove") or not
- * ("keep"). For docs/lab/findings.md:
+/* Measures how long a thread stands still after it has been moved out of a throttled group while its CPU is idle. The group is then
+ * removed ("remove") or not ("keep"). For docs/lab/findings.md:
  *
  *     cc -O1 -static -o moved-away bench/moved-away.c
  *     cpumax lab run 6.18 --cpus 2 --append 'nohz_full=1 rcu_nocbs=1 isolcpus=nohz,domain,managed_irq,1' -- ./moved-away remove
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define GROUPS "/sys/fs/cgroup"
-/* Longest that is waited for it to go on, ms. */
+/* Longest wait for the thread to go on, ms. */
 #define PATIENCE 10000
 
 static void put(const char *path, const char *text)
@@ -66,7 +66,7 @@ int main(int count, char **words)
 	long since;
 
 	uname(&kernel);
-	/* Else a thread of the kernel comes to the CPU once a second, and it looks what there is to run; the first one still does. */
+	/* The thread that updates vmstat runs once a second, and the CPU then looks for runnable tasks. This interval delays all but the first. */
 	put("/proc/sys/vm/stat_interval", "1000");
 	put(GROUPS "/cgroup.subtree_control", "+cpu");
 	if (mkdir(GROUPS "/limited", 0755) || mkdir(GROUPS "/free", 0755)) {

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What `cpumax record` costs beside `perf record` of the same events, for docs/guide/record.md.
+"""Compares the cost of `cpumax record` with `perf record` of the same events, for docs/guide/record.md.
 
     python3 bench/record.py target/release/cpumax        (root; perf with `perf bench`)
 
-Each load runs without a recording, with one and with the other, three times in turn; medians of CPU time.
+Each load runs without a recorder, with cpumax and with perf, three times in turn. Figures are medians of CPU time.
 """
 import os
 import resource
@@ -21,7 +21,7 @@ LOADS = [
 
 
 def used(command):
-    """CPU time of a command and all it starts, s."""
+    """CPU time of a command and of all its children, in seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

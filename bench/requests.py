@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a request of one kind costs on real kernels and in the model: CPU time for each, and how many there are in a second.
+"""Measures the CPU time of a request, and the number of requests in a second, on real kernels and in the model.
 
     cargo build --release && make guest && bench/requests.py 6.12 6.18 7.3
 
-Each scenario does one thing again and again, so that what the model has a microsecond too much or too little of is there a
-thousand times: calls, moves, preemption by ticks and by who wakes up, in no group and three groups deep. The model runs under
-noise with twelve seeds: the mean, the least and the most. Figures of docs/lab/compare.md, "Microseconds"."""
+Each scenario repeats one operation, so that an error of a microsecond in the model adds up a thousand times: system calls, moves,
+preemption by ticks and by wakeups, in no group and three groups deep. The model runs under noise with twelve seeds; the table has
+the mean and the range. docs/lab/compare.md, "Microseconds", has the figures."""
 
 import argparse
 import json
@@ -49,7 +49,7 @@ SCENARIOS = {
 
 
 def requests(path, kernel, *more):
-    """Of each kind of task: CPU time for a request, us, and how many."""
+    """CPU time per request in us, and the number of requests, for each kind of task."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out.json"
         subprocess.run([PROGRAM, "run", path, "--kernel", kernel, "--json", out, *more], check=True, stdout=subprocess.DEVNULL)
@@ -62,8 +62,8 @@ def requests(path, kernel, *more):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kernels", nargs="*", default=["6.12", "6.18", "7.3"])
-    parser.add_argument("--seconds", type=int, default=1, help="length of each run; the longer, the closer")
-    parser.add_argument("--only", default="", help="scenarios with that in their names")
+    parser.add_argument("--seconds", type=int, default=1, help="length of each run; longer runs are more exact")
+    parser.add_argument("--only", default="", help="run only the scenarios whose names contain this text")
     asked = parser.parse_args()
     print(f"{'':28} {'kernel':7} {'task':4} {'us each: real':>14} {'model':>8} {'':>17} {'number: real':>13} {'model':>7}")
     for name, text in SCENARIOS.items():

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Whether the model still says what it said: one checksum of very many runs.
+"""Tells whether the results of the model have changed, by one checksum over very many runs.
 
     bench/same.py PROGRAM              prints the checksum
-    bench/same.py PROGRAM OTHER        prints both, and what differs; ends with 1 if anything does
+    bench/same.py PROGRAM OTHER        prints both, and the runs that differ; exits with 1 if any does
 
-PROGRAM is a cpumax. Run are: every built-in scenario on every kernel that is modelled, with seeds 1
-to 3; the shipped recordings under the default limits; the random cases 0 to 500. Summed up are the
-fields below: others may be added to the results without another checksum. Of two programs, only
-scenarios and kernels are run that both have.
+PROGRAM is a cpumax. It runs every built-in scenario on every modelled kernel with seeds 1 to 3, the
+shipped recordings under the default limits, and the random cases 0 to 500. The checksum covers the
+fields below, so results may gain other fields without changing it. Two programs run only the
+scenarios and kernels that both have.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ RECORDINGS = [
     "batch-limited", "batch", "bursts", "pipeline", "web-closed-limited", "web-closed-syscalls",
     "web-closed", "web-rate",
 ]
-# One of each generation, and some that differ within one.
+# One kernel of each generation, and some that differ within a generation.
 REPLAYED_ON = "4.19,5.4,6.1,6.12,6.18,7.2,7.3"
 CASES = range(501)
 
@@ -43,7 +43,7 @@ RUN = dict.fromkeys([
 
 
 def only(value, fields):
-    """What of a value has these names; `*` is any name."""
+    """The part of a value that has these names; `*` stands for any name."""
     if fields is None:
         return value
     kept = {}
@@ -54,12 +54,12 @@ def only(value, fields):
 
 
 def runs(program, *arguments):
-    """The results of one command, each as a line."""
+    """The results of one command, one line each."""
     done = subprocess.run(
         [program, *arguments, "--json", "-"], cwd=ROOT, check=False,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )
-    # A scenario that does not show what it must is told with status 1: results there are all the same.
+    # Status 1 means that an expectation of a scenario failed. The results are complete then, too.
     if done.returncode not in (0, 1):
         raise SystemExit(f"{program} {' '.join(arguments)}: {done.stderr.decode().strip()}")
     for run in json.loads(done.stdout):
@@ -77,7 +77,7 @@ def kernels(program):
 
 
 def questions(programs):
-    """What is asked of each program: a name, and the arguments."""
+    """The runs of each program: a name, and the arguments."""
     common = [kernel for kernel in kernels(programs[0]) if all(kernel in kernels(p) for p in programs)]
     known = [set(names(program, "scenarios").split()) for program in programs]
     for file in sorted((ROOT / "scenarios").glob("*.toml")):

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Two period timers at once: what the lengths of their sections are if each waits for the locks of CPUs that the other one has
-just released. Prices and counts are those of docs/lab/calibration.md; nothing is fitted here. It was written before the model knew such
-waiting and knows nothing of the model.
+"""Two period timers at once: the lengths of their sections with interrupts off, if each waits for the locks of CPUs that the
+other one has just released. Costs and counts are those of docs/lab/calibration.md; nothing is fitted here. The calculation is
+independent of the model.
 
-Each timer goes through the CPUs of its list, takes a CPU's lock, grants and sends an interrupt (REMOTE); the CPU then walks its
-part of the tree with its lock held (HANDLER). Lists are in the order in which CPUs were throttled: the same for both groups,
-or, where CPUs race to a tick or run out at different ones, any."""
+Each timer goes through the CPUs of its list, takes a CPU's lock, grants runtime and sends an interrupt (REMOTE). That CPU then
+walks its part of the tree with its lock held (HANDLER). Lists are in the order in which CPUs were throttled. Both groups have the
+same order, or any two orders if CPUs race to a tick or run out of runtime at different ticks."""
 
 import heapq
 import random
@@ -18,11 +18,11 @@ IPI_US = 2.0
 
 
 def sections(offset_us, orders):
-    """Lengths of both sections, the second of which begins that much later."""
+    """Lengths of both sections in us; the second one begins offset_us after the first."""
     locked_until = [0.0] * CPUS
     start = [0.0, offset_us]
     ends = [0.0, 0.0]
-    # Each timer's next step, in order of time.
+    # Next step of each timer, in order of time.
     steps = [(start[timer], timer, 0) for timer in (0, 1)]
     heapq.heapify(steps)
     while steps:

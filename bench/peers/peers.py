@@ -31,7 +31,7 @@ def hold(pending, holds):
 
 
 def mm1(customers):
-    """With processes for arrivals and server and a list between them, the fastest way there is in SimPy."""
+    """Processes for arrivals and server with a list between them, which is the fastest way in SimPy."""
     numbers = random.Random(1)
     env = simpy.Environment()
     waiting = deque()

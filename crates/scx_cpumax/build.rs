@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Compiles the BPF program with clang and generates the skeleton that the loader uses.
 //!
-//! No BTF of any kernel is needed here: see `src/bpf/kernel.bpf.h`.
+//! It needs no kernel's BTF: see `src/bpf/kernel.bpf.h`.
 
 use std::env;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// The oldest clang that casts between address spaces as the arena needs it.
+/// The oldest clang with the casts between address spaces that arenas need.
 const CLANG_OLDEST: u32 = 19;
 
 fn main() {

@@ -1,12 +1,12 @@
-//! Event queues and a plain M/M/1: cpumax beside SimCore, the engine of DSLab. `peers.py` does the
-//! same with SimPy, `run` runs both.
+//! Compares cpumax with SimCore, the engine of DSLab, on event queues and a plain M/M/1. `peers.py`
+//! measures SimPy, and `run` runs both.
 //!
-//! Hold model: as many events pending as said; each that comes puts one in, a mean of 1 later.
-//! M/M/1: arrivals 0.8, service 1, so that a customer stays 5 on the average; two events a
-//! customer. Times are exponential, drawn by the same generator everywhere; CPU time, the best of
-//! three runs.
+//! Hold model: the number of pending events is fixed; each event that fires inserts another, a mean
+//! of 1 later. M/M/1: arrival rate 0.8, service rate 1, so a customer stays 5 on average, and causes
+//! two events. Times are exponential and come from the same generator everywhere. Figures are CPU
+//! time, the best of three runs.
 
-/// The queue is the model's own affair: this is its file.
+/// The queue is private to the model, so its file is included.
 #[path = "../../../crates/machine/src/events.rs"]
 #[allow(dead_code, reason = "the model needs more of it")]
 mod events;
@@ -48,8 +48,8 @@ fn main() {
     row("cpumax", "M/M/1, whole model", 2 * CUSTOMERS, || model::mm1(CUSTOMERS));
 }
 
-/// Runs three times; `of` yields what must come out alike for all: the mean time between holds, or
-/// in the system.
+/// Runs three times. `of` returns a value that must be about equal for all programs: the mean time
+/// between holds, or in the system.
 fn row(who: &str, what: &str, events: u64, mut of: impl FnMut() -> f64) {
     let mut best_ns = u128::MAX;
     let mut mean = 0.0;

@@ -1,4 +1,4 @@
-//! As a workload of the whole model: a thread on a CPU that is woken for each customer, on 7.3.
+//! The M/M/1 as a workload of the whole model on 7.3: each customer wakes a thread on a CPU.
 
 use cpumax_machine::{Options, kernel, run};
 
@@ -24,6 +24,6 @@ pub fn mm1(customers: u64) -> f64 {
     let kernel = kernel::parse_kernels("7.3").expect("is a kernel")[0];
     let options = Options::new(kernel, 1);
     let outcome = run(&workload, &options, None, None).expect("runs");
-    // The share of time that it serves: the queue is not seen from outside.
+    // The share of time in which it serves, because the queue is not visible from outside.
     outcome.tasks["server"].usage_usec as f64 * 1e3 / workload.duration_ns as f64
 }

@@ -1,10 +1,10 @@
-//! On cpumax's event queue, by itself.
+//! The measurements on cpumax's event queue alone.
 
 use crate::Exponential;
 use crate::events::Heap;
 use std::collections::VecDeque;
 
-/// Resolution of its clock: a unit of time has that many ticks.
+/// Ticks of the clock per unit of time.
 const UNIT: f64 = 1e6;
 
 pub fn hold(pending: u32, holds: u64) -> f64 {

@@ -1,4 +1,4 @@
-//! The same with SimCore.
+//! The measurements with SimCore.
 
 use crate::Exponential;
 use serde::Serialize;

@@ -78,19 +78,19 @@ impl Failure {
             Failure::Status(status) => ExitCode::from(*status),
             Failure::Input(error) => {
                 let error_label = output::styled(output::BAD, "error:");
-                output::say(format_args!("{error_label} {}", escape::chain(error.chain())));
+                output::eprint_line(format_args!("{error_label} {}", escape::chain(error.chain())));
                 ExitCode::from(2)
             }
             Failure::ModelFault(error) => {
                 let error_label = output::styled(output::BAD, "error:");
-                output::say(format_args!("{error_label} {}", escape::chain(error.chain())));
-                output::say(format_args!(
+                output::eprint_line(format_args!("{error_label} {}", escape::chain(error.chain())));
+                output::eprint_line(format_args!(
                     "This is a fault of cpumax itself; please report it together with the command."
                 ));
                 ExitCode::from(1)
             }
             Failure::Interrupted => {
-                output::say(format_args!("interrupted"));
+                output::eprint_line(format_args!("interrupted"));
                 ExitCode::from(crate::interrupt::status())
             }
         }

@@ -42,7 +42,7 @@ fn requested_by(signal: i32) {
     }
     thread::spawn(move || {
         thread::sleep(STOPS_WITHIN);
-        output::say(format_args!("interrupted"));
+        output::eprint_line(format_args!("interrupted"));
         process::exit(i32::from(status_of(signal)));
     });
 }

@@ -22,7 +22,7 @@ pub fn stderr() -> impl Write {
 }
 
 /// Prints a line on standard error; ignores a missing reader.
-pub fn say(line: std::fmt::Arguments<'_>) {
+pub fn eprint_line(line: std::fmt::Arguments<'_>) {
     let _ = writeln!(stderr(), "{line}");
 }
 
@@ -52,7 +52,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes a text to standard error.
-pub fn tell(text: &str) -> Result<(), Failure> {
+pub fn eprint(text: &str) -> Result<(), Failure> {
     Ok(stderr().write_all(text.as_bytes())?)
 }
 

@@ -22,7 +22,7 @@ pub fn fetched(list: &str) -> Result<Vec<NamedKernel>, Failure> {
     let fetched = lists::fetched(list).map_err(Failure::of)?;
     for (range, absent) in &fetched.absent {
         let (names, arguments) = (absent.join(", "), absent.join(" "));
-        output::say(format_args!(
+        output::eprint_line(format_args!(
             "{range} runs without {names}, not fetched yet: `cpumax lab fetch {arguments}`"
         ));
     }
@@ -30,7 +30,7 @@ pub fn fetched(list: &str) -> Result<Vec<NamedKernel>, Failure> {
 }
 
 /// The kernel of a list that may have one only.
-pub fn one(list: &str, on: WorldName, option: &str) -> Result<NamedKernel, Failure> {
+pub fn single_kernel(list: &str, on: WorldName, option: &str) -> Result<NamedKernel, Failure> {
     let mut kernels = kernels(list, on)?;
     match (kernels.pop(), kernels.is_empty()) {
         (Some(kernel), true) => Ok(kernel),
@@ -41,7 +41,7 @@ pub fn one(list: &str, on: WorldName, option: &str) -> Result<NamedKernel, Failu
 /// The kernel to compare with; `None`: each kernel's own model.
 pub fn against(list: Option<&str>, on: WorldName) -> Result<Option<NamedKernel>, Failure> {
     match list {
-        Some(list) => Ok(Some(one(list, on, "--against")?)),
+        Some(list) => Ok(Some(single_kernel(list, on, "--against")?)),
         None if on == WorldName::Model => {
             let what = "the model would be compared with itself";
             Err(anyhow!("{what}: give another kernel with --against").into())

@@ -49,7 +49,7 @@ fn whole() -> Trace {
     trace
 }
 
-/// The same, but the host steals half of each time on a CPU.
+/// The whole trace, but the host steals half of each run time.
 fn half_stolen() -> Trace {
     let half = |line: &str| vec![line.replace("runtime=3000000", "runtime=1500000")];
     whole().map(half)

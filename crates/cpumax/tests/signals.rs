@@ -38,7 +38,7 @@ metric = "tasks.h.usage_usec"
 max = 1
 "#;
 /// A second, and some time for a busy machine.
-const AT_MOST: Duration = Duration::from_millis(1500);
+const TIMEOUT: Duration = Duration::from_millis(1500);
 
 fn command(arguments: &[&str], folder: &Path) -> Command {
     cpumax_require::children_end_by_signals();
@@ -58,7 +58,7 @@ fn ended_by(name: &str, mut child: Child) -> ExitStatus {
     assert_eq!(child.try_wait().unwrap(), None, "it has ended before");
     signal(&child, name);
     let begin = Instant::now();
-    while begin.elapsed() < AT_MOST {
+    while begin.elapsed() < TIMEOUT {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
@@ -66,7 +66,7 @@ fn ended_by(name: &str, mut child: Child) -> ExitStatus {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    panic!("{name}: it goes on for {AT_MOST:?}");
+    panic!("{name}: it still runs after {TIMEOUT:?}");
 }
 
 fn folder() -> tempfile::TempDir {

@@ -16,7 +16,7 @@ use cpumax_workload::{LockMode, Op, Target};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Most requests in a list.
-const REQUESTS: usize = 512;
+const MAX_REQUESTS: usize = 512;
 /// Size of the AIO context; the kernel makes room for twice as many events.
 const EVENTS: u32 = 256;
 /// Most marks, and most tokens, of one call.
@@ -87,8 +87,8 @@ impl Call {
         Call {
             context: 0,
             timer: -1,
-            requests: vec![Iocb::default(); REQUESTS].into(),
-            pointers: vec![std::ptr::null(); REQUESTS].into(),
+            requests: vec![Iocb::default(); MAX_REQUESTS].into(),
+            pointers: vec![std::ptr::null(); MAX_REQUESTS].into(),
             texts: vec![[0; TEXT_BYTES]; MARKS].into(),
             tokens: [0; MARKS],
             marks: [Mark::None; MARKS],

@@ -14,7 +14,7 @@ pub const TOKEN_BYTES: usize = 8;
 /// the time.
 const IS_TEXT: u64 = 1 << 63;
 /// Tokens that fit in a pipe, if the kernel allows its size.
-const ROOM: usize = 1 << 17;
+const CAPACITY: usize = 1 << 17;
 
 /// One channel.
 pub struct Channel {
@@ -36,7 +36,7 @@ impl Channel {
     pub fn new(workload: &Workload, ix: u32) -> Result<Channel, String> {
         let ChannelSpec { name, capacity, .. } = &workload.channels[ix as usize];
         let tokens = open_pipe()?;
-        grow(tokens[1], ROOM * TOKEN_BYTES);
+        grow(tokens[1], CAPACITY * TOKEN_BYTES);
         let none = [-1; 2];
         let mut channel = Channel { tokens, credits: none, receivers: none, senders: none };
         let (mut sent, mut received) = (1, 1);
@@ -48,11 +48,11 @@ impl Channel {
             }
         }
         if *capacity != u64::MAX {
-            if *capacity > ROOM as u64 {
-                return Err(format!("channel {name:?}: a bound of more than {ROOM} tokens"));
+            if *capacity > CAPACITY as u64 {
+                return Err(format!("channel {name:?}: a bound of more than {CAPACITY} tokens"));
             }
             channel.credits = open_pipe()?;
-            grow(channel.credits[1], ROOM);
+            grow(channel.credits[1], CAPACITY);
             give(channel.credits[1], *capacity as usize);
             if sent > 1 {
                 channel.senders = gate()?;

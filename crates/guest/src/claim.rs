@@ -18,7 +18,7 @@ const RANDOM_DIGITS: usize = 16;
 /// Extended attributes for the owner's identity. The first needs `CAP_SYS_ADMIN` in the initial
 /// namespace, the second cgroup v2 and a kernel from 5.7 on.
 const MARKS: [&str; 2] = ["trusted.cpumax", "user.cpumax"];
-const MOST_MARK_BYTES: usize = 256;
+const MAX_MARK_BYTES: usize = 256;
 
 /// A new unique name for the groups of this process.
 ///
@@ -160,7 +160,7 @@ fn mark(dir: &Path, owner: &Owner) {
 fn owner_of(dir: &Path) -> Option<Owner> {
     let path = c_string(dir)?;
     MARKS.iter().filter_map(|name| CString::new(*name).ok()).find_map(|name| {
-        let mut bytes = [0u8; MOST_MARK_BYTES];
+        let mut bytes = [0u8; MAX_MARK_BYTES];
         // SAFETY: path and name are C strings, the bytes have room.
         let got = unsafe {
             let room = bytes.as_mut_ptr().cast();

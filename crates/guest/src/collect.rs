@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// An end seen later than this gets a note, ns.
-const LATE_NS: u64 = 1_000_000;
+const NOTE_LATE_NS: u64 = 1_000_000;
 
 /// Counters of all groups at one time: `cpu.stat`, and the local throttled time (ns) where shown.
 pub(crate) struct Counters(Vec<(CpuStat, Option<u64>)>);
@@ -30,7 +30,7 @@ pub(crate) struct Sample {
     /// Usage at the last sample, ns.
     last_ns: u64,
     /// Largest increase between two samples, ns.
-    most_ns: u64,
+    max_ns: u64,
 }
 
 /// Reads the counters of all groups, and restarts their samples there.
@@ -49,7 +49,7 @@ pub(crate) fn read_counters(run: &mut Run) -> Result<Counters, String> {
 pub(crate) fn sample_usage(run: &mut Run, group: usize) -> Result<(), String> {
     let (stat, _) = run.env.hierarchy.read_stat(&run.groups[group])?;
     let sample = &mut run.samples[group];
-    sample.most_ns = sample.most_ns.max(stat.usage_ns.saturating_sub(sample.last_ns));
+    sample.max_ns = sample.max_ns.max(stat.usage_ns.saturating_sub(sample.last_ns));
     sample.last_ns = stat.usage_ns;
     Ok(())
 }
@@ -70,7 +70,7 @@ pub(crate) fn reap(world: &World) -> bool {
 
 /// Kills and reaps all tasks and keepers, those that tasks start meanwhile included.
 pub(crate) fn kill_all(world: &World) {
-    const AGAIN_NS: u64 = 1_000_000;
+    const RETRY_NS: u64 = 1_000_000;
     for &keeper in &world.keepers {
         sys::kill(keeper, libc::SIGKILL);
     }
@@ -84,7 +84,7 @@ pub(crate) fn kill_all(world: &World) {
         if !reap(world) {
             return;
         }
-        sys::sleep_for(AGAIN_NS);
+        sys::sleep_for(RETRY_NS);
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Repo
     let under_way = under_way(run.world, ended_ns.min(run.world.workload.duration_ns));
     let (groups, tasks) = latencies(run, group_counts(run, before, &after), tasks, &under_way)?;
     let late_ns = ended_ns.saturating_sub(run.world.workload.duration_ns);
-    if late_ns > LATE_NS {
+    if late_ns > NOTE_LATE_NS {
         run.notes.push(format!("counters were read {} us after the end", late_ns / 1000));
     }
     let mut not_measured = vec!["release".to_owned(), "events".to_owned()];
@@ -224,7 +224,7 @@ fn group_counts(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<Stri
             nr_bursts: u64::from(new.nr_bursts.wrapping_sub(old.nr_bursts)),
             burst_usec: us(new.burst_ns, old.burst_ns),
             local_throttled_usec: us(new_local.unwrap_or(0), old_local.unwrap_or(0)),
-            max_period_usage_usec: run.samples[ix].most_ns / 1000,
+            max_period_usage_usec: run.samples[ix].max_ns / 1000,
             ..GroupOutcome::default()
         };
         groups.insert(spec.path.clone(), outcome);
@@ -331,7 +331,7 @@ fn latencies(
     let mut labels: BTreeMap<&str, (TaskOutcome, Vec<u64>)> = BTreeMap::new();
     for ((spec, outcome), latencies) in workload.tasks.iter().zip(kinds).zip(by_kind) {
         let (sum, all) = labels.entry(spec.label()).or_default();
-        *sum = added(sum, &outcome);
+        *sum = added_up(sum, &outcome);
         all.extend(latencies);
     }
     let tasks = labels.into_iter().map(|(label, (mut outcome, mut latencies))| {
@@ -345,7 +345,7 @@ fn latencies(
 
 /// Sums two kinds of one label, without requests. The label has finished when all its tasks have
 /// exited; one of the kinds may have no tasks.
-fn added(one: &TaskOutcome, other: &TaskOutcome) -> TaskOutcome {
+fn added_up(one: &TaskOutcome, other: &TaskOutcome) -> TaskOutcome {
     let (count, exited) = (one.count + other.count, one.exited + other.exited);
     let last_ns = one.finished_ns.max(other.finished_ns);
     TaskOutcome {

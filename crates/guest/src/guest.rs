@@ -41,7 +41,7 @@ pub fn guest() -> i32 {
                 Some(answer) => connection.send(&answer),
                 None => break,
             },
-            // On a host nobody needs the guest to run a program.
+            // On a host the lab does not run programs through the guest.
             Ok(ToGuest::Command(command)) if in_vm => {
                 let status = command::run(&command, &mut |message| send(&connection, message));
                 send(&connection, &status);

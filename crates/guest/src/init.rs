@@ -97,7 +97,7 @@ impl Connection {
 
     /// Reads the next line, without its end. `None` at the end of the input, or for a line longer
     /// than `most_bytes`.
-    pub fn read_message(&mut self, most_bytes: u64) -> Option<String> {
+    pub fn read_message(&mut self, max_bytes: u64) -> Option<String> {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
                 let rest = self.pending.split_off(end + 1);
@@ -108,7 +108,7 @@ impl Connection {
                 }
                 return String::from_utf8(line).ok();
             }
-            if self.pending.len() as u64 > most_bytes {
+            if self.pending.len() as u64 > max_bytes {
                 return None;
             }
             if self.ended {
@@ -130,8 +130,8 @@ impl Connection {
         }
     }
 
-    /// Reads `fd` to its end. `None` if the input ended or SIGTERM came first: nobody waits for the
-    /// answer then.
+    /// Reads `fd` to its end. `None` if the input ended or SIGTERM came first,
+    /// because then no client waits for the answer.
     pub fn read_all_while_connected(&mut self, fd: i32) -> Option<Vec<u8>> {
         let mut all = Vec::new();
         loop {

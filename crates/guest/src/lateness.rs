@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const STEPS: usize = 128;
 const STEP_NS: u64 = 4_000;
 /// A sleep later than this, in steps (0.2 ms), includes a wait for a CPU.
-const MOST: usize = 50;
-/// With fewer sleeps below `MOST` the lateness is unknown.
-const LEAST: u32 = 5;
+const MAX_STEPS: usize = 50;
+/// With fewer sleeps below `MAX_STEPS` the lateness is unknown.
+const MIN_SLEEPS: u32 = 5;
 
 /// Histogram of all sleeps of a run by lateness, in steps.
 pub struct Lateness([AtomicU32; STEPS]);
@@ -34,14 +34,14 @@ impl Lateness {
 
     /// The lateness, ns, that a tenth of the sleeps without a wait for a CPU stayed below.
     pub fn tenth_percentile_ns(&self) -> Option<u64> {
-        let soon = &self.0[..MOST];
+        let soon = &self.0[..MAX_STEPS];
         let all: u32 = soon.iter().map(|count| count.load(Relaxed)).sum();
         let mut below = 0;
         let step = soon.iter().position(|count| {
             below += count.load(Relaxed);
             below > all / 10
         });
-        (all >= LEAST).then_some(step? as u64 * STEP_NS + STEP_NS / 2)
+        (all >= MIN_SLEEPS).then_some(step? as u64 * STEP_NS + STEP_NS / 2)
     }
 }
 

@@ -20,15 +20,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const PAGE_BYTES: usize = 4096;
 /// A pass has room for at least so many of the longest holds.
-const HOLDS: usize = 8;
+const MIN_HOLDS: usize = 8;
 /// Pages described by one page of a page table.
-const TABLE: usize = 512;
+const PAGES_PER_TABLE: usize = 512;
 /// Numbers of pages, and tries, for the measurement of a page's cost.
-const FEW: usize = TABLE / 2;
-const MANY: usize = 16 * TABLE;
+const FEW_PAGES: usize = PAGES_PER_TABLE / 2;
+const MANY_PAGES: usize = 16 * PAGES_PER_TABLE;
 const TRIES: usize = 5;
 /// Most pages: 64 MiB of page tables.
-const MOST: usize = 8 << 20;
+const MAX_PAGES: usize = 8 << 20;
 /// From 5.14 on.
 const MADV_POPULATE_READ: i32 = 22;
 
@@ -95,19 +95,19 @@ impl MemoryMap {
     /// The mapping fails, the kernel is older than 5.14, or a hold needs too many pages.
     fn new(workload: &Workload, lock: LockIx, speed: &Speed) -> Result<MemoryMap, String> {
         let longest_ns = longest_hold_ns(workload, lock);
-        let mut map = MemoryMap::map_pages(TRIES * (FEW + MANY))?;
+        let mut map = MemoryMap::map_pages(TRIES * (FEW_PAGES + MANY_PAGES))?;
         map.measure(speed)?;
         let (protect, read) = (map.protect, map.read);
         let [writable, read_only] = protect.map(|cost| cost.pages(longest_ns));
         let longest = writable.max(read_only).max(read.pages(longest_ns));
-        let holds = HOLDS.max(writers(workload, lock) + 1);
-        let pages = longest.saturating_mul(holds).next_multiple_of(TABLE);
-        if pages > MOST {
+        let holds = MIN_HOLDS.max(writers(workload, lock) + 1);
+        let pages = longest.saturating_mul(holds).next_multiple_of(PAGES_PER_TABLE);
+        if pages > MAX_PAGES {
             let ms = longest_ns / 1_000_000;
             return Err(format!(
                 "lock {MEMORY_MAP:?} would be held for {ms} ms: that takes {longest} pages, at \
                  most {}",
-                MOST / holds
+                MAX_PAGES / holds
             ));
         }
         if pages > map.pages {
@@ -143,8 +143,8 @@ impl MemoryMap {
     fn measure(&mut self, speed: &Speed) -> Result<(), String> {
         let mut failed = 0;
         let mut cost = |call: &dyn Fn(usize) -> isize| {
-            let [few, many] =
-                [FEW, MANY].map(|pages| (pages, median_ns(speed, &mut failed, || call(pages))));
+            let [few, many] = [FEW_PAGES, MANY_PAGES]
+                .map(|pages| (pages, median_ns(speed, &mut failed, || call(pages))));
             Cost::new(few, many)
         };
         // Each try covers pages of one protection only.
@@ -261,11 +261,11 @@ mod tests {
     /// Only where the kernel knows `MADV_POPULATE_READ`.
     #[test]
     fn a_hold_can_go_beyond_the_last_page() {
-        let Ok(map) = MemoryMap::map_pages(2 * TABLE) else { return };
+        let Ok(map) = MemoryMap::map_pages(2 * PAGES_PER_TABLE) else { return };
         for _ in 0..7 {
-            assert_eq!(map.protect(3 * TABLE / 2), 0);
+            assert_eq!(map.protect(3 * PAGES_PER_TABLE / 2), 0);
         }
-        assert_eq!(map.pages_handed_out.load(Relaxed), 21 * TABLE / 2);
-        assert_eq!(map.populate_read(5 * TABLE), 0, "no more than there are");
+        assert_eq!(map.pages_handed_out.load(Relaxed), 21 * PAGES_PER_TABLE / 2);
+        assert_eq!(map.populate_read(5 * PAGES_PER_TABLE), 0, "no more than there are");
     }
 }

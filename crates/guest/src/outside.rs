@@ -6,13 +6,13 @@
 //! (kernel: `cgroup_threadgroup_rwsem`). The trace of switches tells when.
 
 /// Two visits with less time between them count as one, ns.
-const BETWEEN_NS: u64 = 3_000;
+const MERGE_NS: u64 = 3_000;
 /// Time from a timer until the controller runs undisturbed, ns.
-const COMES_NS: u64 = 10_000;
+const ARRIVAL_NS: u64 = 10_000;
 /// A delay beyond that is late, ns.
 const LATE_NS: u64 = 15_000;
 /// Time from the end of an action until the controller has left its CPU, ns.
-const GOES_NS: u64 = 8_750;
+const DEPARTURE_NS: u64 = 8_750;
 
 /// A list of pairs of times; the user of the type says which.
 pub(crate) type Pairs = Vec<(u64, u64)>;
@@ -32,7 +32,7 @@ impl Outside {
     /// Notes that the controller was active from `from_ns` to `to_ns`.
     pub fn note_active(&mut self, from_ns: u64, to_ns: u64) {
         match self.visits.last_mut() {
-            Some((start_ns, took_ns)) if from_ns <= *start_ns + *took_ns + BETWEEN_NS => {
+            Some((start_ns, took_ns)) if from_ns <= *start_ns + *took_ns + MERGE_NS => {
                 *took_ns = to_ns.saturating_sub(*start_ns).max(*took_ns);
             }
             _ => self.visits.push((from_ns, to_ns.saturating_sub(from_ns))),
@@ -58,13 +58,13 @@ impl Outside {
     ) -> (Pairs, Pairs) {
         let within = |from_ns: u64, to_ns: u64| {
             let waited = move |out_ns: u64, back_ns: u64| {
-                out_ns <= from_ns && from_ns + COMES_NS + LATE_NS < back_ns
+                out_ns <= from_ns && from_ns + ARRIVAL_NS + LATE_NS < back_ns
             };
             off_ns.iter().copied().filter_map(move |(out_ns, back_ns)| {
                 if from_ns < out_ns && back_ns < to_ns {
                     Some((out_ns, back_ns))
                 } else if waited(out_ns, back_ns) && back_ns < to_ns {
-                    Some((from_ns, back_ns - COMES_NS))
+                    Some((from_ns, back_ns - ARRIVAL_NS))
                 } else {
                     None
                 }
@@ -88,15 +88,15 @@ impl Outside {
         late.dedup_by_key(|(at_ns, _)| *at_ns);
         let own = visits.iter().map(|&(from_ns, took_ns)| (from_ns, from_ns, from_ns + took_ns));
         let is_late = |woken_ns: u64, came_ns: u64| came_ns - woken_ns > LATE_NS;
-        let told = others.iter().map(|&(woken_ns, came_ns, left_ns)| {
-            let comes_ns = if is_late(woken_ns, came_ns) { 0 } else { COMES_NS };
+        let kernel_threads = others.iter().map(|&(woken_ns, came_ns, left_ns)| {
+            let arrival_ns = if is_late(woken_ns, came_ns) { 0 } else { ARRIVAL_NS };
             (
                 woken_ns,
-                came_ns.saturating_sub(comes_ns),
-                left_ns.saturating_sub(GOES_NS).max(came_ns),
+                came_ns.saturating_sub(arrival_ns),
+                left_ns.saturating_sub(DEPARTURE_NS).max(came_ns),
             )
         });
-        let visits = joined(own.chain(told).collect());
+        let visits = merged(own.chain(kernel_threads).collect());
         let waited = others.iter().filter(|&&(woken_ns, came_ns, _)| {
             let begins = visits.binary_search_by_key(&came_ns, |&(from_ns, _)| from_ns).is_ok();
             is_late(woken_ns, came_ns) && begins
@@ -108,18 +108,18 @@ impl Outside {
 
 /// Begin and length of visits, in order of time. A visitor woken before another one has left
 /// follows it at once, so both count as one visit.
-fn joined(mut visits: Vec<Visit>) -> Pairs {
+fn merged(mut visits: Vec<Visit>) -> Pairs {
     visits.sort_unstable_by_key(|&(_, came_ns, _)| came_ns);
-    let mut joined: Pairs = Vec::new();
+    let mut merged: Pairs = Vec::new();
     for (woken_ns, came_ns, left_ns) in visits {
-        match joined.last_mut() {
-            Some((from_ns, took_ns)) if woken_ns <= *from_ns + *took_ns + BETWEEN_NS => {
+        match merged.last_mut() {
+            Some((from_ns, took_ns)) if woken_ns <= *from_ns + *took_ns + MERGE_NS => {
                 *took_ns = (*took_ns).max(left_ns - *from_ns);
             }
-            _ => joined.push((came_ns, left_ns - came_ns)),
+            _ => merged.push((came_ns, left_ns - came_ns)),
         }
     }
-    joined
+    merged
 }
 
 #[cfg(test)]

@@ -12,11 +12,11 @@ use crate::sys;
 use cpumax_workload::{LockIx, LockKind, LockMode, Op, Span, Workload};
 use std::ffi::CStr;
 
-const CLOCK: &CStr = c"/dev/rtc0";
+const RTC_PATH: &CStr = c"/dev/rtc0";
 /// Most kernel time of a `syscall` that fcntl(2) stands for, ns.
-const MOST_NS: u64 = 2_000;
+const MAX_NS: u64 = 2_000;
 /// Most interrupts a second of the clock.
-const MOST_HZ: u64 = 8192;
+const MAX_HZ: u64 = 8192;
 
 const RTC_PIE_ON: u64 = 0x7005;
 const RTC_PIE_OFF: u64 = 0x7006;
@@ -43,7 +43,7 @@ pub fn single_lock_call(ops: &[Op]) -> Option<(LockIx, LockMode, u64)> {
             _ => return None,
         }
     }
-    let (lock, mode) = taken.filter(|_| !is_held && sum_ns <= MOST_NS)?;
+    let (lock, mode) = taken.filter(|_| !is_held && sum_ns <= MAX_NS)?;
     Some((lock, mode, sum_ns))
 }
 
@@ -68,8 +68,8 @@ pub fn check_use(workload: &Workload, lock: LockIx) -> Result<(), String> {
                 }
                 Op::Lock { lock: taken, .. } if taken == lock && at >= checked_to => {
                     return Err(format!(
-                        "task {:?}: an rwlock is taken by fcntl() only: a `syscall` that takes it once \
-                         and has at most {MOST_NS} ns of kernel time",
+                        "task {:?}: an rwlock is taken by fcntl() only: a `syscall` that takes it \
+                         once and has at most {MAX_NS} ns of kernel time",
                         task.name
                     ));
                 }
@@ -101,13 +101,13 @@ pub fn interrupts_hz(workload: &Workload, facts: Facts) -> Result<Option<u32>, S
     if !more.is_empty()
         || workload.machine.cpus > 1
         || !is_owner_lock
-        || section.hold_ns > MOST_NS
+        || section.hold_ns > MAX_NS
         || !is_whole
-        || !(1..=MOST_HZ).contains(&hz)
+        || !(1..=MAX_HZ).contains(&hz)
     {
         return Err(format!(
-            "a softirq section takes one rwlock for reading, on one CPU, for at most {MOST_NS} ns, \
-             a whole number of times a second, at most {MOST_HZ}"
+            "a softirq section takes one rwlock for reading, on one CPU, for at most {MAX_NS} ns, \
+             a whole number of times a second, at most {MAX_HZ}"
         ));
     }
     Ok(Some(hz as u32))
@@ -126,7 +126,7 @@ impl Clock {
         let told = |what: &str| format!("/dev/rtc0: {what}: {}", std::io::Error::last_os_error());
         // SAFETY: the name is a C string; the other calls take numbers.
         unsafe {
-            let fd = libc::open(CLOCK.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+            let fd = libc::open(RTC_PATH.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
             if fd < 0 {
                 return Err(told("cannot be opened"));
             }
@@ -153,8 +153,8 @@ impl Clock {
         Ok(())
     }
 
-    /// Takes the lock once: reads the owner, or sets it to `owner`, who it is already. Returns the
-    /// kernel's result.
+    /// Takes the lock once: reads the owner, or sets it to `owner`, which it already is. Returns
+    /// the kernel's result.
     pub fn take_lock_once(&self, mode: LockMode, owner: usize) -> isize {
         match mode {
             LockMode::Read => sys::fcntl(self.0, libc::F_GETOWN, 0),

@@ -5,14 +5,14 @@ use crate::cgroup::{Group, Hierarchy};
 use cpumax_limit::Limit;
 
 /// The kernel's least quota, ns.
-const LEAST_NS: u64 = 1_000_000;
+const MIN_NS: u64 = 1_000_000;
 
 /// Runtime in the pool at the start, ns, for a limit with a burst: after [`refill_pool`], and after
 /// one more period edge where `again`.
 pub(crate) fn runtime_after_refill_ns(limit: Limit, again: bool) -> u64 {
     let quota_ns = limit.quota_ns().unwrap_or(0);
     let refills = 1 + u64::from(again);
-    (LEAST_NS + refills * quota_ns).min(quota_ns + limit.burst_ns())
+    (MIN_NS + refills * quota_ns).min(quota_ns + limit.burst_ns())
 }
 
 /// Writes a limit again, which fills the pool and arms the timer. A pool with a burst may have
@@ -28,7 +28,7 @@ pub(crate) fn refill_pool(
         let of = |quota_ns, burst_ns| {
             Limit::new(quota_ns, limit.period_ns(), burst_ns).map_err(|error| error.to_string())
         };
-        for next in [of(Some(LEAST_NS), 0)?, of(None, 0)?, of(None, limit.burst_ns())?] {
+        for next in [of(Some(MIN_NS), 0)?, of(None, 0)?, of(None, limit.burst_ns())?] {
             hierarchy.write_limit(group, now, next)?;
             now = next;
         }

@@ -16,7 +16,7 @@ use cpumax_workload::{Op, Span, Target};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Time between two looks whether all tasks are done, ns.
-const LOOK_NS: u64 = 1_000_000;
+const POLL_NS: u64 = 1_000_000;
 
 /// The steps of a rehearsal: they affect no other task and take almost no time.
 static SHORT: [Op; 5] = [
@@ -30,13 +30,13 @@ static SHORT: [Op; 5] = [
 /// Has all tasks rehearse, before there are limits. Returns a note for the report if some did not
 /// complete in time.
 pub fn rehearse_all(world: &World) -> Option<String> {
-    const MOST_NS: u64 = 2_000_000_000;
+    const MAX_NS: u64 = 2_000_000_000;
     if world.is_exact {
         return None;
     }
     let left = as_if_running(world, |_| {
         cue_all_to_rehearse(world);
-        wait_for_all(world, MOST_NS)
+        wait_for_all(world, MAX_NS)
     });
     (left > 0).then(|| format!("{left} tasks had not completed their rehearsal when the run began"))
 }
@@ -54,7 +54,7 @@ pub fn rehearse_again(
     groups: &[Group],
     lead_ns: u64,
 ) -> Result<(), String> {
-    const MOST_NS: u64 = 100_000_000;
+    const MAX_NS: u64 = 100_000_000;
     /// Other preparations take less than this.
     const REST_NS: u64 = 50_000_000;
     if world.is_exact {
@@ -64,7 +64,7 @@ pub fn rehearse_again(
     let limited = limited.filter(|(_, spec)| spec.limit.quota_ns().is_some());
     as_if_running(world, |start_ns| {
         cue_all_to_rehearse(world);
-        if wait_for_all(world, MOST_NS) == 0 {
+        if wait_for_all(world, MAX_NS) == 0 {
             return Ok(());
         }
         let from_ns = sys::monotonic_ns();
@@ -113,13 +113,13 @@ fn cue_all_to_rehearse(world: &World) {
     }
 }
 
-/// Waits up to `most_ns` for the rehearsals; returns the number of tasks that are not done.
-fn wait_for_all(world: &World, most_ns: u64) -> usize {
+/// Waits up to `max_ns` for the rehearsals; returns the number of tasks that are not done.
+fn wait_for_all(world: &World, max_ns: u64) -> usize {
     let rehearses = |slot: &&Slot| slot.cue.load(Acquire) == Cue::Rehearse as u32;
     let left = || world.slots.iter().filter(rehearses).count();
-    let end_ns = sys::monotonic_ns() + most_ns;
+    let end_ns = sys::monotonic_ns() + max_ns;
     while left() > 0 && sys::monotonic_ns() < end_ns {
-        sys::sleep_for(LOOK_NS);
+        sys::sleep_for(POLL_NS);
     }
     left()
 }

@@ -19,8 +19,8 @@ use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
-const DYNAMIC: &str = "/sys/kernel/tracing/kprobe_events";
-const NAME: &str = "releases";
+const KPROBE_EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
+const INSTANCE: &str = "releases";
 /// Probes at the entry (`p`) or the return (`r`) of a function.
 const PROBES: [(&str, &str); 7] = [
     ("p", "distribute_cfs_runtime"),
@@ -32,19 +32,19 @@ const PROBES: [(&str, &str); 7] = [
     ("p", "smp_call_function_single_async"),
 ];
 /// Enqueues a task (from 6.18), or the entity of a group or task (to 6.17).
-const TASK_PUT: &str = "enqueue_task_fair";
-const ENTITY_PUT: &str = "enqueue_entity";
+const ENQUEUE_TASK: &str = "enqueue_task_fair";
+const ENQUEUE_ENTITY: &str = "enqueue_entity";
 /// A function that does almost nothing, to measure the cost of probes.
-const NOTHING: &str = "__x64_sys_getppid";
+const EMPTY_FUNCTION: &str = "__x64_sys_getppid";
 /// Buffer of each CPU; halved down to the least where memory is short.
-const MOST_BUFFER_KIB: u32 = 4 << 10;
-const LEAST_BUFFER_KIB: u32 = 512;
+const MAX_BUFFER_KIB: u32 = 4 << 10;
+const MIN_BUFFER_KIB: u32 = 512;
 
 /// Installed probes; dropping them removes them.
 pub(crate) struct Probes {
     folder: PathBuf,
     /// Enqueues are seen. False where the compiler has inlined that function.
-    sees_put: bool,
+    sees_enqueues: bool,
     cost: Cost,
 }
 
@@ -60,7 +60,7 @@ struct Cost {
 }
 
 /// Releases of a run.
-pub(crate) struct Found {
+pub(crate) struct MeasuredReleases {
     release: ReleaseOutcome,
     /// One event for each call.
     events: Vec<TraceEvent>,
@@ -78,38 +78,39 @@ impl Probes {
     /// # Errors
     /// The kernel has no kprobes, or lacks one of these functions.
     pub fn begin(by_task: bool) -> Result<Probes, String> {
-        let folder = Path::new(INSTANCES).join(NAME);
+        let folder = Path::new(INSTANCES).join(INSTANCE);
         let no = |error| format!("{}: {error}", folder.display());
         fs::create_dir(&folder).map_err(no)?;
-        let mut probes = Probes { folder: folder.clone(), sees_put: false, cost: Cost::default() };
+        let mut probes =
+            Probes { folder: folder.clone(), sees_enqueues: false, cost: Cost::default() };
         probes.write("trace_clock", "x86-tsc")?;
-        let mut kib = MOST_BUFFER_KIB;
+        let mut kib = MAX_BUFFER_KIB;
         while let Err(error) = probes.write("buffer_size_kb", &kib.to_string()) {
-            if kib == LEAST_BUFFER_KIB {
+            if kib == MIN_BUFFER_KIB {
                 return Err(error);
             }
             kib /= 2;
         }
-        probes.cost = probes.measured_cost()?;
+        probes.cost = probes.measure_cost()?;
         for (kind, function) in PROBES {
             // Kernels up to 6.2 have no such function.
-            let added = probes.add(kind, function);
+            let added = probes.add_probe(kind, function);
             if function != "__cfsb_csd_unthrottle" {
                 added?;
             }
         }
-        let put = if by_task { TASK_PUT } else { ENTITY_PUT };
-        probes.sees_put = probes.add("p", put).is_ok();
+        let put = if by_task { ENQUEUE_TASK } else { ENQUEUE_ENTITY };
+        probes.sees_enqueues = probes.add_probe("p", put).is_ok();
         Ok(probes)
     }
 
     /// Installs one probe, named after its function.
-    fn add(&self, kind: &str, function: &str) -> Result<(), String> {
-        let no = |error| format!("{DYNAMIC}: {kind} {function}: {error}");
-        let mut events = OpenOptions::new().append(true).open(DYNAMIC).map_err(no)?;
-        let line = format!("{kind}:{NAME}/{kind}_{function} {function}\n");
+    fn add_probe(&self, kind: &str, function: &str) -> Result<(), String> {
+        let no = |error| format!("{KPROBE_EVENTS}: {kind} {function}: {error}");
+        let mut events = OpenOptions::new().append(true).open(KPROBE_EVENTS).map_err(no)?;
+        let line = format!("{kind}:{INSTANCE}/{kind}_{function} {function}\n");
         events.write_all(line.as_bytes()).map_err(no)?;
-        self.write(&format!("events/{NAME}/{kind}_{function}/enable"), "1")
+        self.write(&format!("events/{INSTANCE}/{kind}_{function}/enable"), "1")
     }
 
     fn write(&self, file: &str, value: &str) -> Result<(), String> {
@@ -118,16 +119,16 @@ impl Probes {
     }
 
     /// Measures the cost of probes at a system call that does almost nothing.
-    fn measured_cost(&self) -> Result<Cost, String> {
+    fn measure_cost(&self) -> Result<Cost, String> {
         let plain = getppid_stamps();
-        self.add("p", NOTHING)?;
+        self.add_probe("p", EMPTY_FUNCTION)?;
         let entry = getppid_stamps().saturating_sub(plain);
-        self.add("r", NOTHING)?;
+        self.add_probe("r", EMPTY_FUNCTION)?;
         let both = getppid_stamps().saturating_sub(plain);
         let mut calls = Calls::new(Cost::default(), 0, u64::MAX);
-        self.read(|line| calls.line(line))?;
+        self.read(|line| calls.read_line(line))?;
         for kind in ["p", "r"] {
-            self.write(&format!("events/{NAME}/{kind}_{NOTHING}/enable"), "0")?;
+            self.write(&format!("events/{INSTANCE}/{kind}_{EMPTY_FUNCTION}/enable"), "0")?;
         }
         self.write("trace", "")?;
         calls.lengths.sort_unstable();
@@ -148,16 +149,16 @@ impl Probes {
     ///
     /// # Errors
     /// The trace cannot be read.
-    pub fn end(self, world: &World) -> Result<Found, String> {
+    pub fn end(self, world: &World) -> Result<MeasuredReleases, String> {
         self.write("tracing_on", "0")?;
         let start = world.start_stamp.load(Relaxed);
         let end = start + world.speed.stamps(world.workload.duration_ns);
         let mut calls = Calls::new(self.cost, start, end);
-        self.read(|line| calls.line(line))?;
-        let mut found = Found {
+        self.read(|line| calls.read_line(line))?;
+        let mut found = MeasuredReleases {
             release: ReleaseOutcome::default(),
             events: Vec::new(),
-            has_tasks: self.sees_put,
+            has_tasks: self.sees_enqueues,
             lost: calls.lost,
             probe_ns: world.speed.ns(self.cost.entry),
         };
@@ -177,9 +178,9 @@ impl Probes {
     }
 }
 
-impl Found {
+impl MeasuredReleases {
     /// Adds the releases to a report.
-    pub fn tell(self, report: &mut Report) {
+    pub fn add_to_report(self, report: &mut Report) {
         report.outcome.release = self.release;
         report.not_measured.retain(|path| path != "release");
         // Only the cost model has these.
@@ -206,9 +207,9 @@ impl Found {
 impl Drop for Probes {
     fn drop(&mut self) {
         // In a virtual machine the rest goes with the machine.
-        let _ = self.write(&format!("events/{NAME}/enable"), "0");
+        let _ = self.write(&format!("events/{INSTANCE}/enable"), "0");
         let _ = fs::remove_dir(&self.folder);
-        let _ = fs::write(DYNAMIC, "");
+        let _ = fs::write(KPROBE_EVENTS, "");
     }
 }
 
@@ -226,7 +227,7 @@ fn getppid_stamps() -> u64 {
     (read_tsc() - before) / ROUNDS
 }
 
-/// Makes calls of trace lines.
+/// Builds calls from trace lines.
 struct Calls {
     cost: Cost,
     /// Start and end of the run, in counter ticks.
@@ -247,14 +248,14 @@ struct Open {
     /// The call; its `at_ns` is in counter ticks.
     call: Call,
     /// Time of probes and of nested calls, to be subtracted.
-    without: u64,
+    excluded: u64,
     /// A nested call released something. From 7.2 on a distribution ends with the work of its own
     /// CPU's handler.
     acted: bool,
     /// The next walk is the first one of its `cfs_rq`.
     fresh_walk: bool,
     /// The next enqueue is the first one of its `cfs_rq`.
-    fresh_put: bool,
+    fresh_enqueue: bool,
 }
 
 impl Calls {
@@ -270,7 +271,7 @@ impl Calls {
         }
     }
 
-    fn line(&mut self, text: &str) {
+    fn read_line(&mut self, text: &str) {
         if let Some(lost) = lost_events(text) {
             self.lost = lost;
         }
@@ -282,29 +283,29 @@ impl Calls {
                 let call = Call { at_ns: line.at, cpu: line.cpu, ..Call::default() };
                 let open = Open {
                     call,
-                    without: self.cost.call,
+                    excluded: self.cost.call,
                     acted: false,
                     fresh_walk: false,
-                    fresh_put: false,
+                    fresh_enqueue: false,
                 };
                 self.open.entry(line.cpu).or_default().push(open);
             }
-            "r_distribute_cfs_runtime" => self.returns(&line, Some(Releaser::Distribute)),
-            "r___cfsb_csd_unthrottle" => self.returns(&line, Some(Releaser::Handler)),
-            "r___x64_sys_getppid" => self.returns(&line, None),
-            _ => self.hit(&line),
+            "r_distribute_cfs_runtime" => self.end_call(&line, Some(Releaser::Distribute)),
+            "r___cfsb_csd_unthrottle" => self.end_call(&line, Some(Releaser::Handler)),
+            "r___x64_sys_getppid" => self.end_call(&line, None),
+            _ => self.count_work(&line),
         }
     }
 
-    fn hit(&mut self, line: &TraceLine<'_>) {
+    fn count_work(&mut self, line: &TraceLine<'_>) {
         let Some(open) = self.open.get_mut(&line.cpu).and_then(|open| open.last_mut()) else {
             return;
         };
-        open.without += self.cost.entry;
+        open.excluded += self.cost.entry;
         let did = &mut open.call.did;
         match line.event {
             // The call may find nothing to release.
-            "p_unthrottle_cfs_rq" => (open.fresh_walk, open.fresh_put) = (true, true),
+            "p_unthrottle_cfs_rq" => (open.fresh_walk, open.fresh_enqueue) = (true, true),
             "p_tg_unthrottle_up" => {
                 did.rqs += u64::from(std::mem::take(&mut open.fresh_walk));
                 did.cfs_rqs += 1;
@@ -312,21 +313,21 @@ impl Calls {
             "p_smp_call_function_single_async" => did.told += 1,
             "p_enqueue_task_fair" => did.tasks += 1,
             // Enqueuing a cfs_rq's entity also enqueues its ancestors; only the first counts.
-            "p_enqueue_entity" => did.tasks += u64::from(std::mem::take(&mut open.fresh_put)),
+            "p_enqueue_entity" => did.tasks += u64::from(std::mem::take(&mut open.fresh_enqueue)),
             _ => {}
         }
     }
 
-    fn returns(&mut self, line: &TraceLine<'_>, by: Option<Releaser>) {
+    fn end_call(&mut self, line: &TraceLine<'_>, by: Option<Releaser>) {
         let Some(stack) = self.open.get_mut(&line.cpu) else { return };
-        let Some(Open { mut call, without, acted, .. }) = stack.pop() else { return };
+        let Some(Open { mut call, excluded, acted, .. }) = stack.pop() else { return };
         let took = line.at.saturating_sub(call.at_ns);
         let acted = acted || call.did.told + call.did.rqs + call.did.tasks > 0;
         if let Some(outer) = stack.last_mut() {
-            outer.without += took + self.cost.around;
+            outer.excluded += took + self.cost.around;
             outer.acted |= acted;
         }
-        call.ns = took.saturating_sub(without);
+        call.ns = took.saturating_sub(excluded);
         call.at_ns -= self.start;
         match by {
             None => self.lengths.push(took),
@@ -345,7 +346,7 @@ mod tests {
     fn lines_become_calls_without_the_cost_of_probes() {
         let mut calls = Calls::new(Cost { entry: 10, call: 30, around: 5 }, 1000, 9000);
         let mut hit = |cpu: u16, at: u64, event: &str| {
-            calls.line(&format!("  <idle>-0  [{cpu:03}] d.h2.  {at}: {event}: (f+0x4/0x10)"));
+            calls.read_line(&format!("  <idle>-0  [{cpu:03}] d.h2.  {at}: {event}: (f+0x4/0x10)"));
         };
         hit(0, 900, "p_distribute_cfs_runtime");
         hit(0, 1100, "r_distribute_cfs_runtime");
@@ -377,7 +378,7 @@ mod tests {
         // Outside of a call, and after the end of the run.
         hit(1, 3060, "p_enqueue_task_fair");
         hit(2, 9001, "p_distribute_cfs_runtime");
-        calls.line("# entries-in-buffer/entries-written: 20/23   #P:3");
+        calls.read_line("# entries-in-buffer/entries-written: 20/23   #P:3");
         assert_eq!(calls.lost, 3);
         let call = |at_ns, cpu, ns, [told, rqs, cfs_rqs, tasks]: [u64; 4]| Call {
             at_ns,

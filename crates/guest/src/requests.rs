@@ -19,13 +19,15 @@ pub(crate) struct UnderWay {
 pub(crate) fn under_way(world: &World, ended_ns: u64) -> Vec<UnderWay> {
     let live = world.slots.iter().filter(|slot| slot.state.load(Relaxed) == LIVE);
     let begun = live.filter(|slot| slot.cue.load(Relaxed) == Cue::Begin as u32);
-    let mut all: Vec<UnderWay> = begun.filter_map(of_task).collect();
-    all.extend((0..world.channels.len() as u32).filter_map(|channel| of_channel(world, channel)));
+    let mut all: Vec<UnderWay> = begun.filter_map(request_of_task).collect();
+    all.extend(
+        (0..world.channels.len() as u32).filter_map(|channel| requests_of_channel(world, channel)),
+    );
     all.retain(|request| request.since_ns < ended_ns);
     all
 }
 
-fn of_task(slot: &Slot) -> Option<UnderWay> {
+fn request_of_task(slot: &Slot) -> Option<UnderWay> {
     let task: *const Task = slot.task.load(Relaxed);
     if task.is_null() {
         return None;
@@ -39,11 +41,16 @@ fn of_task(slot: &Slot) -> Option<UnderWay> {
         ((*task).program, pc, since_ns.unwrap_or(start_ns))
     };
     let (kind, group) = (slot.kind.load(Relaxed), slot.group.load(Relaxed));
-    completes(program, in_progress(program, pc)).then_some(UnderWay { kind, group, since_ns, n: 1 })
+    completes(program, step_in_progress(program, pc)).then_some(UnderWay {
+        kind,
+        group,
+        since_ns,
+        n: 1,
+    })
 }
 
 /// The step in progress of a task at `pc`. A `syscall` in one call has its `pc` at the end of it.
-fn in_progress(program: &[Op], pc: usize) -> usize {
+fn step_in_progress(program: &[Op], pc: usize) -> usize {
     if program.get(pc) != Some(&Op::ExitKernel) {
         return pc;
     }
@@ -51,7 +58,7 @@ fn in_progress(program: &[Op], pc: usize) -> usize {
 }
 
 /// Unread tokens count as requests of the first kind that receives them to complete requests.
-fn of_channel(world: &World, channel: u32) -> Option<UnderWay> {
+fn requests_of_channel(world: &World, channel: u32) -> Option<UnderWay> {
     let (kind, spec) = (0..).zip(&world.workload.tasks).find(|(_, spec)| {
         let mut ops = spec.program.iter().enumerate();
         ops.any(|(at, op)| {
@@ -77,8 +84,8 @@ mod tests {
         let program = &workload.tasks[0].program;
         let exit = program.iter().position(|op| *op == Op::ExitKernel).unwrap();
         assert!(!completes(program, exit), "behind its end there is no more to do");
-        assert_eq!(program[in_progress(program, exit)], program[exit - 2]);
-        assert!(completes(program, in_progress(program, exit)));
-        assert_eq!(in_progress(program, 2), 2);
+        assert_eq!(program[step_in_progress(program, exit)], program[exit - 2]);
+        assert!(completes(program, step_in_progress(program, exit)));
+        assert_eq!(step_in_progress(program, 2), 2);
     }
 }

@@ -51,10 +51,10 @@ impl From<String> for Error {
 }
 
 /// A start that takes longer than this gets a note in the report, ns.
-const LATE_NS: u64 = 1_000_000;
+const NOTE_LATE_NS: u64 = 1_000_000;
 
 /// A run that ends later than this plus a tenth of its length is refused, ns.
-const MUCH_TOO_LATE_NS: u64 = 100_000_000;
+const MAX_LATE_NS: u64 = 100_000_000;
 
 /// State that all jobs of a guest share: groups, calibration, work files.
 #[derive(Debug, Clone)]
@@ -187,9 +187,9 @@ fn make_world(
         keepers,
         slots,
         kind_counts,
-        log: Log::new(Log::REQUESTS).map_err(io)?,
-        births: Log::new(Log::OTHERS).map_err(io)?,
-        locking: Log::new(Log::OTHERS).map_err(io)?,
+        log: Log::new(Log::MAX_REQUESTS).map_err(io)?,
+        births: Log::new(Log::MAX_OTHERS).map_err(io)?,
+        locking: Log::new(Log::MAX_OTHERS).map_err(io)?,
         traced: AtomicBool::new(false),
         next_number: AtomicU64::new(0),
         clock_fd: clock.into_raw_fd(),
@@ -205,9 +205,9 @@ fn make_world(
 
 /// Bytes of the longest write under this inode lock, at most [`work::MAX_CALL_BYTES`].
 fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize, String> {
-    const MOST: usize = 1 << 30;
+    const MAX_BYTES: usize = 1 << 30;
     let longest = speed.write_bytes(longest_hold_ns(workload, lock), true);
-    if longest > MOST {
+    if longest > MAX_BYTES {
         let name = &workload.locks[lock as usize].name;
         return Err(format!("lock {name:?} would be held through a write of {longest} bytes"));
     }
@@ -219,7 +219,7 @@ fn make_slot(ix: usize, stack: *mut u8, env: &Environment) -> Slot {
     let buffers = TaskBuffers { vector: [buffer; VECTOR], call: Call::new() };
     // Touch the first pages of the stack, so that the run has no page faults there.
     for page in 1..=4 {
-        // SAFETY: the pages are part of the stack, on which nobody is yet.
+        // SAFETY: the pages are part of the stack, which is not in use yet.
         unsafe { stack.sub(page * 4096).write_volatile(0) };
     }
     Slot {
@@ -331,7 +331,7 @@ impl Run {
             report.trace = job.trace.then_some(traced.recorded);
         }
         if let Some(probes) = probes {
-            probes.end(self.world)?.tell(&mut report);
+            probes.end(self.world)?.add_to_report(&mut report);
         }
         let Conditions { outside_ns, late_ns, .. } = &mut report.conditions;
         (*outside_ns, *late_ns) = outside.visits_and_late_actions(&asleep_ns, &others_ns);
@@ -342,7 +342,7 @@ impl Run {
     fn check_ended_in_time(&self) -> Result<(), Error> {
         let duration_ns = self.world.workload.duration_ns;
         let late_ns = self.world.now_ns().saturating_sub(duration_ns);
-        if late_ns <= MUCH_TOO_LATE_NS + duration_ns / 10 {
+        if late_ns <= MAX_LATE_NS + duration_ns / 10 {
             return Ok(());
         }
         let late_ms = late_ns / 1_000_000;
@@ -419,14 +419,14 @@ impl Run {
     /// start. A queued task has taken a slice from the pool by then, and such an edge would refill
     /// it. A phase that the scenario asks for stays.
     fn start_clear_of_edges(&mut self) {
-        const MOST_TICKS: u64 = 64;
+        const MAX_TICKS: u64 = 64;
         let workload = &self.world.workload;
         if workload.machine.timer_phase_ns.is_some() {
             return;
         }
         let tick_ns = 1_000_000_000 / u64::from(kernel::hz());
         let lead_ns = self.lead_ns();
-        let found = (0..MOST_TICKS).map(|ticks| ticks * tick_ns).find_map(|by_ns| {
+        let found = (0..MAX_TICKS).map(|ticks| ticks * tick_ns).find_map(|by_ns| {
             let edges = postponed(&self.edges, workload, by_ns);
             is_clear(&edges, workload, lead_ns).then_some((by_ns, edges))
         });
@@ -480,7 +480,7 @@ impl Run {
         }
         let late_ns = world.now_ns();
         self.outside.note_active(0, late_ns);
-        if late_ns > LATE_NS {
+        if late_ns > NOTE_LATE_NS {
             self.notes.push(format!("the last task started {} us after the start", late_ns / 1000));
         }
         Ok(before)
@@ -539,7 +539,8 @@ impl Run {
         let Some(slot) = world.take_slot(start.kind, spec.group) else { return };
         slot.attributes.store(attributes(0, Class::Fair, 0), Relaxed);
         if world.plan.lists && spec.program.contains(&Op::EnterKernel) {
-            // SAFETY: the task has not begun. An error here comes again, and is noted, in the task.
+            // SAFETY: the task has not begun. An error here repeats in the task,
+            // which notes it.
             unsafe { &mut (*slot.buffers.get()).call }.prepare();
         }
         slot.start_at_ns.store(start.at_ns, Relaxed);

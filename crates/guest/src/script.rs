@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Time from a task's death until the controller, which waits for it, has read the clock, ns.
-const WAKING_NS: u64 = 12_000;
+const WAKEUP_NS: u64 = 12_000;
 
 /// All timed actions, ordered by time.
 pub(crate) struct Script {
@@ -116,7 +116,7 @@ impl Script {
                 return;
             }
             let died = wait_child_signal(left_ns);
-            let from_ns = run.world.now_ns().saturating_sub(WAKING_NS);
+            let from_ns = run.world.now_ns().saturating_sub(WAKEUP_NS);
             collect::reap(run.world);
             if died {
                 run.outside.note_active(from_ns, run.world.now_ns());
@@ -272,11 +272,11 @@ fn block_child_signal() {
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
-fn wait_child_signal(most_ns: u64) -> bool {
+fn wait_child_signal(max_ns: u64) -> bool {
     let set = child_signal();
     let time = libc::timespec {
-        tv_sec: (most_ns / 1_000_000_000) as i64,
-        tv_nsec: (most_ns % 1_000_000_000) as i64,
+        tv_sec: (max_ns / 1_000_000_000) as i64,
+        tv_nsec: (max_ns % 1_000_000_000) as i64,
     };
     // SAFETY: set and time are values of their types; what came is not asked for.
     unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time) > 0 }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 /// A task that still wants to run but leaves the CPU within this time, ns, has come only to park.
-const PARKS_NS: u64 = 25_000;
+const PARK_NS: u64 = 25_000;
 
 /// All tasks of the trace, by pid.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Stalls {
     pub fn note_left(&mut self, pid: u32, at_ns: u64, state: &str) {
         let task = self.tasks.entry(pid).or_default();
         let came_ns = task.came_ns.take();
-        let is_short = came_ns.is_some_and(|came_ns| at_ns.saturating_sub(came_ns) < PARKS_NS);
+        let is_short = came_ns.is_some_and(|came_ns| at_ns.saturating_sub(came_ns) < PARK_NS);
         let too_late = task.locks && state.starts_with('D');
         if is_short && (self.parks && state.starts_with('R') || too_late) {
             task.stalled_ns = task.stalled_ns.or(Some(at_ns));

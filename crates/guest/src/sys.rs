@@ -247,14 +247,14 @@ pub fn set_affinity(pid: i32, mask: &[u64]) -> isize {
 /// Raises this process's limit of open files where it may: a group has up to three, a pipe two.
 pub fn allow_many_files() {
     /// The kernel's default of `fs.nr_open`.
-    const MOST: u64 = 1 << 20;
+    const MAX_FILES: u64 = 1 << 20;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: there is room for what is told, and what is set is there.
+    // SAFETY: both calls get a valid `rlimit`.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) < 0 {
             return;
         }
-        let most = libc::rlimit { rlim_cur: MOST, rlim_max: MOST.max(limit.rlim_max) };
+        let most = libc::rlimit { rlim_cur: MAX_FILES, rlim_max: MAX_FILES.max(limit.rlim_max) };
         if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const most) < 0 {
             limit.rlim_cur = limit.rlim_max;
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);

@@ -18,9 +18,9 @@ use cpumax_workload::{Domain, LockMode, Op, Span, Stream, Target};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Deepest nesting of loops.
-const LOOPS: usize = 40;
+const MAX_LOOPS: usize = 40;
 /// Most locks held at once.
-const HELD: usize = 33;
+const MAX_HELD: usize = 33;
 /// A step that ends later than this after it could have was a stall, ns.
 pub const SLACK_NS: u64 = 50_000;
 /// Elements of the vector of one readv(2) or pwritev(2).
@@ -57,9 +57,9 @@ pub(crate) struct Task {
     asked_ns: u64,
     /// CPU time before the first step, ns.
     used_before_ns: i64,
-    loops: [u64; LOOPS],
+    loops: [u64; MAX_LOOPS],
     depth: usize,
-    held: [(u32, LockMode); HELD],
+    held: [(u32, LockMode); MAX_HELD],
     holds: usize,
     whole_calls: bool,
 }
@@ -111,9 +111,9 @@ impl Task {
             overrun_ns,
             asked_ns: 0,
             used_before_ns: used_ns - overrun_ns,
-            loops: [0; LOOPS],
+            loops: [0; MAX_LOOPS],
             depth: 0,
-            held: [(0, LockMode::Read); HELD],
+            held: [(0, LockMode::Read); MAX_HELD],
             holds: 0,
             whole_calls: world.plan.whole_calls[kind],
         }

@@ -64,10 +64,10 @@ impl Drop for PinnedCpu {
 /// Reads the file up to the text `end`, or whole. With many CPUs a whole read takes so long that
 /// timers fire meanwhile.
 fn text_up_to(end: &str) -> Result<String, String> {
-    const SOME: usize = 4096;
+    const CHUNK_BYTES: usize = 4096;
     let read = || -> io::Result<String> {
         let mut file = File::open(FILE)?;
-        let (mut bytes, mut buffer) = (Vec::new(), [0; SOME]);
+        let (mut bytes, mut buffer) = (Vec::new(), [0; CHUNK_BYTES]);
         loop {
             let n = file.read(&mut buffer)?;
             let seen = bytes.len().saturating_sub(end.len());

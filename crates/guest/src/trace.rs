@@ -22,13 +22,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) const INSTANCES: &str = "/sys/kernel/tracing/instances";
 /// Name of the instance in a virtual machine.
-const ONLY: &str = "cpumax";
+const INSTANCE_IN_VM: &str = "cpumax";
 const EVENTS: [&str; 3] = ["sched/sched_switch", "sched/sched_wakeup", "sched/sched_wakeup_new"];
 const TIMERS: &str = "timer/hrtimer_expire_entry";
 const EXITS: &str = "sched/sched_process_exit";
 /// Buffer of each CPU; halved down to the least where memory is short. Older events are lost first.
-const MOST_BUFFER_KIB: u32 = 8 << 10;
-const LEAST_BUFFER_KIB: u32 = 1 << 10;
+const MAX_BUFFER_KIB: u32 = 8 << 10;
+const MIN_BUFFER_KIB: u32 = 1 << 10;
 const NS_PER_US: u64 = 1000;
 
 /// A recording in progress; dropping it removes the instance.
@@ -60,16 +60,16 @@ impl Tracing {
         if own_name.is_none() {
             init::mount("tracefs", "/sys/kernel/tracing", "tracefs", "")?;
         }
-        let folder = Path::new(INSTANCES).join(own_name.unwrap_or(ONLY));
+        let folder = Path::new(INSTANCES).join(own_name.unwrap_or(INSTANCE_IN_VM));
         let no = |error| format!("no trace: {}: {error}", folder.display());
         fs::create_dir(&folder).map_err(no)?;
         let tracing = Tracing { folder: folder.clone() };
         let write = |file: &str, value: &str| fs::write(folder.join(file), value);
         write("tracing_on", "0").map_err(no)?;
         write("trace_clock", "mono").map_err(no)?;
-        let mut kib = MOST_BUFFER_KIB;
+        let mut kib = MAX_BUFFER_KIB;
         while let Err(error) = write("buffer_size_kb", &kib.to_string()) {
-            if kib == LEAST_BUFFER_KIB {
+            if kib == MIN_BUFFER_KIB {
                 return Err(no(error));
             }
             kib /= 2;

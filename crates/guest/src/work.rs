@@ -325,7 +325,7 @@ fn child_cpu_ns(speed: &Speed) -> Option<[u64; 2]> {
         used_us += usage.ru_utime.tv_usec as u64 + usage.ru_stime.tv_usec as u64;
     }
     let own_ns = sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin_ns;
-    // SAFETY: nobody is left who uses it.
+    // SAFETY: all users of this memory have ended.
     unsafe { libc::munmap(low.cast(), STACK_BYTES) };
     let waiting_ns = own_ns.saturating_sub(speed.ns(start_stamps));
     Some([used_us * 1000 / CHILDREN, waiting_ns / CHILDREN])

@@ -172,8 +172,8 @@ impl World {
         slot.phase.store(Phase::Ready as u32, Relaxed);
         slot.needs_ns.store(0, Relaxed);
         let ix = slot.ix;
-        // SAFETY: the stack is the slot's own; nobody is on it, as the slot was free. The body
-        // obeys the head of `sys`.
+        // SAFETY: the stack is the slot's own, and unused as the slot was free. The body obeys the
+        // head of `sys`.
         let pid = unsafe {
             sys::start(slot.stack, cgroup, slot.pid.as_ptr().cast(), crate::task::task_main, ix)
         };
@@ -353,9 +353,9 @@ pub struct Log {
 
 impl Log {
     /// Most requests in a run.
-    pub const REQUESTS: u64 = 4 << 20;
+    pub const MAX_REQUESTS: u64 = 4 << 20;
     /// Most births, or most calls that take locks.
-    pub const OTHERS: u64 = 1 << 18;
+    pub const MAX_OTHERS: u64 = 1 << 18;
     /// Entries whose memory is filled before the run, so that appending causes no page fault. A
     /// page holds 256 entries. Filling all of it would take most of a run's time in an emulated
     /// machine.

@@ -213,8 +213,8 @@ fn spawn_reader(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
 
 /// Whether the disk of this file is full.
 fn is_full(path: &Path) -> bool {
-    const LEAST_BYTES: u64 = 64 << 10;
-    rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail * disk.f_frsize < LEAST_BYTES)
+    const MIN_BYTES: u64 = 64 << 10;
+    rustix::fs::statvfs(path).is_ok_and(|disk| disk.f_bavail * disk.f_frsize < MIN_BYTES)
 }
 
 /// Debian mirrors and keyring of this machine's apt.

@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 const PROGRAM: &str = "qemu-system-x86_64";
 const PACKAGE: &str = "qemu-system-x86";
 /// Most CPUs of a machine.
-pub const MOST_CPUS: u16 = 255;
+pub const MAX_CPUS: u16 = 255;
 /// Up to so many emulated CPUs boot without special arguments.
 const FEW_CPUS: u16 = 16;
 

@@ -368,7 +368,7 @@ impl Lab {
 }
 
 fn refuse_too_many(mode: Mode) -> Result<(), Error> {
-    let (cpus, most) = (mode.cpus(), qemu::MOST_CPUS);
+    let (cpus, most) = (mode.cpus(), qemu::MAX_CPUS);
     if cpus <= most {
         return Ok(());
     }

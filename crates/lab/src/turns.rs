@@ -19,7 +19,7 @@ pub(crate) const SOURCE: &str = include_str!("../preload/turns.c");
 /// Environment variable with libraries to load before a program's own.
 const PRELOADED: &str = "LD_PRELOAD";
 
-/// What QEMU must be given to use the library.
+/// The library and the environment variable that make QEMU load it.
 pub struct Turns {
     /// The library's file, to be passed under its own number.
     pub library: OwnedFd,

@@ -463,10 +463,10 @@ impl Tail {
     /// Waits until the text of a machine that has ended is read; for at most five seconds on a busy
     /// host.
     fn wait_for_all(tail: &Mutex<Tail>) {
-        const AT_MOST: Duration = Duration::from_secs(5);
+        const TIMEOUT: Duration = Duration::from_secs(5);
         let since = Instant::now();
         while !tail.lock().unwrap_or_else(PoisonError::into_inner).is_whole {
-            if since.elapsed() > AT_MOST {
+            if since.elapsed() > TIMEOUT {
                 break;
             }
             thread::sleep(Duration::from_millis(1));

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 /// debug node/...` the node's files are below `/host`.
 const LOGS: [&str; 2] = ["/var/log/pods", "/host/var/log/pods"];
 /// Limits of the search; real nodes have less.
-const DEPTH_MOST: usize = 16;
-const GROUPS_MOST: usize = 200_000;
+const DEPTH_MAX: usize = 16;
+const GROUPS_MAX: usize = 200_000;
 /// Least digits of a container's id: fewer may fit several.
-const ID_LEAST: usize = 12;
+const ID_MIN: usize = 12;
 
 /// The group of a pod, by UID or `namespace/name`, or of a container, by its id.
 ///
@@ -102,7 +102,7 @@ fn search(hierarchy: &Hierarchy, uids: &[String], found: &mut Vec<Group>) {
             let path = entry.path();
             if uids.iter().any(|uid| is_called(&name, uid)) {
                 found.extend(group(hierarchy, &path));
-            } else if depth < DEPTH_MOST && seen < GROUPS_MOST {
+            } else if depth < DEPTH_MAX && seen < GROUPS_MAX {
                 to_do.push((path, depth + 1));
             }
         }
@@ -123,7 +123,7 @@ fn is_called(name: &str, asked: &str) -> bool {
     });
     let is_id = |id: &str| id.starts_with(asked) && id.bytes().all(|b| b.is_ascii_hexdigit());
     let id = name.rsplit_once('-').map_or(name, |(_, id)| id);
-    is_pod || (asked.len() >= ID_LEAST && is_id(id))
+    is_pod || (asked.len() >= ID_MIN && is_id(id))
 }
 
 /// Compares UIDs; systemd replaces dashes, which separate levels of slices.

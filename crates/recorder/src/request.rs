@@ -202,8 +202,8 @@ pub fn describe_end(request: &Request, done: &Finished) -> String {
     let forgotten = match done.forgotten {
         0 => String::new(),
         threads => format!(
-            "\n{threads} threads were not recorded, as there are too many single ones; choose their \
-             group with --cgroup"
+            "\n{threads} threads were not recorded, as there are too many single ones; choose \
+             their group with --cgroup"
         ),
     };
     let times = match done.made_again {
@@ -213,8 +213,8 @@ pub fn describe_end(request: &Request, done: &Finished) -> String {
     let made_again = match done.made_again {
         0 => String::new(),
         _ => format!(
-            "\nThe group was removed and made again {times}, as by the restart of a service; its new \
-             threads were recorded too"
+            "\nThe group was removed and made again {times}, as by the restart of a service; its \
+             new threads were recorded too"
         ),
     };
     let gone = "\nThe recorded group no longer exists: threads at its path now were not recorded";

@@ -81,21 +81,21 @@ const TRIES: u32 = 6;
 fn where_no_time_is_missing(mut try_it: impl FnMut(&Folder) -> Option<(Summary, Finished)>) {
     for left in (0..TRIES).rev() {
         let folder = Folder::new();
-        let Some((summary, told)) = try_it(&folder) else { return };
+        let Some((summary, finished)) = try_it(&folder) else { return };
         let sh = thread(&summary, "sh");
-        if used(&folder, &told).contains(&(sh.runtime_ns as f64)) {
+        if used(&folder, &finished).contains(&(sh.runtime_ns as f64)) {
             return;
         }
-        assert!(left > 0, "{sh:?}, {told:?}");
+        assert!(left > 0, "{sh:?}, {finished:?}");
     }
 }
 
 /// Expected CPU time: within a hundredth of the load's account, plus the cost of recording. The
 /// load's account ends a little before the load does.
-fn used(folder: &Folder, told: &Finished) -> Range<f64> {
+fn used(folder: &Folder, finished: &Finished) -> Range<f64> {
     const END_NS: f64 = 3e6;
     let told_ns = folder.used_ns();
-    let cost_ns = told.event_ns as f64 * told.progress.events as f64;
+    let cost_ns = finished.event_ns as f64 * finished.progress.events as f64;
     told_ns * 0.99 - cost_ns..told_ns * 1.01 + END_NS
 }
 
@@ -110,8 +110,8 @@ fn the_cpu_time_of_a_command_is_that_which_the_kernel_counts() {
 fn command(folder: &Folder, calls: bool) -> Option<(Summary, Finished)> {
     let file = folder.file("load.cpumax");
     let request = Request { calls, ..Request::new(Target::Command(folder.load()), file.clone()) };
-    let told = recorded(&request)?;
-    assert!(matches!(told.end, End::Command(status) if status.success()), "{told:?}");
+    let finished = recorded(&request)?;
+    assert!(matches!(finished.end, End::Command(status) if status.success()), "{finished:?}");
     let summary = read(&file);
     assert_eq!(summary.has_syscalls, calls);
     assert!(summary.has_runtime && summary.has_context);
@@ -121,12 +121,12 @@ fn command(folder: &Folder, calls: bool) -> Option<(Summary, Finished)> {
     assert!(summary.threads.iter().filter(|t| t.comm == "sleep").count() >= 25);
     let ended = summary.ended.as_ref().unwrap();
     assert_eq!((ended.why.as_str(), ended.lost.len()), ("command", 0));
-    assert_eq!(ended.events, told.progress.events);
+    assert_eq!(ended.events, finished.progress.events);
     let about = summary.about.as_ref().unwrap();
     assert_eq!(about.chosen, "command");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(about.release, release.trim());
-    Some((summary, told))
+    Some((summary, finished))
 }
 
 #[test]
@@ -276,10 +276,10 @@ fn whom_an_interrupt_hits_is_no_partner_of_whom_it_wakes() {
     let mut waits = Command::new(program).spawn().unwrap();
     let what = Target::Process(waits.id() as i32);
     let time = Some(Duration::from_secs(2));
-    let told = recorded(&Request { time, ..Request::new(what, file.clone()) });
+    let finished = recorded(&Request { time, ..Request::new(what, file.clone()) });
     waits.kill().unwrap();
     waits.wait().unwrap();
-    if told.is_none() {
+    if finished.is_none() {
         return;
     }
     let summary = read(&file);
@@ -322,10 +322,10 @@ fn who_sends_to_a_chosen_thread_is_its_partner() {
     });
     let what = Target::Process(std::process::id() as i32);
     let time = Some(Duration::from_secs(1));
-    let told = recorded(&Request { time, ..Request::new(what, file.clone()) });
+    let finished = recorded(&Request { time, ..Request::new(what, file.clone()) });
     drop(asks);
     answers.join().unwrap();
-    if told.is_some() {
+    if finished.is_some() {
         let is_asking = |thread: &&ThreadSummary| thread.comm == "bash" && thread.waits > 20;
         let summary = read(&file);
         assert!(summary.threads.iter().any(|thread| is_asking(&thread)), "{:?}", summary.threads);
@@ -342,14 +342,14 @@ fn beside_busy_threads_no_call_is_missing() {
     let mut busy: Vec<Child> = (0..cpus).map(|_| busy()).collect();
     let dd = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=100000", "status=none"];
     let what = Target::Command(dd.map(Into::into).to_vec());
-    let told = recorded(&Request { calls: true, ..Request::new(what, file) });
+    let finished = recorded(&Request { calls: true, ..Request::new(what, file) });
     for busy in &mut busy {
         let _ = busy.kill().and_then(|()| busy.wait());
     }
-    let Some(told) = told else { return };
+    let Some(finished) = finished else { return };
     // One read and one write for each byte, each with an entry and an exit.
-    let Progress { events, lost, .. } = told.progress;
-    assert!(events + lost >= 400_000, "{told:?}");
+    let Progress { events, lost, .. } = finished.progress;
+    assert!(events + lost >= 400_000, "{finished:?}");
 }
 
 /// A program that makes so many cheap system calls as its argument says.
@@ -382,17 +382,17 @@ fn what_it_costs_to_record_calls_is_taken_off() {
         let without_ns: f64 = String::from_utf8(without).unwrap().trim().parse().unwrap();
         let what = Target::Command(vec![program.clone().into(), "400000".into()]);
         let request = Request { calls: true, ..Request::new(what, file.clone()) };
-        let Some(told) = recorded_now(&request) else { return };
+        let Some(finished) = recorded_now(&request) else { return };
         let summary = read(&file);
         let calls = thread(&summary, "calls");
         // Start and end of the thread take some milliseconds.
         let may_be_ns = without_ns * 0.7..=without_ns * 1.3 + 5e6;
-        let (taken_off, events) = (summary.event_cost.syscall_ns, told.progress.events as f64);
+        let (taken_off, events) = (summary.event_cost.syscall_ns, finished.progress.events as f64);
         if may_be_ns.contains(&(calls.runtime_ns as f64)) {
             assert!(events * f64::from(taken_off) > without_ns * 0.5, "{taken_off}, {without_ns}");
             return;
         }
-        assert!(left > 0, "{calls:?}, {without_ns}, {told:?}");
+        assert!(left > 0, "{calls:?}, {without_ns}, {finished:?}");
     }
 }
 
@@ -423,12 +423,12 @@ fn what_finds_no_room_is_counted_and_told_where() {
     let busy = ["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=1000000"].map(Into::into);
     let what = Target::Command(busy.to_vec());
     let request = Request { calls: true, memory: 1 << 16, ..Request::new(what, file.clone()) };
-    let Some(told) = recorded(&request) else { return };
-    assert!(told.progress.lost > 10_000, "{told:?}");
+    let Some(finished) = recorded(&request) else { return };
+    assert!(finished.progress.lost > 10_000, "{finished:?}");
     let summary = read(&file);
     assert!(summary.defects.lost_events > 10_000, "{:?}", summary.defects);
     let lost = summary.ended.unwrap().lost;
-    assert_eq!(lost.values().sum::<u64>(), told.progress.lost);
+    assert_eq!(lost.values().sum::<u64>(), finished.progress.lost);
 }
 
 #[test]
@@ -439,20 +439,20 @@ fn it_ends_at_its_size_or_when_asked_and_the_file_is_whole() {
     let mut dd = Command::new("sh").args(["-c", &format!("exec {busy}")]).spawn().unwrap();
     let what = Target::Process(dd.id() as i32);
     let request = Request { calls: true, size: Some(1 << 20), ..Request::new(what, file.clone()) };
-    let told = recorded(&request);
+    let finished = recorded(&request);
     let asked = Request { size: None, ..request };
-    let stopped = told.map(|told| {
+    let stopped = finished.map(|finished| {
         let _alone = alone();
         // A thread that runs without a switch is found by the beat, some times a second.
         let stopped =
             record(&asked, &mut |so_far| so_far.elapsed < Duration::from_millis(250)).unwrap();
-        (told, read(&file), stopped)
+        (finished, read(&file), stopped)
     });
     dd.kill().unwrap();
     dd.wait().unwrap();
-    let Some((told, summary, stopped)) = stopped else { return };
-    assert_eq!(told.end, End::Size);
-    assert!((1 << 20..2 << 20).contains(&told.progress.bytes), "{told:?}");
+    let Some((finished, summary, stopped)) = stopped else { return };
+    assert_eq!(finished.end, End::Size);
+    assert!((1 << 20..2 << 20).contains(&finished.progress.bytes), "{finished:?}");
     assert_eq!(stopped.end, End::Asked);
     assert!(thread(&summary, "dd").runtime_ns > 0);
     assert_eq!(summary.ended.unwrap().why, "asked");
@@ -509,13 +509,13 @@ fn group(folder: &Folder) -> Option<(Summary, Finished)> {
         let has_ended = matches!(grouped.load.try_wait(), Ok(Some(_)));
         !has_ended && progress.elapsed < Duration::from_secs(60)
     });
-    let told = match result {
+    let finished = match result {
         Err(error @ Error::NoBpf { .. }) => {
             return found(Need::Bpf, Err(error));
         }
         result => result.unwrap(),
     };
-    assert_eq!(told.end, End::Asked);
+    assert_eq!(finished.end, End::Asked);
     let summary = read(&file);
     let sh = thread(&summary, "sh");
     assert_eq!(sh.group.as_deref(), Some(&*grouped.path), "{sh:?}");
@@ -529,7 +529,7 @@ fn group(folder: &Folder) -> Option<(Summary, Finished)> {
         ["cpu.max", "cpu.cfs_quota_us", "cpu.stat"].iter().any(|name| limit(name)),
         "{about:?}"
     );
-    Some((summary, told))
+    Some((summary, finished))
 }
 
 /// A script that works, sleeps, and ends.
@@ -580,10 +580,10 @@ fn a_group_that_is_made_again_is_followed_by_its_path() {
         }
         step < 2
     };
-    let Some(told) = group_in_steps(&grouped, &file, steps) else { return };
-    assert_eq!((told.made_again, told.is_gone), (1, false), "{told:?}");
+    let Some(finished) = group_in_steps(&grouped, &file, steps) else { return };
+    assert_eq!((finished.made_again, finished.is_gone), (1, false), "{finished:?}");
     let request = Request::new(Target::All, file.clone());
-    assert!(cpumax_recorder::describe_end(&request, &told).contains("made again once"));
+    assert!(cpumax_recorder::describe_end(&request, &finished).contains("made again once"));
     let summary = read(&file);
     let [before, after] = ["before", "after"].map(|comm| thread(&summary, comm));
     assert_eq!((&before.group, after.group.as_ref()), (&after.group, Some(&grouped.path)));
@@ -597,9 +597,9 @@ fn a_group_that_is_made_again_is_followed_by_its_path() {
         }
         step < 1
     };
-    let told = group_in_steps(&grouped, &file, gone).unwrap();
-    assert_eq!((told.made_again, told.is_gone), (0, true), "{told:?}");
-    assert!(cpumax_recorder::describe_end(&request, &told).contains("is gone"));
+    let finished = group_in_steps(&grouped, &file, gone).unwrap();
+    assert_eq!((finished.made_again, finished.is_gone), (0, true), "{finished:?}");
+    assert!(cpumax_recorder::describe_end(&request, &finished).contains("is gone"));
 }
 
 #[test]
@@ -625,7 +625,7 @@ fn a_recording_is_not_written_to_standard_output() {
     match record(&Request::new(what, "-".into()), &mut |_| true) {
         Err(Error::NoBpf { instead, .. }) => assert!(instead.contains("perf record")),
         Err(error) => assert!(error.to_string().contains("give the name of a file"), "{error}"),
-        Ok(told) => panic!("{told:?}"),
+        Ok(finished) => panic!("{finished:?}"),
     }
 }
 
@@ -640,7 +640,7 @@ fn what_is_not_there_is_named() {
         match record(&Request::new(what, file.clone()), &mut |_| true) {
             Err(Error::NoBpf { instead, .. }) => assert!(instead.contains("perf record")),
             Err(error) => assert!(error.to_string().contains(named), "{error}"),
-            Ok(told) => panic!("{told:?}"),
+            Ok(finished) => panic!("{finished:?}"),
         }
     }
     assert!(!file.exists());

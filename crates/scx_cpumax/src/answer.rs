@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is asked of the socket and what it answers, each a line of JSON; and how to ask.
+//! Requests to the socket and its answers, each a line of JSON; and a client.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,99 +13,98 @@ use serde::{Deserialize, Serialize};
 
 use crate::escape::{one_line, shown};
 
-/// A longer answer is none: some 8000 groups.
+/// Longest answer, bytes: some 8000 groups.
 pub const ANSWER_BYTES_MAX: usize = 6 << 20;
-/// How long a scheduler may say nothing.
+/// Longest time without a byte from the scheduler.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take for all of its answer.
+/// Longest time until a whole answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
-/// One group. Times in microseconds unless the name says otherwise.
+/// Statistics of one group. Times are in microseconds unless the name says otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupStat {
-    /// Path below the root of the hierarchy; the root is `/`. `others` is no path: the sum of those
-    /// that the asker is not told of one by one.
+    /// Path below the root of the hierarchy, `/` for the root. `others` is the sum of all groups
+    /// that the user may not see.
     pub group: String,
-    /// None if the group has no limit of its own.
+    /// `None`: the group has no limit of its own.
     pub quota_usec: Option<u64>,
     pub period_usec: u64,
     pub burst_limit_usec: u64,
-    /// From the kernel's own `cpu.stat`, which is right about these.
+    /// From the kernel's `cpu.stat`, which counts these correctly.
     pub usage_usec: u64,
     pub user_usec: u64,
     pub system_usec: u64,
     pub nr_periods: u64,
     pub nr_throttled: u64,
-    /// Summed over CPUs, as the kernel does.
+    /// Summed over CPUs, as in the kernel.
     pub throttled_usec: u64,
     pub nr_bursts: u64,
     pub burst_usec: u64,
-    /// Tasks waiting at the boundary for this group's runtime right now.
+    /// Tasks that wait at the boundary to user mode for this group's runtime now.
     pub parked: u64,
-    /// Runtime owed: used beyond the quota, mostly in kernel mode.
+    /// Debt: runtime used beyond the quota, mostly in kernel mode.
     pub debt_usec: u64,
-    /// Runtime left of this period.
+    /// Runtime left in the pool.
     pub pool_usec: u64,
-    /// How often tasks were parked, and for how long, summed over tasks.
+    /// Number of parks, and the time parked, summed over tasks.
     pub parks: u64,
     pub parked_usec: u64,
-    /// Run in kernel mode while throttled.
+    /// Time run in kernel mode while throttled.
     pub kernel_overrun_usec: u64,
-    /// Tasks released and what that cost in all, in nanoseconds.
+    /// Released tasks, and the whole cost of releases, ns.
     pub released: u64,
     pub release_cost_nsec: u64,
-    /// From when runtime last came until the last task that was released since.
+    /// Time from the last refill until the last release after it.
     pub release_took_usec: u64,
-    /// Tasks let through so that the kernel's watchdog sees them run.
+    /// Tasks let through for the kernel's watchdog.
     pub watchdog_passes: u64,
-    /// What they ran then, which is charged to nobody.
+    /// Time that these ran, which is charged to no group.
     pub pass_usec: u64,
-    /// Released tasks that went on to wait for another level's runtime.
+    /// Released tasks that went on to wait at another level.
     pub moved_on: u64,
-    /// Visits to the boundary that could not be arranged at once.
+    /// Visits to the boundary that could not be scheduled at once.
     pub refused: u64,
-    /// Of `parks`, those of tasks for which there was no room for a visit (`--max-tasks`, or no
-    /// memory): wherever they were queued, in the kernel too.
+    /// Parks of tasks without room for a visit (`--max-tasks`, or memory): parked wherever they
+    /// were queued, in the kernel too. Part of `parks`.
     pub parks_queued: u64,
-    /// Charged to the group while it had a limit.
+    /// Time charged to the group while it had a limit.
     pub charged_usec: u64,
-    /// What came into the pool or paid debt, less what was charged, is held by CPUs, in the pool,
-    /// and plus what is owed: 0 where none of its tasks runs, or the scheduler has lost or made
-    /// runtime.
+    /// Runtime refilled or paid for debt, minus charged, minus held by CPUs and in the pool, plus
+    /// debt. 0 while no task of the group runs, unless the scheduler has lost or invented runtime.
     pub unaccounted_nsec: i64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskStat>,
 }
 
-/// One thread. Times in microseconds.
+/// Statistics of one thread. Times are in microseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskStat {
     pub tid: u32,
     pub comm: String,
     pub parked: bool,
-    /// How often it came by the boundary, how often that took two hops, and how often it stayed.
+    /// Visits to the boundary, those that took two hops, and those that ended in a park.
     pub boundary_visits: u64,
     pub hops: u64,
     pub parks: u64,
     pub parked_usec: u64,
-    /// From arriving at the boundary to being parked.
+    /// Time from the visit to the park.
     pub boundary_usec: u64,
     pub kernel_overrun_usec: u64,
 }
 
-/// What is asked of the socket: one line of JSON.
+/// A request to the socket: one line of JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// Path of one group; none for all that have a limit or ever had.
+    /// Path of one group; `None`: all that have or had a limit.
     #[serde(default)]
     pub group: Option<String>,
-    /// With the group's threads.
+    /// Include the group's threads.
     #[serde(default)]
     pub tasks: bool,
 }
 
-/// What the socket answers: one line of JSON.
+/// An answer of the socket: one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -114,7 +113,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// It as a line.
+    /// The answer as a line of JSON.
     pub fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
@@ -122,7 +121,7 @@ impl Answer {
     }
 }
 
-/// Asks a running scheduler.
+/// Sends a request to a running scheduler and returns the answer.
 pub fn ask(path: &Path, request: &Request) -> Result<Vec<GroupStat>> {
     let at = shown(path);
     let mut stream =
@@ -140,7 +139,7 @@ pub fn ask(path: &Path, request: &Request) -> Result<Vec<GroupStat>> {
     }
 }
 
-/// Connects, or gives up where too many others wait for that already.
+/// Connects, or gives up after [`PATIENCE`] if too many others wait for the same.
 pub fn connect(path: &Path) -> io::Result<UnixStream> {
     let (tell, told) = mpsc::channel();
     let path = path.to_owned();
@@ -150,7 +149,7 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     told.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// A stream that waits for each part so long, and for all of them so long.
+/// A stream with a time limit for each read and one for all of them.
 struct Patient {
     stream: UnixStream,
     until: Instant,

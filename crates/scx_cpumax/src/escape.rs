@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Names from cgroups, tasks and the command line, made so that whoever shows them shows them and
-//! nothing else: no escape sequences, no line ends, nothing that turns the order of letters around.
+//! Escapes names of cgroups, tasks and arguments before they are printed: terminal sequences, line
+//! ends and characters that change the direction of text.
 
 use std::path::Path;
 
-/// The text on one line: what is hidden is told by its number, as in `\u{1b}`.
+/// The text on one line; hidden characters are shown as `\u{1b}`.
 pub fn one_line(text: &str) -> String {
     escaped(text, is_hidden)
 }
 
-/// The same for text of several lines.
+/// Escapes a text of several lines: newlines and tabs stay.
 pub fn lines(text: &str) -> String {
     escaped(text, |c| c != '\n' && c != '\t' && is_hidden(c))
 }
@@ -31,7 +31,7 @@ fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// Whether a terminal acts on it, or shows nothing, or something else than what is there.
+/// Whether a character is invisible, or affects the terminal or other characters.
 fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
@@ -45,7 +45,7 @@ mod tests {
     use super::{lines, one_line};
 
     #[test]
-    fn what_is_hidden_is_told() {
+    fn hidden_characters_are_shown_by_number() {
         let hostile = "a\u{1b}[2Jb\nc\u{202e}d\u{9b}é";
         assert_eq!(one_line(hostile), "a\\u{1b}[2Jb\\nc\\u{202e}d\\u{9b}é");
         assert_eq!(lines(hostile), "a\\u{1b}[2Jb\nc\\u{202e}d\\u{9b}é");

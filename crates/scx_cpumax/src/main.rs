@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `scx_cpumax`: a `sched_ext` scheduler that enforces `cpu.max` where tasks return to user mode.
 //!
-//! It runs until it is interrupted; then, or if it dies, the kernel goes back to the fair class.
+//! It runs until it is interrupted. Then, or if it dies, the kernel returns to the fair class.
 
 mod answer;
 mod escape;
@@ -29,7 +29,7 @@ use escape::{lines, one_line};
 use scheduler::{Ending, Options, Scheduler};
 use socket::Server;
 
-/// Where it answers unless said otherwise.
+/// Default path of the socket.
 const SOCKET: &str = "/run/scx_cpumax.sock";
 
 const HELP_STATS: &str = "\
@@ -42,11 +42,11 @@ parks     times a task was parked
 passes    times a parked task was let through for the kernel's watchdog
 `cpumax stat` shows all of them, in the form of cpu.stat, as JSON and as OpenMetrics.";
 
-/// Schedules the machine and enforces cpu.max where tasks return to user mode.
+/// A sched_ext scheduler that enforces cpu.max where tasks return to user mode.
 #[derive(Parser, Debug)]
 #[command(version, about)]
 struct Args {
-    /// A task's turn, in microseconds.
+    /// Longest turn of a task, in microseconds.
     #[arg(
         long,
         value_name = "US",
@@ -54,7 +54,7 @@ struct Args {
         value_parser = clap::value_parser!(u64).range(100..=100_000)
     )]
     slice_us: u64,
-    /// Room for this many cgroups; mkdir of one more fails.
+    /// Most cgroups; mkdir of a further one fails.
     #[arg(
         long,
         value_name = "N",
@@ -62,24 +62,24 @@ struct Args {
         value_parser = clap::value_parser!(u32).range(16..=1_000_000)
     )]
     max_groups: u32,
-    /// Room for this many tasks of groups with limits; those beyond are parked wherever they are
-    /// queued. Twice /proc/sys/kernel/threads-max if not given.
+    /// Most tasks in groups with limits; further ones are parked wherever they are queued. Twice
+    /// /proc/sys/kernel/threads-max if not given.
     #[arg(
         long,
         value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=4_194_304)
     )]
     max_tasks: Option<u32>,
-    /// Park throttled tasks wherever they are queued, lock holders too; for comparison only.
+    /// Park throttled tasks wherever they are queued, even with locks held; for comparison only.
     #[arg(long)]
     park_at_enqueue: bool,
-    /// Where to answer for statistics.
+    /// Socket for statistics.
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
-    /// Print statistics each so many seconds while scheduling.
+    /// Print statistics every so many seconds while scheduling.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     stats: Option<u64>,
-    /// Print the statistics of a scheduler that runs already, each so many seconds.
+    /// Print the statistics of a running scheduler every so many seconds.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -87,16 +87,16 @@ struct Args {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     monitor: Option<u64>,
-    /// Say what the statistics mean.
+    /// Explain the statistics.
     #[arg(long)]
     help_stats: bool,
     /// Leave out cures, as a bit mask; tests show with it what each cures.
     #[arg(long, hide = true, default_value_t = 0)]
     without: u32,
-    /// Hold the windows of races open, as a bit mask; tests meet in them.
+    /// Hold the windows of races open, as a bit mask; for tests.
     #[arg(long, hide = true, default_value_t = 0)]
     stretched: u32,
-    /// Show what libbpf has to say.
+    /// Print libbpf's messages.
     #[arg(short, long)]
     verbose: bool,
 }
@@ -162,7 +162,7 @@ fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Says that it is over, also where what it stands in panics.
+/// Sets a flag when it is dropped, also in a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -171,7 +171,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Looks after the scheduler until the end, while a thread answers for it.
+/// Watches the scheduler until it ends, while a thread serves the socket.
 fn watch(
     scheduler: &Scheduler<'_>,
     stop: &AtomicBool,
@@ -192,7 +192,7 @@ fn watch(
                 return ending;
             }
             if let Some((_, why)) = scheduler.refusal().filter(|(kind, _)| told.insert(*kind)) {
-                eprintln!("scx_cpumax: {why}; further ones are refused without a word");
+                eprintln!("scx_cpumax: {why}; further refusals are not reported");
             }
             if every.is_some_and(|every| printed.elapsed() >= every) {
                 printed = Instant::now();

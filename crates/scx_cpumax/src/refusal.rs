@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Why the program would not take a group: the numbers of `enum refusal_kind` in words, and what
-//! can be seen before it is loaded.
+//! Reasons for which the BPF program refuses a group (`enum refusal_kind`), in words, and a check
+//! of the hierarchy before the program is loaded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +12,9 @@ use crate::escape::shown;
 /// `CBW_DEPTH_MAX`.
 const DEPTH_MAX: usize = 32;
 
-/// What of a hierarchy could not be represented. The program would say so too, but 6.18.15 then
-/// drops a reference to the group that it never took, and crashes when the group is removed.
+/// Checks whether all groups can be represented, and says what cannot. The program would notice
+/// too, but 6.18.15 then drops a reference that it never took, and crashes when the group is
+/// removed.
 pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
     let (mut count, mut found) = (0, vec![(root.to_path_buf(), 0, None)]);
     let mut of_users: BTreeMap<PathBuf, usize> = BTreeMap::new();
@@ -27,8 +28,8 @@ pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
         if level > DEPTH_MAX {
             let path = shown(group.strip_prefix(root).unwrap_or(&group));
             return Some(format!(
-                "cgroup {path} is {level} levels below the root, and limits are enforced down to \
-                 {DEPTH_MAX}: nothing is loaded"
+                "cgroup {path} is {level} levels below the root, but limits are enforced only down \
+                 to level {DEPTH_MAX}: the scheduler is not loaded"
             ));
         }
         found.extend(children(&group).map(|child| (child, level + 1, delegated.clone())));
@@ -43,32 +44,32 @@ pub fn of_hierarchy(root: &Path, groups_max: u32) -> Option<String> {
     })
 }
 
-/// Those with the cpu controller.
+/// Children of a group with the cpu controller.
 fn children(group: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(group).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     folders.map(|entry| entry.path()).filter(|path| path.join("cpu.max").exists())
 }
 
-/// One message, or nothing if nothing was refused.
+/// The message for a refusal; `None`: nothing was refused.
 pub fn describe(kind: u32, error: i32, group_id: u64, level: u64) -> Option<String> {
     let error = std::io::Error::from_raw_os_error(error.saturating_neg());
     Some(match kind {
         0 => return None,
         1 => format!(
-            "cgroup {group_id} is {level} levels below the root, and limits are enforced down to \
-             32: nothing is loaded"
+            "cgroup {group_id} is {level} levels below the root, but limits are enforced only \
+             down to level 32: the scheduler is not loaded"
         ),
-        2 => format!("no memory for the record of cgroup {group_id}: {error}"),
+        2 => format!("there is no memory for the record of cgroup {group_id}: {error}"),
         3 => format!(
             "there are more cgroups than there is room for (at cgroup {group_id}): raise \
              --max-groups"
         ),
-        4 => format!("no queue could be made for cgroup {group_id}: {error}"),
-        5 => format!("cgroup {group_id} came before its parent"),
+        4 => format!("the dispatch queue of cgroup {group_id} could not be created: {error}"),
+        5 => format!("the kernel reported cgroup {group_id} before its parent"),
         6 => format!(
-            "cgroup {group_id} is more than the share of the user to whom a directory above it is \
-             delegated, or of all users: raise --max-groups, or make it as root"
+            "cgroup {group_id} exceeds the share of the user to whom a directory above it is \
+             delegated, or the share of all users: raise --max-groups, or create it as root"
         ),
         other => format!("cgroup {group_id} was refused for reason {other}: {error}"),
     })
@@ -80,7 +81,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_cannot_be_represented_is_seen_before() {
+    fn unrepresentable_hierarchies_are_refused_before_the_load() {
         let root = tempfile::tempdir().unwrap();
         let mut path = root.path().to_path_buf();
         let mut make = |name: &str| {
@@ -93,7 +94,7 @@ mod tests {
         assert!(of_hierarchy(root.path(), 32).unwrap().contains("raise --max-groups"));
         make("d");
         assert!(of_hierarchy(root.path(), 1000).unwrap().contains("33 levels below the root"));
-        // Without the controller it is no group of the scheduler's.
+        // Without the controller the group does not concern the scheduler.
         fs::remove_file(path.join("cpu.max")).unwrap();
         assert_eq!(of_hierarchy(root.path(), 1000), None);
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Loads the BPF program, hands the machine over to it and takes it back.
+//! Loads the BPF program, attaches it as the machine's scheduler, and detaches it.
 //!
-//! Whatever keeps it from loading is said in one message: no privileges, no `sched_ext`, no BTF,
-//! another scheduler, a kernel function that is missing, a cgroup that cannot be represented, or
-//! the verifier's last words.
+//! A load that fails gives one message: missing privileges, no `sched_ext`, no BTF, another
+//! scheduler, a missing kernel function, a cgroup that cannot be represented, or the end of the
+//! verifier's log.
 
 use std::ffi::CStr;
 use std::fs;
@@ -29,67 +29,67 @@ mod skeleton {
 }
 use skeleton::{MainSkel, MainSkelBuilder};
 
-/// What can be chosen when the scheduler is loaded.
+/// Settings of a load.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// A task's turn, ns.
     pub slice_ns: u64,
-    /// Room for this many groups; a group beyond is refused.
+    /// Most groups; a further one is refused.
     pub groups_max: u32,
-    /// Room for this many tasks on their way to the boundary; what the kernel allows if not given.
+    /// Most tasks that can be sent to the boundary; `None`: as many as the kernel allows.
     pub tasks_max: Option<u32>,
-    /// Park whoever is queued, kernel mode or not; for comparison.
+    /// Park tasks wherever they are queued, in kernel mode too; for comparison.
     pub park_at_enqueue: bool,
     /// Cures to leave out, as bits of `enum cure`.
     pub without: u32,
     /// Races whose windows are held open, as bits of `enum race`.
     pub stretched: u32,
-    /// Show what libbpf has to say.
+    /// Print libbpf's messages.
     pub verbose: bool,
 }
 
-/// Why the scheduler is no longer in charge.
+/// State of the scheduler, or the reason for its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// It is still in charge.
+    /// It is attached.
     StillRunning,
-    /// It was taken away by the one who loaded it.
+    /// This program has detached it.
     Detached,
-    /// The kernel asks for it to be loaded again.
+    /// The kernel asks to load it again.
     Restart(String),
-    /// The kernel threw it out.
+    /// The kernel has ended it.
     Ejected(String),
 }
 
-/// A loaded scheduler. Dropping it gives the machine back to the fair class.
+/// A loaded scheduler. Dropping it returns the machine to the fair class.
 pub struct Scheduler<'obj> {
     skel: MainSkel<'obj>,
     link: Option<Link>,
 }
 
-/// What libbpf printed since the last load; the verifier's reasons are in there.
+/// libbpf's messages since the last load, with those of the verifier.
 static LIBBPF_LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LIBBPF_LOG_LINES_MAX: usize = 4000;
 
-/// Of the verifier's log: how much it had to look at for each program.
+/// Log level of the verifier that prints statistics for each program.
 const VERIFIER_STATISTICS: u32 = 4;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const HOTPLUG_SEQ: &str = "/sys/kernel/sched_ext/hotplug_seq";
-/// With as many cgroups and tasks as there may be, on a slow machine.
+/// Longest time to enable, with many cgroups and tasks on a slow machine.
 const ENABLE_TIME_MAX: Duration = Duration::from_secs(120);
-/// Each group's timer looks once a period, which is a second at most.
+/// Longest time for a release: a group's timer looks once a period, at most a second.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(3);
-/// For many released tasks to have had a turn.
+/// Time for many released tasks to have a turn.
 const TURN_TIME: Duration = Duration::from_millis(500);
 const EXIT_KIND_DONE: i32 = 1;
 const EXIT_KIND_UNREGISTERED: i32 = 64;
 const EXIT_CODE_RESTART: i64 = 1 << 48;
 
 impl<'obj> Scheduler<'obj> {
-    /// Checks, loads and attaches. A CPU that came or went meanwhile is an ending at once: the
-    /// kernel asks to start again.
+    /// Checks the kernel, loads the program and attaches it. If a CPU has come or gone meanwhile,
+    /// [`Scheduler::ending`] is [`Ending::Restart`] at once.
     pub fn load(options: &Options, storage: &'obj mut MaybeUninit<OpenObject>) -> Result<Self> {
         check_kernel()?;
         if let Some(refusal) = crate::refusal::of_hierarchy(Path::new(CGROUPS), options.groups_max)
@@ -97,8 +97,7 @@ impl<'obj> Scheduler<'obj> {
             bail!("{refusal}");
         }
         capture_libbpf_log(options.verbose);
-        // Before the CPUs are counted, so that the kernel sees whether they are still the same when
-        // it takes the scheduler.
+        // Read before the CPUs are counted, so that the kernel notices a change.
         let hotplug_seq = fs::read_to_string(HOTPLUG_SEQ).unwrap_or_default();
         let topology = Topology::read();
         let mut open =
@@ -122,8 +121,8 @@ impl<'obj> Scheduler<'obj> {
         Ok(this)
     }
 
-    /// Newer kernels attach first and enable then; what goes wrong there is only in the exit
-    /// record.
+    /// Waits until the scheduler is enabled. Newer kernels attach first and enable later; an error
+    /// of that is only in the exit record.
     fn wait_until_enabled(&self) -> Result<()> {
         let start = Instant::now();
         loop {
@@ -153,7 +152,7 @@ impl<'obj> Scheduler<'obj> {
         }
     }
 
-    /// Whether it is still in charge, and if not, why.
+    /// Whether it still runs, and if not, why.
     pub fn ending(&self) -> Ending {
         let record = &self.skel.maps.bss_data.as_deref().expect("the program has data").exit_record;
         if record.recorded == 0 {
@@ -168,18 +167,18 @@ impl<'obj> Scheduler<'obj> {
         }
     }
 
-    /// Why a group was refused last; the number tells reasons apart.
+    /// The last refusal of a group, with a number that tells kinds apart.
     pub fn refusal(&self) -> Option<(u32, String)> {
         let data = self.skel.maps.bss_data.as_deref().expect("the program has data");
         Some((data.refusal.kind, refusal_of(data)?))
     }
 
-    /// What every CPU and task was doing when the kernel threw the scheduler out.
+    /// State of all CPUs and tasks when the kernel ended the scheduler.
     pub fn dump(&self) -> String {
         text(&self.skel.maps.bss_data.as_deref().expect("the program has data").exit_record.dump)
     }
 
-    /// Gives the machine back to the fair class.
+    /// Returns the machine to the fair class.
     pub fn detach(&mut self) {
         if self.ending() == Ending::StillRunning {
             self.let_everybody_go();
@@ -187,9 +186,8 @@ impl<'obj> Scheduler<'obj> {
         self.link = None;
     }
 
-    /// Ends all limits, and gives those who waited at the boundary time to be in user mode once:
-    /// the kernel frees a program only when each task that it preempted has been there, which under
-    /// small limits would take minutes.
+    /// Ends all limits, and lets parked tasks reach user mode once. The kernel frees a program only
+    /// when each task that it preempted has been there, which takes minutes under small limits.
     fn let_everybody_go(&mut self) {
         self.skel.maps.bss_data.as_deref_mut().expect("the program has data").cbw_in_charge = 0;
         let start = Instant::now();
@@ -206,22 +204,22 @@ impl<'obj> Scheduler<'obj> {
         groups.into_iter().any(|group| group.nr_parked > 0)
     }
 
-    /// The group of a cgroup, by its id.
+    /// The record of a group by its cgroup id.
     pub fn group(&self, id: u64) -> Option<Group> {
         let address = self.address_of(id)?;
-        // SAFETY: the program only hands out addresses inside the arena, which libbpf maps into
-        // this process for as long as the skeleton lives. A group that goes away meanwhile leaves
-        // readable memory, in which the id is another.
+        // SAFETY: the program stores only addresses inside the arena, which libbpf maps into this
+        // process while the skeleton lives. The memory of a removed group stays readable, but has
+        // another id.
         let group = unsafe { address.read_volatile() };
         (group.id == id).then_some(group)
     }
 
-    /// What each CPU has of a group; nothing if it is gone.
+    /// The per-CPU records of a group; empty if it does not exist.
     pub fn cpus(&self, id: u64) -> Vec<Cpu> {
         let rodata = self.skel.maps.rodata_data.as_ref().expect("the program has constants");
         let Some(address) = self.address_of(id) else { return Vec::new() };
-        // SAFETY: as above; the program has made room behind the group for as many CPUs as it was
-        // told there are.
+        // SAFETY: as above; behind a group there is room for as many CPUs as the program was loaded
+        // for.
         let cpu = |n| unsafe { address.add(1).cast::<Cpu>().add(n).read_volatile() };
         (0..rodata.nr_cpus as usize).map(cpu).collect()
     }
@@ -233,15 +231,14 @@ impl<'obj> Scheduler<'obj> {
         (address != 0).then_some(address as *const Group)
     }
 
-    /// The record of a thread, by a pidfd of it.
+    /// The record of a thread, by its pidfd.
     pub fn task(&self, pidfd: &OwnedFd) -> Option<Task> {
         let key = pidfd.as_raw_fd().to_ne_bytes();
         let value = self.skel.maps.cbw_tasks.lookup(&key, libbpf_rs::MapFlags::ANY).ok()??;
         if value.len() < size_of::<Task>() {
             return None;
         }
-        // SAFETY: the bytes are a whole `struct cbw_task`, and every pattern of bits is a valid
-        // one.
+        // SAFETY: the bytes are a whole `struct cbw_task`, for which every bit pattern is valid.
         Some(unsafe { value.as_ptr().cast::<Task>().read_unaligned() })
     }
 }
@@ -277,7 +274,7 @@ fn configure(
     rodata.delegated_max = options.groups_max / 8;
     rodata.all_delegated_max = options.groups_max / 4 * 3;
     debug_assert!(topology.cpu_count <= CPUS_MAX);
-    // A group takes its record and a cache line for each CPU.
+    // A group has its record and a cache line for each CPU.
     let pages_each =
         (size_of::<Group>() + topology.cpu_count * size_of::<Cpu>()).div_ceil(4096) as u64;
     let pages = (u64::from(options.groups_max) * pages_each + 16).min(1 << 20);
@@ -294,8 +291,7 @@ fn configure(
     Ok(())
 }
 
-/// Whether the kernel itself sees to it that real-time tasks leave something to those of
-/// `sched_ext`.
+/// Whether the kernel itself reserves CPU time for `sched_ext` beside real-time tasks.
 fn has_server() -> bool {
     let Ok(btf) = Btf::from_vmlinux() else { return false };
     let queue = btf.type_by_name::<Struct<'_>>("rq");
@@ -304,7 +300,7 @@ fn has_server() -> bool {
     })
 }
 
-/// How many threads the kernel allows, and some more for when that is raised.
+/// Twice the number of threads that the kernel allows, as that can be raised.
 fn threads_max() -> u32 {
     let allowed = fs::read_to_string("/proc/sys/kernel/threads-max").unwrap_or_default();
     allowed.trim().parse::<u32>().unwrap_or(1 << 16).saturating_mul(2).clamp(1 << 12, 1 << 22)
@@ -357,7 +353,7 @@ fn capture_libbpf_log(verbose: bool) {
     libbpf_rs::set_print(Some((if verbose { PrintLevel::Debug } else { PrintLevel::Info }, print)));
 }
 
-/// Makes one message of what libbpf said while it failed to load.
+/// The message for a failed load, from libbpf's output.
 fn explain_load(error: &libbpf_rs::Error) -> anyhow::Error {
     let log = LIBBPF_LOG.lock().expect("no one panics with it").concat();
     if let Some(missing) = missing_function(&log) {
@@ -374,7 +370,7 @@ fn explain_load(error: &libbpf_rs::Error) -> anyhow::Error {
     )
 }
 
-/// The kernel function that libbpf did not find.
+/// The kernel function that libbpf did not find, if that was the reason.
 fn missing_function(log: &str) -> Option<&str> {
     log.lines().find_map(|line| {
         let (_, rest) = line.split_once("kfunc '")?;
@@ -382,13 +378,13 @@ fn missing_function(log: &str) -> Option<&str> {
     })
 }
 
-/// Whether the kernel has a function of this name, though not as it is called here.
+/// Whether the kernel has a function of this name with other arguments.
 fn is_of_another_form(name: &str) -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<Func<'_>>(name).is_some())
 }
 
-/// Debian's 7.1.13 has the functions to which the kernel adds an argument, and leaves out of its
-/// type information what would say that it does.
+/// The message for a missing kernel function. Debian's 7.1.13 has functions with an argument that
+/// the kernel adds, but its BTF lacks the mark that says so.
 fn explain_missing(name: &str, other_form: bool, release: &str) -> String {
     let why = if other_form {
         "; it has it with arguments that the kernel should add by itself, and the type information \
@@ -400,7 +396,7 @@ fn explain_missing(name: &str, other_form: bool, release: &str) -> String {
     format!("this kernel ({release}) does not offer {name} to BPF, which is needed{why}")
 }
 
-/// Makes one message of why the loaded program was not put in charge.
+/// The message for a failed attach.
 fn explain_attach(skel: &MainSkel<'_>, error: &libbpf_rs::Error) -> anyhow::Error {
     let data = skel.maps.bss_data.as_deref().expect("the program has data");
     if let Some(refusal) = refusal_of(data) {
@@ -409,13 +405,13 @@ fn explain_attach(skel: &MainSkel<'_>, error: &libbpf_rs::Error) -> anyhow::Erro
     anyhow!("the kernel did not accept the scheduler: {error} {}", text(&data.exit_record.message))
 }
 
-/// Which cgroup could not be represented, if that was the reason.
+/// The cgroup that could not be represented, if that was the reason.
 fn refusal_of(data: &skeleton::types::bss) -> Option<String> {
     let refusal = &data.refusal;
     crate::refusal::describe(refusal.kind, refusal.error, refusal.group_id, refusal.level)
 }
 
-/// A C string in a fixed field.
+/// Text of a C string in a fixed field.
 fn text(field: &[i8]) -> String {
     let bytes: Vec<u8> = field.iter().map(|&c| c as u8).collect();
     CStr::from_bytes_until_nul(&bytes)
@@ -427,7 +423,7 @@ mod tests {
     use super::{explain_missing, missing_function};
 
     #[test]
-    fn a_missing_function_is_named_and_nothing_else_is() {
+    fn only_a_missing_function_is_named() {
         let log = "libbpf: prog 'a': BPF program load failed\n42: <invalid kfunc call>\n\
                    kfunc 'scx_bpf_create_dsq' is referenced but wasn't resolved\n";
         assert_eq!(missing_function(log), Some("scx_bpf_create_dsq"));

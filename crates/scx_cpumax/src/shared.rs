@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The records that the BPF program keeps, as `bpf/intf.h` lays them out.
+//! Records that the BPF program shares, laid out as in `bpf/intf.h`.
 //!
-//! The program says how large it thinks they are, and the loader refuses to go on if it thinks
-//! otherwise.
+//! The loader compares the sizes of both sides, and refuses to load if they differ.
 
-/// `struct cbw_group` up to its per-CPU part. Times are in nanoseconds.
+/// `struct cbw_group` without its per-CPU part. Times are in nanoseconds.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Group {
@@ -64,7 +63,7 @@ pub struct Group {
     pub tag: [u64; 64],
 }
 
-/// `struct cbw_cpu`, of which a group has one for each CPU behind its own record.
+/// `struct cbw_cpu`; an array of these, by CPU, follows each group.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Cpu {
@@ -109,5 +108,5 @@ pub struct Task {
     pub passing: u32,
 }
 
-/// A quota that is none.
+/// Value of `quota_ns` without a limit.
 pub const UNLIMITED: u64 = u64::MAX;

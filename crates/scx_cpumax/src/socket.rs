@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The unix socket that answers for the scheduler: a line of JSON in, a line of JSON out.
+//! The unix socket of the scheduler: a line of JSON in, a line of JSON out.
 //!
-//! A thread of its own serves it, so the loader's loop waits for nobody. Nor does a client wait for
-//! another: each has a buffer and deadlines of its own, what can be read and written is, and one
-//! answer is worked out at a time, for all of a user who have asked the same. Root's come first,
-//! those of others in turn. Memory is bounded: by the number of clients, of which the user who has
-//! the most loses one for another that comes, and by the bytes of the answers that are held.
+//! A thread serves it, so the loader's loop waits for no client. Clients do not wait for each other
+//! either: each has its own buffer and deadlines, and reads and writes never block. One answer is
+//! worked out at a time, for all clients of a user with the same request. Root's come first, then
+//! those of other users in turn. Memory is bounded by the number of clients and by the bytes of
+//! held answers. When there are too many clients, the user with the most of them loses one.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -23,45 +23,44 @@ use anyhow::{Context, Result, bail};
 use crate::answer::{self, ANSWER_BYTES_MAX, Answer, Request};
 use crate::escape::shown;
 
-/// Room for a path of a cgroup.
+/// Longest request, bytes: room for a cgroup's path.
 pub const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// From when a client comes until it has asked, and from then until it takes the next part of its
-/// answer.
+/// Time for a client to send its request, and then to take each part of the answer.
 pub const CLIENT_TIME: Duration = Duration::from_millis(500);
-/// From when there is an answer until a client has all of it; and where others wait for room.
+/// Time for a client to take the whole answer; the short one holds while others wait for room.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 const ANSWER_TIME_SHORT: Duration = Duration::from_millis(250);
 /// Most clients at a time.
 pub const CLIENTS_MAX: usize = 64;
-/// Most that are let in before those who are there are looked at.
+/// Most clients accepted in one round.
 const ACCEPTED_MAX: usize = 16;
-/// Bytes of answers that are held while another one is worked out.
+/// Most bytes of held answers while another one is worked out.
 const HELD_BYTES_MAX: usize = 2 << 20;
-/// An answer stands for so long, or for as long as it took to work out.
+/// An answer is used again for this time, or for the time that it took to work out if longer.
 const FRESH: Duration = Duration::from_millis(50);
-/// Between two rounds, so that a flood of clients takes a part of a CPU only.
+/// Pause between rounds, so that a flood of clients takes only a part of a CPU.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Until the end is noticed.
+/// Longest wait until the end is noticed, ms.
 const LOOK_MS: i32 = 50;
 
-/// A listening socket; it disappears from the file system when dropped.
+/// A listening socket; dropping it removes its file.
 pub struct Server {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and number of the socket's file.
+    /// Device and inode number of the socket's file.
     file: (u64, u64),
     clients: Vec<Client>,
-    /// Those that are fresh or still held by a client.
+    /// Answers that are fresh or still held by a client.
     answers: Vec<Given>,
-    /// Who got the last one that was worked out.
+    /// User of the last answer that was worked out.
     last_uid: u32,
 }
 
-/// Somebody who has not got all of an answer yet.
+/// A client that does not have its whole answer yet.
 struct Client {
     stream: UnixStream,
     uid: u32,
-    /// When it is given up.
+    /// When the client is dropped.
     deadline: Instant,
     state: State,
 }
@@ -72,7 +71,7 @@ enum State {
     Taking { bytes: Arc<Vec<u8>>, taken: usize, since: Instant },
 }
 
-/// An answer that was worked out.
+/// An answer that has been worked out.
 struct Given {
     uid: u32,
     request: Request,
@@ -81,12 +80,12 @@ struct Given {
 }
 
 impl Server {
-    /// Listens at `path`, in place of a socket that a dead predecessor left there.
+    /// Listens at `path`; replaces a socket at which nobody listens any more.
     pub fn listen(path: &Path) -> Result<Self> {
         let at = shown(path);
-        make_room(path)?;
+        remove_dead_socket(path)?;
         let listener = UnixListener::bind(path).with_context(|| at.clone())?;
-        // Anybody may ask: what is told depends on who does.
+        // Any user may ask; the answer depends on the user.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666)).with_context(|| at.clone())?;
         listener.set_nonblocking(true)?;
         let meta = fs::symlink_metadata(path).with_context(|| at)?;
@@ -100,7 +99,7 @@ impl Server {
         })
     }
 
-    /// Answers until the end is asked for.
+    /// Serves clients until `stop` is set.
     pub fn serve(&mut self, stop: &AtomicBool, mut answer: impl FnMut(u32, &Request) -> Vec<u8>) {
         while !stop.load(Ordering::Relaxed) {
             self.wait();
@@ -109,7 +108,7 @@ impl Server {
         }
     }
 
-    /// Until somebody comes, asks or takes.
+    /// Waits until a client connects, sends or can receive.
     fn wait(&self) {
         let wanted = |client: &Client| match client.state {
             State::Asking(_) => libc::POLLIN,
@@ -125,23 +124,23 @@ impl Server {
         unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
     }
 
-    /// Lets in who comes, reads and writes what is possible at once, and works out one answer.
+    /// One round: accepts clients, reads and writes without blocking, works out one answer.
     pub fn round(&mut self, answer: &mut impl FnMut(u32, &Request) -> Vec<u8>) {
         self.accept();
-        self.clients.retain_mut(|client| client.ask().is_ok());
+        self.clients.retain_mut(|client| client.read_request().is_ok());
         let now = Instant::now();
         self.answers.retain(|given| given.fresh_until > now || Arc::strong_count(&given.bytes) > 1);
-        self.hand_out(now);
-        if let Some(next) = self.next() {
+        self.deliver(now);
+        if let Some(next) = self.next_to_answer() {
             self.make_room_for_answer();
             if self.held_bytes() <= HELD_BYTES_MAX {
                 self.work_out(next, answer);
-                self.hand_out(Instant::now());
+                self.deliver(Instant::now());
             }
         }
-        self.clients.retain_mut(|client| matches!(client.take(), Ok(false)));
+        self.clients.retain_mut(|client| matches!(client.write_answer(), Ok(false)));
         let now = Instant::now();
-        // A client that goes away or dawdles gets nothing; that is its own affair.
+        // Clients that are gone or late are dropped.
         self.clients
             .retain(|client| matches!(client.state, State::Asked(_)) || now < client.deadline);
     }
@@ -153,15 +152,15 @@ impl Server {
                 continue;
             }
             if self.clients.len() >= CLIENTS_MAX {
-                self.clients.remove(self.dispensable());
+                self.clients.remove(self.client_to_drop());
             }
             let (uid, deadline) = (user_of(&stream), Instant::now() + CLIENT_TIME);
             self.clients.push(Client { stream, uid, deadline, state: State::Asking(Vec::new()) });
         }
     }
 
-    /// Of the user who has the most clients one that has not asked, or the one that came first.
-    fn dispensable(&self) -> usize {
+    /// Index of a client to drop, of the user with the most: one without a request, or the oldest.
+    fn client_to_drop(&self) -> usize {
         let count = |uid| self.clients.iter().filter(|client| client.uid == uid).count();
         let most = self.clients.iter().map(|client| count(client.uid)).max();
         let of_most = |client: &&Client| Some(count(client.uid)) == most;
@@ -171,8 +170,8 @@ impl Server {
         found.map_or(0, |(at, _)| at)
     }
 
-    /// Who waits for an answer: root, else the first who is not whom the last one was for.
-    fn next(&self) -> Option<usize> {
+    /// Index of the client to answer next: root's, or one of another user than the last.
+    fn next_to_answer(&self) -> Option<usize> {
         let waits = |client: &Client| matches!(client.state, State::Asked(_));
         let turn = |client: &Client| (client.uid != 0, client.uid == self.last_uid);
         let waiting = self.clients.iter().enumerate().filter(|(_, client)| waits(client));
@@ -183,7 +182,7 @@ impl Server {
         self.answers.iter().map(|given| given.bytes.len()).sum()
     }
 
-    /// Where answers are held that are too large for another one beside them, their time is short.
+    /// Drops clients that hold large answers for long, while others wait for room.
     fn make_room_for_answer(&mut self) {
         if self.held_bytes() <= HELD_BYTES_MAX {
             return;
@@ -209,8 +208,8 @@ impl Server {
         self.last_uid = uid;
     }
 
-    /// Gives each who waits what has been worked out for its like.
-    fn hand_out(&mut self, now: Instant) {
+    /// Gives each waiting client a fresh answer to the same request of its user.
+    fn deliver(&mut self, now: Instant) {
         for client in &mut self.clients {
             let State::Asked(request) = &client.state else { continue };
             let like = |given: &&Given| given.uid == client.uid && given.request == *request;
@@ -231,8 +230,8 @@ impl Drop for Server {
     }
 }
 
-/// Removes a socket at which nobody listens; anything else is left as it is.
-fn make_room(path: &Path) -> Result<()> {
+/// Removes a socket at which nobody listens; refuses anything else.
+fn remove_dead_socket(path: &Path) -> Result<()> {
     let at = shown(path);
     let kind = match fs::symlink_metadata(path) {
         Ok(meta) => meta.file_type(),
@@ -240,17 +239,19 @@ fn make_room(path: &Path) -> Result<()> {
         Err(error) => return Err(error).with_context(|| at),
     };
     if !kind.is_socket() {
-        bail!("{at}: this is no socket and is left as it is; choose another place with --socket");
+        bail!("{at}: this file is not a socket and is kept; choose another path with --socket");
     }
     match answer::connect(path) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).with_context(|| at)
         }
-        _ => bail!("{at}: somebody listens there already; choose another place with --socket"),
+        _ => {
+            bail!("{at}: another program listens there already; choose another path with --socket")
+        }
     }
 }
 
-/// Who is on the other side; nobody's number where that is not known.
+/// User at the other end; `u32::MAX` if unknown.
 fn user_of(stream: &UnixStream) -> u32 {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -268,9 +269,8 @@ fn user_of(stream: &UnixStream) -> u32 {
 }
 
 impl Client {
-    /// Reads what has come of the request, up to the end of the line, of what it sends, or of what
-    /// it may send.
-    fn ask(&mut self) -> io::Result<()> {
+    /// Reads more of the request: to the end of its line, of the input, or of the allowed length.
+    fn read_request(&mut self) -> io::Result<()> {
         let State::Asking(request) = &mut self.state else { return Ok(()) };
         let mut part = [0; 4096];
         loop {
@@ -304,8 +304,8 @@ impl Client {
         self.state = State::Taking { bytes: Arc::clone(bytes), taken: 0, since: now };
     }
 
-    /// Writes what can be written of the answer; whether that is all.
-    fn take(&mut self) -> io::Result<bool> {
+    /// Writes more of the answer; returns whether that was all.
+    fn write_answer(&mut self) -> io::Result<bool> {
         let State::Taking { bytes, taken, since } = &mut self.state else { return Ok(false) };
         while *taken < bytes.len() {
             match self.stream.write(&bytes[*taken..]) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a group and its tasks went through, under the names of `cpu.stat` where it has one.
+//! Statistics of groups and tasks, named as in `cpu.stat` where that has them.
 //!
-//! The kernel leaves `nr_periods`, `nr_throttled` and `throttled_usec` of `cpu.stat` at zero while
-//! a `sched_ext` scheduler is loaded; these are the numbers that would be there.
+//! While a `sched_ext` scheduler is loaded, the kernel leaves `nr_periods`, `nr_throttled` and
+//! `throttled_usec` of `cpu.stat` at zero; these are the missing numbers.
 //!
-//! Root is told of all groups. A user is told of those that are delegated to it, which is those
+//! Root sees all groups. Another user sees the groups delegated to it (those whose directory it
+//! owns and all below), its own threads in them, and one sum of all other groups.
 //! whose directory it owns and all below them, of its own threads there, and of the rest one sum.
 
 use std::fs;
@@ -19,13 +20,13 @@ use crate::escape::one_line;
 use crate::scheduler::Scheduler;
 use crate::shared::{Group, UNLIMITED};
 
-/// The sum of those that a user is not told of one by one.
+/// Name of the sum of all groups that a user may not see one by one.
 const OTHERS: &str = "others";
-/// Threads that are told of in one answer at most.
+/// Most threads in one answer.
 const THREADS_MAX: usize = 40_000;
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Answers a user with a line of JSON.
+/// Works out the answer to a user's request: a line of JSON.
 pub fn answer(
     scheduler: &Scheduler<'_>,
     stop: &AtomicBool,
@@ -33,14 +34,14 @@ pub fn answer(
     request: &Request,
 ) -> Vec<u8> {
     let mut line = Vec::from(b"{\"groups\":[");
-    let told = tell(scheduler, stop, uid, request, |stat| {
+    let told = for_each_visible(scheduler, stop, uid, request, |stat| {
         if !line.ends_with(b"[") {
             line.push(b',');
         }
         serde_json::to_writer(&mut line, &stat).map_err(|error| error.to_string())?;
         if line.len() > ANSWER_BYTES_MAX {
             return Err(format!(
-                "there is more to tell than the {} MiB of an answer: ask for one group",
+                "the answer is longer than {} MiB: ask for one group",
                 ANSWER_BYTES_MAX >> 20
             ));
         }
@@ -53,18 +54,18 @@ pub fn answer(
     line
 }
 
-/// All groups that have a limit or ever had.
+/// Statistics of all groups that have or had a limit.
 pub fn all(scheduler: &Scheduler<'_>, stop: &AtomicBool) -> Vec<GroupStat> {
     let mut groups = Vec::new();
-    let _ = tell(scheduler, stop, 0, &Request::default(), |stat| {
+    let _ = for_each_visible(scheduler, stop, 0, &Request::default(), |stat| {
         groups.push(stat);
         Ok(())
     });
     groups
 }
 
-/// Hands a user what it asks for and may see, group by group.
-fn tell(
+/// Passes the groups that a user asks for and may see to `take`.
+fn for_each_visible(
     scheduler: &Scheduler<'_>,
     stop: &AtomicBool,
     uid: u32,
@@ -72,14 +73,14 @@ fn tell(
     mut take: impl FnMut(GroupStat) -> Result<(), String>,
 ) -> Result<(), String> {
     if let Some(group) = &request.group {
-        return take(one(scheduler, uid, group, request.tasks)?);
+        return take(single_group(scheduler, uid, group, request.tasks)?);
     }
     let mut others = GroupStat { group: OTHERS.to_owned(), ..GroupStat::default() };
     let mut hidden = false;
     let mut found = vec![(PathBuf::from(CGROUPS), false)];
     while let Some((dir, is_below_own)) = found.pop() {
         if stop.load(Ordering::Relaxed) {
-            return Err("the scheduler ends".to_owned());
+            return Err("the scheduler is ending".to_owned());
         }
         let Ok(meta) = fs::metadata(&dir) else { continue };
         let is_own = is_below_own || is_of(&meta, uid);
@@ -103,16 +104,21 @@ fn tell(
     if hidden { take(others) } else { Ok(()) }
 }
 
-fn one(scheduler: &Scheduler<'_>, uid: u32, group: &str, tasks: bool) -> Result<GroupStat, String> {
+fn single_group(
+    scheduler: &Scheduler<'_>,
+    uid: u32,
+    group: &str,
+    tasks: bool,
+) -> Result<GroupStat, String> {
     let (root, group) = (Path::new(CGROUPS), group.trim_matches('/'));
     let shown = one_line(group);
     if group.split('/').any(|part| part == "..") {
-        return Err(format!("\"{shown}\" is no path of a cgroup"));
+        return Err(format!("\"{shown}\" is not the path of a cgroup"));
     }
     if !may_see(root, group, uid) {
         return Err(format!(
-            "of the cgroup \"{shown}\" root is told, and the user to whom it or one above it \
-                 is delegated"
+            "statistics of the cgroup \"{shown}\" are for root only, and for the user to whom it \
+             or a cgroup above it is delegated"
         ));
     }
     let dir = root.join(group);
@@ -137,7 +143,7 @@ fn is_of(meta: &fs::Metadata, uid: u32) -> bool {
     uid == 0 || meta.uid() == uid
 }
 
-/// Whether the user owns the group or one above it.
+/// Whether the user owns the group or one of its ancestors.
 fn may_see(root: &Path, group: &str, uid: u32) -> bool {
     let dir = root.join(group);
     let above = dir.ancestors().take_while(|above| above.starts_with(root));
@@ -174,7 +180,7 @@ fn add_up(sum: &mut GroupStat, stat: &GroupStat) {
     sum.unaccounted_nsec += stat.unaccounted_nsec;
 }
 
-/// The number of a cgroup's directory is the id of its group.
+/// Statistics of a group; its id is the inode number of its directory.
 fn group_stat(scheduler: &Scheduler<'_>, dir: &Path, group: &Group) -> Option<GroupStat> {
     let kernel = fs::read_to_string(dir.join("cpu.stat")).unwrap_or_default();
     let usec = |ns: u64| ns / 1000;
@@ -215,12 +221,14 @@ fn group_stat(scheduler: &Scheduler<'_>, dir: &Path, group: &Group) -> Option<Gr
     })
 }
 
-/// Threads of a group: all of them for root, a user's own for others.
+/// Statistics of a group's threads: of all for root, else of the user's own.
 fn task_stats(scheduler: &Scheduler<'_>, dir: &Path, uid: u32) -> Result<Vec<TaskStat>, String> {
     let threads = fs::read_to_string(dir.join("cgroup.threads")).unwrap_or_default();
     let count = threads.lines().count();
     if count > THREADS_MAX {
-        return Err(format!("it has {count} threads, and an answer tells of {THREADS_MAX}"));
+        return Err(format!(
+            "the group has {count} threads; an answer lists at most {THREADS_MAX}"
+        ));
     }
     let numbers = threads.lines().filter_map(|line| line.trim().parse().ok());
     let is_own = |tid: &u32| fs::metadata(format!("/proc/{tid}")).is_ok_and(|m| is_of(&m, uid));
@@ -245,7 +253,7 @@ fn task_stat(scheduler: &Scheduler<'_>, tid: u32) -> Option<TaskStat> {
     })
 }
 
-/// A pidfd of a thread, not of its process (6.9 and later).
+/// Opens a pidfd of a thread instead of a process (from 6.9).
 fn open_thread(tid: u32) -> io::Result<OwnedFd> {
     const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
     // SAFETY: pidfd_open takes two numbers and yields a descriptor or an error.
@@ -253,11 +261,11 @@ fn open_thread(tid: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
-/// A number of a file with a name and a number on each line; 0 if it is not there.
+/// The number behind a name in a file with one on each line; 0 if it is missing.
 fn field(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.and_then(|number| number.trim().parse().ok()).unwrap_or(0)

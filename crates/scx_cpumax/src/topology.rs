@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Which CPUs there are and which of them share a last-level cache, from sysfs.
+//! The CPUs of the machine, and which of them share a last-level cache, from sysfs.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// As many CPUs as the BPF program has room for.
+/// Most CPUs of the BPF program.
 pub const CPUS_MAX: usize = 8192;
-/// As many queues as the BPF program has room for; caches beyond that share.
+/// Most queues of the BPF program; further caches share queues.
 const LLC_MAX: usize = 64;
 
 /// The machine as the scheduler sees it.
 pub struct Topology {
-    /// One more than the highest CPU number possible.
+    /// The highest possible CPU number plus 1.
     pub cpu_count: usize,
-    /// The queue of each CPU.
+    /// Queue by CPU.
     pub llc_of_cpu: Vec<u16>,
-    /// How many queues.
+    /// Number of queues.
     pub llc_count: usize,
 }
 
 impl Topology {
-    /// Reads sysfs; what cannot be read is taken as one cache shared by all.
+    /// Reads sysfs. CPUs whose caches are unknown share one queue.
     pub fn read() -> Self {
         Self::read_from(Path::new("/sys/devices/system/cpu"))
     }
@@ -46,7 +46,7 @@ fn highest_cpu(list: &str) -> Option<usize> {
     list.trim().split(',').filter_map(|range| range.rsplit('-').next()?.parse().ok()).max()
 }
 
-/// The CPUs that share the highest cache level of one CPU, as sysfs spells it.
+/// The CPUs that share the highest cache level of a CPU, as text of sysfs.
 fn shared_cpus(cache: &Path) -> Option<String> {
     let highest = fs::read_dir(cache)
         .ok()?

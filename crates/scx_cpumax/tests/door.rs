@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The scheduler's socket without a scheduler: what it lets in, and what it answers.
+//! Tests the scheduler's socket without a scheduler: which clients it accepts and how it answers.
 
 #[allow(dead_code, missing_docs, reason = "used by the program")]
 #[path = "../src/answer.rs"]
@@ -29,7 +29,7 @@ fn nothing(_: u32, _: &Request) -> Vec<u8> {
     Answer::Groups(Vec::new()).line()
 }
 
-/// Serves while the client does what it does, and returns what it returns.
+/// Serves requests while `client` runs, and returns the client's result.
 fn served<T: Send>(
     server: &mut Server,
     answer: impl FnMut(u32, &Request) -> Vec<u8> + Send,
@@ -51,7 +51,7 @@ fn listening() -> (tempfile::TempDir, PathBuf, Server) {
     (dir, path, server)
 }
 
-/// Sends a line, or what is no line, and reads one.
+/// Sends some bytes, which need not be a line, and reads one line.
 fn exchange(path: &Path, sent: &[u8]) -> String {
     let mut stream = UnixStream::connect(path).unwrap();
     let _ = stream.write_all(sent);
@@ -86,17 +86,17 @@ fn nothing_but_a_dead_socket_is_removed() {
     assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
     for name in ["file", "folder", "link", "pipe"] {
         let error = Server::listen(&at(name)).err().unwrap().to_string();
-        assert!(error.contains("this is no socket and is left as it is"), "{name}: {error}");
+        assert!(error.contains("this file is not a socket and is kept"), "{name}: {error}");
         assert!(fs::symlink_metadata(at(name)).is_ok(), "{name}");
     }
-    // Somebody else's, of another kind.
+    // A datagram socket of another program.
     let _other = UnixDatagram::bind(at("datagrams")).unwrap();
     let error = Server::listen(&at("datagrams")).err().unwrap().to_string();
-    assert!(error.contains("somebody listens there already"), "{error}");
-    // A predecessor that died.
+    assert!(error.contains("another program listens there already"), "{error}");
+    // A socket left by a server that died.
     drop(UnixListener::bind(at("dead")).unwrap());
     let server = Server::listen(&at("dead")).unwrap();
-    // What is put in its place meanwhile is not removed at its end.
+    // The server does not remove a file that has taken the socket's place.
     fs::remove_file(at("dead")).unwrap();
     fs::write(at("dead"), "precious").unwrap();
     drop(server);
@@ -112,13 +112,13 @@ fn a_name_in_a_refusal_does_nothing_to_a_terminal() {
 }
 
 #[test]
-fn who_gets_no_answer_gives_up() {
+fn a_client_without_an_answer_gives_up() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
     let told = ask(&path, &Request::default()).unwrap_err().to_string();
     assert!(told.contains("no answer for 2 s"), "{told}");
-    // Nobody lets in who waits, and more have come than may.
+    // The listener accepts nobody, and its backlog is full.
     // SAFETY: plain numbers.
     assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
     let waiting: Vec<_> = std::iter::from_fn(|| answer::connect(&path).ok()).take(9).collect();
@@ -131,7 +131,7 @@ fn who_gets_no_answer_gives_up() {
 fn a_slow_client_delays_nobody_and_has_one_deadline() {
     let (_dir, path, mut server) = listening();
     let slow = UnixStream::connect(&path).unwrap();
-    // One says nothing, the other sends byte after byte.
+    // One client sends nothing, the other one byte at a time.
     let mut silent = UnixStream::connect(&path).unwrap();
     let (took, gone, sent) = served(&mut server, nothing, || {
         let begin = Instant::now();
@@ -197,7 +197,7 @@ fn an_answer_is_worked_out_once_for_all_who_ask_the_same() {
             for _ in 0..20 {
                 scope.spawn(|| ask(&path, &Request::default()).unwrap());
             }
-            // The same in other words.
+            // An equal request, written differently.
             scope.spawn(|| exchange(&path, b"  {\"tasks\" : false}\n"));
             scope.spawn(|| exchange(&path, b"{\"group\":\"/a\"}\n"));
         });

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The scheduler's socket, without a scheduler, under 64 hostile clients beside an honest one.
+//! Tests the scheduler's socket, without a scheduler, under 64 hostile clients beside an honest
+//! one.
 //!
-//! In a process of its own, whose memory is what is measured. `CPUMAX_SIEGE_S` says for how many
-//! seconds, a few if it does not.
+//! The test has a process of its own because it measures the memory of the process.
+//! `CPUMAX_SIEGE_S` sets how many seconds it takes; 5 by default.
 
 #[allow(dead_code, missing_docs, reason = "used by the program")]
 #[path = "../src/answer.rs"]
@@ -26,12 +27,13 @@ use std::time::{Duration, Instant};
 use answer::Request;
 use socket::{CLIENTS_MAX, Server};
 
-/// Of a CPU, for all that is done between two looks; working out an answer is not in it.
+/// CPU time that one round of the server may take, without the time to compute answers.
 const ROUND_MAX: Duration = Duration::from_millis(10);
 const MEMORY_MAX_KB: u64 = 20 << 10;
-/// What an honest client waits at most, rounds of the server, which come each millisecond or later.
+/// Longest wait of an honest client, in rounds of the server. A round comes each millisecond or
+/// later.
 const HONEST_WAIT_MAX: u64 = 500;
-/// How many rounds there were.
+/// Rounds of the server so far.
 static ROUNDS: AtomicU64 = AtomicU64::new(0);
 
 #[test]
@@ -69,7 +71,7 @@ fn hostile_clients_delay_nobody_and_take_no_memory() {
     assert!(peak < MEMORY_MAX_KB, "{peak} kB");
 }
 
-/// Says that it is over, also where the test fails.
+/// Sets the flag that ends the test when it is dropped, also after a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -78,8 +80,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Serves round by round; what the longest took. At its end the server is gone, and nobody waits
-/// for it any more.
+/// Serves round by round and returns the longest CPU time of a round. The server is dropped at the
+/// end, so that no client waits for it.
 fn serve(mut server: Server, over: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !over.load(Ordering::Relaxed) {
@@ -97,7 +99,7 @@ fn serve(mut server: Server, over: &AtomicBool) -> Duration {
     longest
 }
 
-/// As long an answer as the name of the group says, in kB.
+/// An answer as long as the name of the group says, in kB.
 fn work_out(request: &Request) -> Vec<u8> {
     let name = request.group.as_deref().unwrap_or_default();
     let kb: usize = name.split('-').next().and_then(|kb| kb.parse().ok()).unwrap_or(1);
@@ -108,13 +110,14 @@ fn work_out(request: &Request) -> Vec<u8> {
     line
 }
 
-/// Asks again and again; how many rounds each answer took, and how long.
+/// Asks repeatedly and returns for each answer the number of rounds and the time it took.
 fn honest(path: &Path, time: Duration) -> Vec<(u64, Duration)> {
     let (begin, mut waits) = (Instant::now(), Vec::new());
     while begin.elapsed() < time {
         let (asked, round) = (Instant::now(), ROUNDS.load(Ordering::Relaxed));
         let mut line = String::new();
-        // Without a CPU for half a second it is late with its question, and has to come again.
+        // A client that gets no CPU for half a second sends its request too late and has to
+        // connect again.
         while line.is_empty() {
             let mut stream = UnixStream::connect(path).unwrap();
             let _ = stream.write_all(b"{}\n");
@@ -127,7 +130,7 @@ fn honest(path: &Path, time: Duration) -> Vec<(u64, Duration)> {
     waits
 }
 
-/// What a hostile client does until it is over, of eight kinds.
+/// Behaves like a hostile client of one of eight kinds until the test is over.
 fn hostile(path: &Path, kind: usize, over: &AtomicBool) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     while !over.load(Ordering::Relaxed) {
@@ -137,10 +140,10 @@ fn hostile(path: &Path, kind: usize, over: &AtomicBool) {
             let _ = writeln!(stream, "{{\"group\":\"{group}\"}}");
         };
         match kind {
-            // Says nothing; or goes at once.
+            // These send nothing, and keep the connection or close it at once.
             0 => thread::sleep(Duration::from_millis(100)),
             1 => thread::sleep(Duration::from_millis(2)),
-            // Asks and reads nothing: for what others ask for too, for what nobody else does.
+            // These ask and read nothing; the request is one that others share, or a unique one.
             2 => {
                 ask(&stream, "4000");
                 thread::sleep(Duration::from_millis(100));
@@ -149,7 +152,7 @@ fn hostile(path: &Path, kind: usize, over: &AtomicBool) {
                 ask(&stream, &format!("1000-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
                 thread::sleep(Duration::from_millis(100));
             }
-            // Reads byte after byte; sends byte after byte.
+            // These read, or send, one byte at a time.
             4 => {
                 ask(&stream, "300");
                 while stream.read(&mut [0]).is_ok_and(|read| read > 0)
@@ -163,7 +166,7 @@ fn hostile(path: &Path, kind: usize, over: &AtomicBool) {
                     thread::sleep(Duration::from_millis(5));
                 }
             }
-            // Sends more than it may; and nonsense.
+            // These send more than the limit, or bytes that are no request.
             6 => {
                 while stream.write_all(&[b'x'; 4096]).is_ok() && !over.load(Ordering::Relaxed) {}
                 thread::sleep(Duration::from_millis(2));
@@ -177,14 +180,14 @@ fn hostile(path: &Path, kind: usize, over: &AtomicBool) {
     }
 }
 
-/// The most memory of this process that was ever there, kB: its clients' too.
+/// Peak memory of this process in kB, including its client threads.
 fn peak_kb() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Of the calling thread.
+/// CPU time of the calling thread.
 fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills in a record of two numbers.

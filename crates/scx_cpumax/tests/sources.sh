@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: GPL-2.0-only
-# Builds what two checks need of the kernel's own tree: its self-tests of the cpu controller, and its scheduler scx_simple.
+# Builds two programs of the kernel's own tree for checks: the self-tests of the cpu controller, and the scheduler scx_simple.
 #
-# The sources come from Debian's linux-source package through the machine's own apt, with lists and folders apart from the
-# system's. Only the two programs are kept, in `sources` of the cache that `cpumax lab fetch` uses. Needs about 2 GB of room
-# while it works, gcc, clang 19 and libbpf's headers (those that cargo has fetched).
+# The sources come from Debian's linux-source package through the machine's own apt, with lists and directories apart from the
+# system's. Only the two programs are kept, in `sources` of the cache that `cpumax lab fetch` uses. The script needs about
+# 2 GB of disk space while it runs, gcc, clang 19 and libbpf's headers, which cargo has fetched.
 set -eu
 
 version=${1:-7.3}
@@ -48,7 +48,7 @@ apt apt-get download -q "linux-source-$version=$release" "linux-bpf-dev=$release
 for package in ./*.deb; do
 	dpkg-deb -x "$package" "$work/tree"
 done
-# --occurrence cannot be used with patterns, so the whole archive is read.
+# --occurrence does not work with patterns, so tar reads the whole archive.
 tar -C "$work/tree" --strip-components 1 --wildcards -xf "$work/tree/usr/src/linux-source-$version.tar.xz" \
 	'*/tools/sched_ext' '*/tools/testing/selftests/cgroup' '*/tools/testing/selftests/*.h'
 cd "$work/tree"
@@ -61,7 +61,7 @@ helpers=$(find "${CARGO_HOME:-$HOME/.cargo}/registry" /usr/include -name bpf_hel
 [ -n "$helpers" ] || { echo "libbpf's headers are missing: build the workspace first" >&2; exit 1; }
 mkdir -p "$work/include"
 ln -s "$(dirname "$helpers")" "$work/include/bpf"
-# The loader of the tree sets constants that it looks up in the running kernel; this one has them from the same version's types.
+# The loader of the tree looks constants up in the running kernel. This file takes them from the types of the same version.
 cat >"$work/simple.c" <<END
 #include <scx/common.bpf.h>
 #undef SCX_SLICE_DFL
@@ -74,4 +74,4 @@ END
 
 mkdir -p "$cache/sources"
 mv "$work/test_cpu" "$work/scx_simple.bpf.o" "$cache/sources/"
-echo "of linux-source-$version $release: $cache/sources/test_cpu, scx_simple.bpf.o"
+echo "built from linux-source-$version $release: $cache/sources/test_cpu, scx_simple.bpf.o"

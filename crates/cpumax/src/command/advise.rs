@@ -128,9 +128,9 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
         _ if !is_told => {}
         (Some(system), Some(_)) => {
             output::print(&advice_in_form(&answer, &cases, system).ok_or_else(no_burst)?)?;
-            output::tell(&cpumax_report::gaps_text(&cases, output::page()))?;
+            output::eprint(&cpumax_report::gaps_text(&cases, output::page()))?;
         }
-        (Some(_), None) => output::tell(&text())?,
+        (Some(_), None) => output::eprint(&text())?,
         (None, _) => output::print(&text())?,
     }
     if answer.recommended().is_some() {

@@ -64,7 +64,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         if shown && !tally.is_of_nothing() {
             let done = comparison.done();
             // The reason for the end is more important than a missing reader.
-            let _ = tell(
+            let _ = print_matrix(
                 &format!("{title}; interrupted after {done} of {all} comparisons"),
                 &matrix.tried(),
             );
@@ -73,7 +73,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     }
     let written = files.write(&title, &comparison);
     // Print the result even if a file could not be written.
-    let told = if shown { tell(&title, &matrix) } else { Ok(()) };
+    let told = if shown { print_matrix(&title, &matrix) } else { Ok(()) };
     traced.and(written)?;
     told?;
     if tally.is_of_nothing() {
@@ -92,7 +92,7 @@ fn pairing(args: &CompareArgs) -> Pairing {
     }
 }
 
-fn tell(title: &str, matrix: &Matrix) -> Result<(), Failure> {
+fn print_matrix(title: &str, matrix: &Matrix) -> Result<(), Failure> {
     let mut out = format!("{title}\n\n{}\n", cpumax_report::matrix(matrix));
     let tally = matrix.tally();
     if !tally.is_of_nothing() {

@@ -51,7 +51,7 @@ pub struct Alone {
     draws: u32,
 }
 
-/// What counters tell of limits; what else is asked is told to need a recording.
+/// Advises on limits from counters. Options that need a recording are an error.
 pub fn from_counters(args: &AdviseArgs, question: Question) -> Result<(), Failure> {
     if args.period.len() > 1 {
         return Err(anyhow!("--period: with counters give one length").into());

@@ -28,11 +28,14 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
     let source = Source { mirror: args.mirror.clone(), keyring: args.keyring.clone() };
     let mut tell = |step: Step<'_>| match step {
         Step::Lists(suites) => {
-            output::say(format_args!("reading the lists of {}", suites.join(", ")));
+            output::eprint_line(format_args!("reading the lists of {}", suites.join(", ")));
         }
         Step::Fetch(entry, package, bytes) => {
             let mib = bytes.div_ceil(1 << 20);
-            output::say(format_args!("fetching {} {} ({mib} MiB)", entry.name, package.name));
+            output::eprint_line(format_args!(
+                "fetching {} {} ({mib} MiB)",
+                entry.name, package.name
+            ));
         }
         Step::Here(kernel, before) => {
             let Kernel { name, origin, .. } = kernel;

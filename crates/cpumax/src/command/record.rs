@@ -82,7 +82,7 @@ pub fn record(args: RecordArgs) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let done = done?;
-    output::say(format_args!("{}", escape::lines(&describe_end(&request, &done))));
+    output::eprint_line(format_args!("{}", escape::lines(&describe_end(&request, &done))));
     match done.status() {
         0 => Ok(()),
         status => Err(Failure::Status(status)),

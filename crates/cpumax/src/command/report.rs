@@ -43,7 +43,7 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     let is_stdout = file.is_stdout();
     file.write_text(&html(&studies, env!("CARGO_PKG_VERSION")))?;
     let told = answer_lines(&studies, output::page());
-    if is_stdout { output::tell(&told) } else { output::print(&told) }
+    if is_stdout { output::eprint(&told) } else { output::print(&told) }
 }
 
 fn study(path: &Path, args: &ReportArgs) -> Result<Saved, Failure> {

@@ -69,7 +69,7 @@ fn finish(ended: &[Ended<'_>], args: &RunArgs, json: Option<JsonArray>) -> Resul
         output::print(&told(ended, page, args.histogram))?;
     } else {
         // With JSON on standard output, failures go to standard error.
-        output::tell(&cpumax_report::failed_expectations(ended, page))?;
+        output::eprint(&cpumax_report::failed_expectations(ended, page))?;
     }
     if is_real(args) {
         failures(ended)?;
@@ -167,7 +167,7 @@ fn failures(ended: &[Ended<'_>]) -> Result<(), Failure> {
         failed += usize::from(!is_refusal);
         let (style, label) = if is_refusal { (DIM, "refused:") } else { (BAD, "error:") };
         let label = output::styled(style, label);
-        output::say(format_args!("{label} {run}: {error}"));
+        output::eprint_line(format_args!("{label} {run}: {error}"));
     }
     if interrupt::requested() {
         return Err(Failure::Interrupted);

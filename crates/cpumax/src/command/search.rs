@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 const CASES_MAX: u64 = 1_000_000;
 
 pub fn search(args: &SearchArgs) -> Result<(), Failure> {
-    let asked = worlds::one(&args.kernel, args.on, "--kernel")?;
+    let asked = worlds::single_kernel(&args.kernel, args.on, "--kernel")?;
     let against = worlds::against(args.against.as_deref(), args.on)?;
     let plan = Plan {
         first: args.seed.saturating_mul(CASES_MAX),

@@ -84,7 +84,7 @@ struct entered {
 	u64 args[5];
 };
 
-#define PATH_MOST 512
+#define GROUP_PATH_MAX 512
 
 /* The chosen group, which may be removed and made again at its path. */
 struct followed {
@@ -94,9 +94,9 @@ struct followed {
 	s32 hierarchy;
 	/* Length of the path with its NUL; 0: unknown. */
 	s32 length;
-	char path[PATH_MOST];
+	char path[GROUP_PATH_MAX];
 	/* Path of the group that was made last. */
-	char made[PATH_MOST];
+	char made[GROUP_PATH_MAX];
 };
 
 /* State and counters of a CPU. */

@@ -368,9 +368,10 @@ int on_mkdir(u64 *ctx)
 	if (!wanted || group->root->hierarchy_id != wanted->hierarchy)
 		return 0;
 	/* Safe without a lock: the kernel makes groups one after the other. */
-	if (bpf_probe_read_kernel_str(wanted->made, PATH_MOST, (void *)ctx[1]) != wanted->length)
+	if (bpf_probe_read_kernel_str(wanted->made, GROUP_PATH_MAX, (void *)ctx[1]) !=
+	    wanted->length)
 		return 0;
-	for (i = 0; i < PATH_MOST; i++) {
+	for (i = 0; i < GROUP_PATH_MAX; i++) {
 		if (wanted->made[i] != wanted->path[i])
 			return 0;
 		if (!wanted->path[i])

@@ -37,12 +37,12 @@ const SLICES: [&str; 8] = [
     "/proc/sys/kernel/sched_cfs_bandwidth_slice_us",
 ];
 /// Most bytes read from such a file.
-const FILE_MOST: u64 = 1 << 16;
+const FILE_MAX: u64 = 1 << 16;
 /// Time between two checks of the groups.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Most bytes of a kernel configuration.
-const CONFIG_MOST: u64 = 1 << 22;
-const CHANGES_MOST: usize = 10_000;
+const CONFIG_MAX: u64 = 1 << 22;
+const CHANGES_MAX: usize = 10_000;
 
 /// Describes the machine and the groups as they are now.
 pub(crate) fn about(request: &Request, group: Option<&Group>, is_version_1: bool) -> About {
@@ -85,7 +85,7 @@ pub(crate) struct Watch {
     made_again_ns: Vec<u64>,
     boot_ns: u64,
     began: Instant,
-    looked: Instant,
+    polled_at: Instant,
 }
 
 impl Watch {
@@ -94,13 +94,13 @@ impl Watch {
         let now = Instant::now();
         let before = about.groups.clone();
         let (changes, made_again_ns, boot_ns) = (Vec::new(), Vec::new(), about.boot_ns);
-        Watch { groups, before, changes, made_again_ns, boot_ns, began: now, looked: now }
+        Watch { groups, before, changes, made_again_ns, boot_ns, began: now, polled_at: now }
     }
 
     /// Notes the last time at which the recorded group was made again; 0: never.
     pub fn made_again_at(&mut self, made_ns: u64) {
         let last_ns = self.made_again_ns.last().copied().unwrap_or(0);
-        if made_ns > last_ns && self.made_again_ns.len() < CHANGES_MOST {
+        if made_ns > last_ns && self.made_again_ns.len() < CHANGES_MAX {
             self.made_again_ns.push(made_ns);
         }
     }
@@ -110,9 +110,9 @@ impl Watch {
         self.made_again_ns.len()
     }
 
-    pub fn look(&mut self) {
-        if self.looked.elapsed() >= LOOK_EVERY {
-            self.looked = Instant::now();
+    pub fn poll(&mut self) {
+        if self.polled_at.elapsed() >= POLL_EVERY {
+            self.polled_at = Instant::now();
             let now = state(&self.groups);
             self.compare(now);
         }
@@ -123,7 +123,7 @@ impl Watch {
         for (before, now) in self.before.iter().zip(&now) {
             for name in SETTINGS {
                 let value = now.files.get(name);
-                if value == before.files.get(name) || self.changes.len() >= CHANGES_MOST {
+                if value == before.files.get(name) || self.changes.len() >= CHANGES_MAX {
                     continue;
                 }
                 let mut change = Change::default();
@@ -137,11 +137,11 @@ impl Watch {
     }
 
     /// The file's description of the end.
-    pub fn ended(mut self, told: &Finished, handed_ns: u64, lost: BTreeMap<u32, u64>) -> Ended {
+    pub fn ended(mut self, finished: &Finished, handed_ns: u64, lost: BTreeMap<u32, u64>) -> Ended {
         let now = state(&self.groups);
         self.compare(now);
         let mut ended = Ended::default();
-        match told.end {
+        match finished.end {
             End::Asked => "asked",
             End::Time => "time",
             End::Size => "size",
@@ -149,17 +149,17 @@ impl Watch {
             End::Command(_) => "command",
         }
         .clone_into(&mut ended.why);
-        ended.elapsed_ns = told.progress.elapsed.as_nanos() as u64;
-        ended.events = told.progress.events;
+        ended.elapsed_ns = finished.progress.elapsed.as_nanos() as u64;
+        ended.events = finished.progress.events;
         ended.lost = lost;
-        ended.forgotten = told.forgotten;
-        ended.recorder_ns = told.used.as_nanos() as u64;
+        ended.forgotten = finished.forgotten;
+        ended.recorder_ns = finished.used.as_nanos() as u64;
         ended.event_ns = handed_ns;
         ended.groups = self.before;
         ended.changes = self.changes;
         let since = |ns: u64| ns.saturating_sub(self.boot_ns);
         ended.made_again = self.made_again_ns.into_iter().map(since).collect();
-        ended.is_gone = told.is_gone;
+        ended.is_gone = finished.is_gone;
         ended.pressure = pressure();
         ended
     }
@@ -195,7 +195,7 @@ fn pressure() -> BTreeMap<String, String> {
 
 fn text(path: impl AsRef<Path>) -> Option<String> {
     let mut text = Vec::new();
-    fs::File::open(path).ok()?.take(FILE_MOST).read_to_end(&mut text).ok()?;
+    fs::File::open(path).ok()?.take(FILE_MAX).read_to_end(&mut text).ok()?;
     Some(String::from_utf8_lossy(&text).trim_end().to_owned())
 }
 
@@ -220,7 +220,7 @@ fn hz(release: &str) -> Option<u32> {
 fn own_configuration() -> Option<String> {
     let mut text = String::new();
     let file = fs::File::open("/proc/config.gz").ok()?;
-    flate2::read::GzDecoder::new(file).take(CONFIG_MOST).read_to_string(&mut text).ok()?;
+    flate2::read::GzDecoder::new(file).take(CONFIG_MAX).read_to_string(&mut text).ok()?;
     Some(text)
 }
 
@@ -232,7 +232,7 @@ fn preemption(version: &str) -> Option<String> {
     }
     let words = [("PREEMPT_RT", "rt"), ("PREEMPT_DYNAMIC", "dynamic"), ("PREEMPT", "full")];
     let word = |name: &str| version.split_ascii_whitespace().any(|word| word == name);
-    words.iter().find(|(name, _)| word(name)).map(|(_, told)| (*told).to_owned())
+    words.iter().find(|(name, _)| word(name)).map(|(_, name)| (*name).to_owned())
 }
 
 /// Caches of the first CPU.

@@ -45,8 +45,8 @@ const BEATS_PER_SECOND: u64 = 10;
 const RINGS_MAX: usize = 512;
 
 /// Smallest and largest size of a ring, bytes.
-const RING_LEAST: u32 = 1 << 16;
-const RING_MOST: u32 = 1 << 26;
+const RING_MIN: u32 = 1 << 16;
+const RING_MAX: u32 = 1 << 26;
 
 /// `enum mode` of the program.
 const MODE_ALL: u32 = 0;
@@ -99,7 +99,7 @@ struct Cpu {
 // SAFETY: numbers only, and no padding between them.
 unsafe impl Pod for Cpu {}
 
-const PATH_MOST: usize = 512;
+const GROUP_PATH_MAX: usize = 512;
 
 /// Copy of `struct followed` of the program.
 #[derive(Debug, Clone, Copy)]
@@ -109,8 +109,8 @@ pub(crate) struct Followed {
     made_ns: u64,
     hierarchy: i32,
     length: i32,
-    path: [u8; PATH_MOST],
-    made: [u8; PATH_MOST],
+    path: [u8; GROUP_PATH_MAX],
+    made: [u8; GROUP_PATH_MAX],
 }
 
 // SAFETY: numbers only, and no padding between them.
@@ -120,10 +120,10 @@ impl Followed {
     /// # Errors
     /// The group does not exist any more.
     pub fn new(group: &Group) -> Result<Followed, Error> {
-        let (mut path, made) = ([0; PATH_MOST], [0; PATH_MOST]);
+        let (mut path, made) = ([0; GROUP_PATH_MAX], [0; GROUP_PATH_MAX]);
         let (mut hierarchy, mut length) = (0, 0);
         if let Some((text, number)) = group.in_kernel()
-            && text.len() < PATH_MOST
+            && text.len() < GROUP_PATH_MAX
         {
             path[..text.len()].copy_from_slice(text.as_bytes());
             (hierarchy, length) = (number, text.len() as i32 + 1);
@@ -152,7 +152,7 @@ pub(crate) struct Program {
     cpus: Array<MapData, Cpu>,
     followed: Array<MapData, Followed>,
     /// Lost records by CPU, as far as records have reported them.
-    told_lost: Vec<u32>,
+    reported_lost: Vec<u32>,
     /// Records lost before the recording began, by CPU.
     lost_before: BTreeMap<u32, u64>,
     /// Group records from the calibration, which the recording needs too.
@@ -236,7 +236,7 @@ impl Program {
             ring_bytes,
             cpus,
             followed,
-            told_lost: vec![0; possible],
+            reported_lost: vec![0; possible],
             lost_before: BTreeMap::new(),
             groups: Vec::new(),
             cost: Cost::default(),
@@ -336,8 +336,8 @@ impl Program {
         self.cost = with.cost(before);
         self.groups = groups;
         self.lost_before = self.lost_so_far();
-        for (told, (_, lost)) in self.told_lost.iter_mut().zip(&self.lost_before) {
-            *told = *lost as u32;
+        for (reported, (_, lost)) in self.reported_lost.iter_mut().zip(&self.lost_before) {
+            *reported = *lost as u32;
         }
         Ok(())
     }
@@ -368,7 +368,7 @@ impl Program {
             {
                 bytes += item.len() as u64 + 8;
                 if let Some(mut record) = Record::read(&item) {
-                    record.lost = lost_since(&mut self.told_lost, &record);
+                    record.lost = lost_since(&mut self.reported_lost, &record);
                     take(&item, &record)?;
                 }
             }
@@ -380,14 +380,10 @@ impl Program {
     /// Size of all rings together, and whether it is bounded below or above the request.
     pub fn buffer(&self) -> Buffer {
         let bytes = self.ring_bytes * self.rings.len() as u64;
-        if self.ring_bytes == u64::from(RING_MOST) {
+        if self.ring_bytes == u64::from(RING_MAX) {
             return Buffer::Most { bytes };
         }
-        if self.ring_bytes == u64::from(RING_LEAST) {
-            Buffer::Least { bytes }
-        } else {
-            Buffer::Asked
-        }
+        if self.ring_bytes == u64::from(RING_MIN) { Buffer::Least { bytes } } else { Buffer::Asked }
     }
 
     /// Size of each ring, bytes.
@@ -460,13 +456,13 @@ impl Program {
 
 /// Records of the CPU that were lost since the last record. A record from an interrupt may report
 /// fewer than the one before it, which counts as 0.
-fn lost_since(told: &mut [u32], record: &Record<'_>) -> u32 {
-    let Some(told) = told.get_mut(usize::from(record.cpu)) else { return 0 };
-    let since = record.lost.wrapping_sub(*told);
+fn lost_since(reported: &mut [u32], record: &Record<'_>) -> u32 {
+    let Some(reported) = reported.get_mut(usize::from(record.cpu)) else { return 0 };
+    let since = record.lost.wrapping_sub(*reported);
     if since > u32::MAX / 2 {
         return 0;
     }
-    *told = record.lost;
+    *reported = record.lost;
     since
 }
 
@@ -501,7 +497,7 @@ fn make_rings(
 
 /// The largest possible size that is a power of two, not above `bytes` and within the bounds.
 fn ring_size(bytes: usize) -> u32 {
-    let bytes = bytes.clamp(RING_LEAST as usize, RING_MOST as usize);
+    let bytes = bytes.clamp(RING_MIN as usize, RING_MAX as usize);
     1 << bytes.ilog2()
 }
 

@@ -32,8 +32,8 @@ impl<E: StdError + 'static> From<E> for Refused {
             }
             cause = at.source();
         }
-        let told = error.to_string();
-        Refused(format!("the kernel refuses the BPF program: {}", first_line(&told)))
+        let text = error.to_string();
+        Refused(format!("the kernel refuses the BPF program: {}", first_line(&text)))
     }
 }
 

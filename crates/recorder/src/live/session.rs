@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 const NAME: &std::ffi::CStr = c"cpumax-record";
 /// Time between two writes to the file.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
-const PAUSE_LEAST: Duration = Duration::from_millis(1);
-const PAUSE_MOST: Duration = Duration::from_millis(100);
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 /// Time over which the cost is compared with the budget.
 const BUDGET_OVER: Duration = Duration::from_secs(1);
 
@@ -64,7 +64,7 @@ pub(crate) fn record(
         used,
     };
     match session.whole(&about, &mut program, go_on) {
-        Ok(told) => beside.give_name().map(|()| told),
+        Ok(finished) => beside.give_name().map(|()| finished),
         Err(error) => Err(beside.leave(error)),
     }
 }
@@ -118,7 +118,7 @@ impl Session<'_> {
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<End, Error> {
         let mut flushed = Instant::now();
-        let mut pause = PAUSE_LEAST;
+        let mut pause = PAUSE_MIN;
         let room = program.ring_bytes();
         loop {
             sleep(pause);
@@ -127,11 +127,11 @@ impl Session<'_> {
             // Aims at rings that are a quarter full when they are read.
             let next = if most > room / 4 { pause / 2 } else { pause * 2 };
             pause = if most > room / 8 && most <= room / 4 { pause } else { next };
-            pause = pause.clamp(PAUSE_LEAST, PAUSE_MOST);
+            pause = pause.clamp(PAUSE_MIN, PAUSE_MAX);
             if flushed.elapsed() >= FLUSH_EVERY {
                 flushed = Instant::now();
                 self.writer.flush().map_err(|e| Error::io(&self.request.file, e))?;
-                self.watch.look();
+                self.watch.poll();
             }
             if let Some(end) = self.end(program) {
                 return Ok(end);
@@ -147,7 +147,7 @@ impl Session<'_> {
         let drained = program.drain(|record| {
             // Records beyond the size limit are dropped.
             let is_full = size.is_some_and(|size| writer.written_bytes >= size);
-            if is_full { Ok(()) } else { writer.take(record) }
+            if is_full { Ok(()) } else { writer.add(record) }
         });
         drained.map_err(|e| Error::io(&self.request.file, e))
     }
@@ -194,7 +194,7 @@ impl Session<'_> {
         let used = cpu_time().saturating_sub(self.used);
         let followed = self.follow(program);
         let now = self.group.as_ref().and_then(|group| group.id().ok());
-        let mut told = Finished {
+        let mut finished = Finished {
             progress: self.progress(program),
             end,
             used,
@@ -205,12 +205,12 @@ impl Session<'_> {
             is_gone: followed != now,
         };
         let (watch, file) = (self.watch, &self.request.file);
-        let mut ended = watch.ended(&told, handed_ns, program.lost());
+        let mut ended = watch.ended(&finished, handed_ns, program.lost());
         ended.forgotten_sockets = self.writer.forgotten_sockets();
         let written = self.writer.flush().and_then(|()| self.writer.describe(3, &ended));
         written.map_err(|e| Error::io(file, e))?;
-        told.progress.bytes = self.writer.written_bytes;
-        Ok(told)
+        finished.progress.bytes = self.writer.written_bytes;
+        Ok(finished)
     }
 }
 

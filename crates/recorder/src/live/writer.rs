@@ -61,7 +61,7 @@ pub(crate) struct Writer<W> {
     tree: Vec<u8>,
     groups: HashMap<u64, Group>,
     new_groups: Vec<u8>,
-    groups_told: u32,
+    groups_written: u32,
     sockets: Sockets,
     pub written_bytes: u64,
     pub events: u64,
@@ -140,7 +140,7 @@ impl<W: Write> Writer<W> {
             tree: Vec::new(),
             groups: HashMap::new(),
             new_groups: Vec::new(),
-            groups_told: 0,
+            groups_written: 0,
             sockets: Sockets::default(),
             written_bytes: 0,
             events: 0,
@@ -171,7 +171,7 @@ impl<W: Write> Writer<W> {
         let mut described = Vec::new();
         bytes(&mut described, field, &serde_json::to_vec(what)?);
         // Uncompressed, so that any reader can tell what the file is.
-        self.put()?;
+        self.compress_packets()?;
         self.packet(OURS, &described);
         self.write_packets()
     }
@@ -184,7 +184,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Accepts a record, which is written later with others.
-    pub fn take(&mut self, record: &Record<'_>) -> io::Result<()> {
+    pub fn add(&mut self, record: &Record<'_>) -> io::Result<()> {
         let cpu = usize::from(record.cpu);
         if cpu >= CPUS_MAX {
             return Ok(());
@@ -232,13 +232,15 @@ impl<W: Write> Writer<W> {
                     number(to, 2, result as u64);
                 });
             }
-            Kind::Sent { socket, result } => self.at(record, AtSocket::Sent, socket, result),
-            Kind::Received { socket, result } => {
-                self.at(record, AtSocket::Received, socket, result);
+            Kind::Sent { socket, result } => {
+                self.socket_event(record, AtSocket::Sent, socket, result);
             }
-            Kind::Ready { socket } => self.at(record, AtSocket::Ready, socket, 0),
+            Kind::Received { socket, result } => {
+                self.socket_event(record, AtSocket::Received, socket, result);
+            }
+            Kind::Ready { socket } => self.socket_event(record, AtSocket::Ready, socket, 0),
             Kind::State { socket, from, to } => {
-                self.at(record, AtSocket::State, socket, i64::from(from << 8 | to));
+                self.socket_event(record, AtSocket::State, socket, i64::from(from << 8 | to));
             }
         }
         if self.cpus[cpu].bundle.size() >= BUNDLE_SIZE {
@@ -252,12 +254,12 @@ impl<W: Write> Writer<W> {
         for cpu in 0..self.cpus.len() {
             self.close(cpu)?;
         }
-        self.put()?;
+        self.compress_packets()?;
         self.to.flush()
     }
 
     /// Writes the pending packets, compressed.
-    fn put(&mut self) -> io::Result<()> {
+    fn compress_packets(&mut self) -> io::Result<()> {
         if self.packets.is_empty() {
             return Ok(());
         }
@@ -287,7 +289,7 @@ impl<W: Write> Writer<W> {
             self.packet(OURS, &groups);
         }
         self.cpus[cpu].bundle.write(cpu as u16, &mut self.packets);
-        if self.packets.len() >= BUNDLE_SIZE { self.put() } else { Ok(()) }
+        if self.packets.len() >= BUNDLE_SIZE { self.compress_packets() } else { Ok(()) }
     }
 
     fn plain(
@@ -340,7 +342,7 @@ impl<W: Write> Writer<W> {
             self.name_others(record.cpu);
             Next { tid: others_tid, prio: 120, comm: others_name(), group: 0 }
         } else {
-            self.meet(next, record.has(KTHREAD));
+            self.describe_thread(next, record.has(KTHREAD));
             let group = self.group_number(next.group);
             Next { tid: next.tid, prio: next.prio, comm: next.comm, group }
         };
@@ -366,7 +368,7 @@ impl<W: Write> Writer<W> {
         self.running(record);
         let hard = if record.has(HARDIRQ) { TRACE_HARDIRQ } else { 0 };
         let flags = hard | if record.has(SOFTIRQ) { TRACE_SOFTIRQ } else { 0 };
-        self.meet(thread, record.has(KTHREAD));
+        self.describe_thread(thread, record.has(KTHREAD));
         let cpu = &mut self.cpus[usize::from(record.cpu)];
         cpu.bundle.waking(record.time_ns, thread.tid, thread.prio, &thread.comm, flags);
     }
@@ -377,7 +379,7 @@ impl<W: Write> Writer<W> {
         if is_other {
             self.name_others(record.cpu);
         } else {
-            self.meet(thread, false);
+            self.describe_thread(thread, false);
         }
         self.runs(record, tid);
     }
@@ -389,7 +391,7 @@ impl<W: Write> Writer<W> {
             self.processes.insert(child.pid);
             self.tell_process(child.pid, Some(record.pid), child.comm, record.has(KTHREAD));
         } else {
-            self.meet(child, record.has(KTHREAD));
+            self.describe_thread(child, record.has(KTHREAD));
         }
         self.plain(record, tid, FORK, |to| {
             number(to, 2, tid as u64);
@@ -401,14 +403,14 @@ impl<W: Write> Writer<W> {
     fn enter(&mut self, record: &Record<'_>, call: u64, args: &[u64; 5]) {
         let tid = self.running(record);
         self.cpus[usize::from(record.cpu)].call = (record.tid, call);
-        let told = args.iter().rposition(|arg| *arg != 0).map_or(0, |last| last + 1);
+        let count = args.iter().rposition(|arg| *arg != 0).map_or(0, |last| last + 1);
         self.plain(record, tid, SYS_ENTER, |to| {
             number(to, 1, call);
-            args[..told].iter().for_each(|arg| number(to, 2, *arg));
+            args[..count].iter().for_each(|arg| number(to, 2, *arg));
         });
     }
 
-    fn at(&mut self, record: &Record<'_>, kind: AtSocket, cookie: u64, value: i64) {
+    fn socket_event(&mut self, record: &Record<'_>, kind: AtSocket, cookie: u64, value: i64) {
         let tid = self.running(record);
         let socket = self.sockets.number(cookie);
         if let AtSocket::State = kind
@@ -436,16 +438,16 @@ impl<W: Write> Writer<W> {
             Some(_) => {}
         }
         let path = self.path(id);
-        self.groups_told += 1;
-        let told = self.groups_told;
+        self.groups_written += 1;
+        let group_number = self.groups_written;
         if let Some(group) = self.groups.get_mut(&id) {
-            group.number = Some(told);
+            group.number = Some(group_number);
         }
         let mut group = Vec::new();
-        number(&mut group, 1, u64::from(told));
+        number(&mut group, 1, u64::from(group_number));
         bytes(&mut group, 2, path.as_bytes());
         bytes(&mut self.new_groups, 2, &group);
-        told
+        group_number
     }
 
     fn path(&self, id: u64) -> String {
@@ -463,7 +465,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Describes a thread and its process, if they are new.
-    fn meet(&mut self, thread: &Thread, kthread: bool) {
+    fn describe_thread(&mut self, thread: &Thread, kthread: bool) {
         if thread.tid <= 0 {
             return;
         }
@@ -484,26 +486,26 @@ impl<W: Write> Writer<W> {
             self.tell_process(thread.pid, parent, comm, kthread);
         }
         if thread.tid != thread.pid {
-            let mut told = Vec::new();
-            number(&mut told, 1, thread.tid as u64);
-            bytes(&mut told, 2, String::from_utf8_lossy(until_nul(&thread.comm)).as_bytes());
-            number(&mut told, 3, thread.pid as u64);
-            bytes(&mut self.tree, 2, &told);
+            let mut message = Vec::new();
+            number(&mut message, 1, thread.tid as u64);
+            bytes(&mut message, 2, String::from_utf8_lossy(until_nul(&thread.comm)).as_bytes());
+            number(&mut message, 3, thread.pid as u64);
+            bytes(&mut self.tree, 2, &message);
         }
     }
 
     fn tell_process(&mut self, pid: i32, parent: Option<i32>, comm: [u8; 16], kthread: bool) {
-        let mut told = Vec::new();
-        number(&mut told, 1, pid as u64);
+        let mut message = Vec::new();
+        number(&mut message, 1, pid as u64);
         if let Some(parent) = parent {
-            number(&mut told, 2, parent as u64);
+            number(&mut message, 2, parent as u64);
         }
-        bytes(&mut told, 3, String::from_utf8_lossy(until_nul(&comm)).as_bytes());
+        bytes(&mut message, 3, String::from_utf8_lossy(until_nul(&comm)).as_bytes());
         if kthread {
-            number(&mut told, 8, 1);
+            number(&mut message, 8, 1);
         }
-        number(&mut told, 9, 1);
-        bytes(&mut self.tree, 1, &told);
+        number(&mut message, 9, 1);
+        bytes(&mut self.tree, 1, &message);
     }
 
     fn name_others(&mut self, cpu: u16) {

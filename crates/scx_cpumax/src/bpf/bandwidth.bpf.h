@@ -1,33 +1,38 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * CPU bandwidth control (cpu.max) for sched_ext schedulers, enforced where a task returns to user mode.
+ * CPU bandwidth control (cpu.max) for sched_ext schedulers, enforced where a task returns to user
+ * mode.
  *
- * A group out of runtime stops nobody inside the kernel: a task goes on through its system call, drops its locks, and is
- * parked on its way out. The rules are those of the fair class since 6.18 (kernel/sched/fair.c), with one pool a group from
- * which CPUs take slices; what is left over goes back, what was overrun is the group's debt, nothing expires.
+ * A group out of runtime stops no task inside the kernel: a task completes its system call, drops
+ * its locks, and is parked on its way out. The rules are those of the fair class from 6.18 on
+ * (kernel/sched/fair.c): each group has one pool, from which CPUs take slices. Unused runtime goes
+ * back, overrun becomes the group's debt, and nothing expires.
  *
- * Contract. The scheduler calls, from the operation of the same name:
- *   cgroup_init (sleepable)  cbw_group_init(): an error must be returned, for what has no record here would have no limit
+ * Contract. The scheduler calls, in the operation of the same name:
+ *   cgroup_init (sleepable)  cbw_group_init(); its error must be returned, as a group without a
+ *                            record would have no limit
  *   cgroup_exit (sleepable)  cbw_group_exit()
  *   cgroup_set_bandwidth     cbw_group_set_limit()
  *   cgroup_move              cbw_task_move()
  *   init_task, exit_task     cbw_task_init() (its error must be returned), cbw_task_exit()
  *   running, tick, stopping  cbw_running(), cbw_tick(), cbw_stopping()
  *   enable, disable          cbw_enable(), cbw_disable()
- *   cpu_online, cpu_offline  cbw_cpu_online(), cbw_cpu_offline(); and kick no CPU while !cbw_may_kick()
+ *   cpu_online, cpu_offline  cbw_cpu_online(), cbw_cpu_offline(); no kick while !cbw_may_kick()
  *   set_cpumask              cbw_set_cpumask()
- *   enqueue, first of all    cbw_enqueue(): CBW_RUN queue it as you like; CBW_HEAD it must run here and next, insert it at the
- *                            head of the local queue; CBW_PARKED it has been taken care of.
- *                            A turn of CBW_RUN should be no longer than cbw_turn_of() says
+ *   enqueue, first of all    cbw_enqueue(). CBW_RUN: queue the task as you like, with a turn no
+ *                            longer than cbw_turn_of(). CBW_HEAD: the task must run next on this
+ *                            CPU, so insert it at the head of the local queue. CBW_PARKED: done.
  *   init                     cbw_init()
  *   dispatch                 may extend prev's slice only if !cbw_wants_out(t)
- * and defines cbw_requeue(): where a released task goes, and cbw_rescue_all(): cbw_rescue() for each queue it made. It must
- * set SCX_OPS_ENQ_LAST, put such tasks on the local queue and kick the CPU, and set SCX_OPS_ENQ_MIGRATION_DISABLED. Direct
- * insertion from select_cpu is fine: a task that wakes up is in the kernel, and is asked for its runtime when it runs.
+ * It defines cbw_requeue(), which says where a released task goes, and cbw_rescue_all(), which
+ * calls cbw_rescue() for each of its queues. It must set SCX_OPS_ENQ_LAST, put such tasks on the
+ * local queue and kick the CPU, and set SCX_OPS_ENQ_MIGRATION_DISABLED. It may insert directly from
+ * select_cpu: a waking task is in the kernel, and its runtime is checked when it runs.
  *
- * Cost. A task without a limit above it: one comparison a hook. With limits: one charge a level at each tick and switch, and
- * an atomic operation on the pool a slice. Parking: two extra passes through the scheduler (see bandwidth/boundary.bpf.h).
- * Memory: a page a group (and one more for each 55 CPUs), 200 bytes a task.
+ * Cost. A task without a limit above it: one comparison in each hook. With limits: one charge for
+ * each level at each tick and switch, and one atomic operation on the pool for each slice. Parking:
+ * two extra passes through the scheduler (see bandwidth/boundary.bpf.h). Memory: a page for each
+ * group (and one more for each 55 CPUs), 200 bytes for each task.
  */
 #ifndef CPUMAX_BANDWIDTH_BPF_H
 #define CPUMAX_BANDWIDTH_BPF_H
@@ -37,10 +42,11 @@
 
 enum cbw_verdict { CBW_RUN, CBW_HEAD, CBW_PARKED };
 
-/* Where a task that is released goes: a queue in vtime order; and for how long, at most what slice_ns says. The scheduler's. */
+/* Defined by the scheduler: queue (in vtime order) and turn, at most slice_ns, of a released
+ * task. */
 static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64 *vtime, u64 *slice_ns);
 
-/* Calls cbw_rescue() for each queue of the scheduler's. */
+/* Defined by the scheduler: calls cbw_rescue() for each of its queues. */
 static __noinline int cbw_rescue_all(void);
 
 typedef struct cbw_group __arena cbw_group_t;
@@ -49,8 +55,10 @@ typedef struct cbw_cpu __arena cbw_cpu_t;
 /* Set by the loader. */
 const volatile u32 nr_cpus = 1;
 const volatile u64 tick_ns = 4000000;
-const volatile bool park_at_enqueue = false; /* for comparison only: parks whoever is queued, lock holders too */
-const volatile u32 without = 0;		     /* cures to leave out, so that tests can show what they cure */
+/* For comparison only: parks every task that is queued, lock holders too. */
+const volatile bool park_at_enqueue = false;
+/* Cures to leave out, so that tests can show the effect of each. */
+const volatile u32 without = 0;
 enum cure {
 	CURE_REFILL_RACE = 1 << 0,
 	CURE_SECOND_SLOT = 1 << 1,
@@ -67,41 +75,42 @@ enum cure {
 	CURE_NO_ROOM = 1 << 12,
 	CURE_HELP = 1 << 13,
 };
-/* Groups that users may make: below a directory that is theirs, and all of them. Root may make the rest. */
+/* Most groups that users may make: below a directory of theirs, and all of them. The rest is
+ * root's. */
 const volatile u32 delegated_max = 1 << 13;
 const volatile u32 all_delegated_max = 3 << 14;
-/* So that the loader can tell whether it and this program mean the same records. */
+/* Sizes that the loader compares with those of its own records. */
 const volatile u32 group_size = sizeof(struct cbw_group);
 const volatile u32 task_size = sizeof(struct cbw_task);
 const volatile u32 cpu_size = sizeof(struct cbw_cpu);
 
 #define CBW_SLICE_NS 5000000LL
-#define CBW_KEEP_NS 1000000LL	    /* kept by a CPU the group leaves */
-#define CBW_RELEASE_BATCH 64	    /* tasks moved by one call of a timer; where more wait other CPUs help */
-#define CBW_SHARE_MIN_NS 500000 /* less would not pay for the way to the boundary and back */
-#define CBW_TURN_MIN_NS 1000000 /* of a released task */
-#define CBW_DARK_QUOTAS 4 /* a group that owes more gets nothing until it owes less */
+#define CBW_KEEP_NS 1000000LL	    /* runtime kept by a CPU that the group leaves */
+#define CBW_RELEASE_BATCH 64	    /* tasks that one call of a timer moves; more need help */
+#define CBW_SHARE_MIN_NS 500000 /* less costs more than the way to the boundary */
+#define CBW_TURN_MIN_NS 1000000 /* shortest turn of a released task */
+#define CBW_DARK_QUOTAS 4 /* a group with more debt gets no runtime */
 #define CBW_CONTINUE_NS 100000	    /* until the next batch */
-#define CBW_EXHAUSTION_SLACK_NS 10000 /* a timer that is early has to come again */
-#define CBW_PASS_AFTER_NS 15000000000ULL /* half of what the watchdog allows */
+#define CBW_EXHAUSTION_SLACK_NS 10000 /* a timer that fires early must be set again */
+#define CBW_PASS_AFTER_NS 15000000000ULL /* half of the time that the watchdog allows */
 #define CBW_PASS_EVERY_NS 100000000ULL
 #define CBW_PASS_BATCH 256
 #define CBW_PARK_DSQ (1ULL << 48)
 
 struct refusal refusal;
 /*
- * Set by the loader when the scheduler is in charge, and cleared before it ends: what runs before and after is neither
- * throttled nor owed, and who is parked is let go.
+ * Set by the loader once the scheduler runs, and cleared before it ends. Before and after, no task
+ * is throttled or charged, and parked tasks are released.
  */
 u32 cbw_in_charge;
 u64 cbw_limits_seq = 1;
 #define CBW_CPUS_MAX 8192
-u8 cbw_leaving[CBW_CPUS_MAX]; /* CPUs that go offline or are */
-s32 cbw_going; /* the number of a CPU that may be about to, and one */
+u8 cbw_leaving[CBW_CPUS_MAX]; /* CPUs that are offline or go offline */
+s32 cbw_going; /* number plus one of a CPU that may be about to go offline */
 u64 cbw_next_dsq;
-/* The group that has more to release than one CPU should do alone, 0 for none; and whose address that was. */
+/* The group whose release needs help of other CPUs (0: none), and the id that it had. */
 u64 cbw_helped, cbw_helped_id;
-u64 cbw_all_delegated; /* groups below directories that are users' */
+u64 cbw_all_delegated; /* groups below directories that users own */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARENA);
@@ -128,12 +137,12 @@ struct {
 	__type(value, struct cbw_task);
 } cbw_tasks SEC(".maps");
 
-/* Tells the verifier that a program uses the arena, which it otherwise would not know. */
+/* Tells the verifier that a program uses the arena. */
 #define CBW_USES_ARENA() __asm__ volatile("" : : "r"(&arena))
 
 #define cbw_read(x) (*(volatile typeof(x) *)&(x))
 #define cbw_write(x, v) (*(volatile typeof(x) *)&(x) = (v))
-/* An atomic operation that returns a value is a full barrier. */
+/* An atomic operation with a result is a full barrier. */
 #define cbw_barrier()                                    \
 	({                                               \
 		u64 ____b = 0;                           \
@@ -146,9 +155,10 @@ static __always_inline bool cbw_is_leaving(s32 cpu)
 }
 
 /*
- * A kick is work that the kernel leaves to an interrupt of the CPU that asks for it. A CPU that goes offline wakes others (it
- * tells that it is stopped) when its interrupts are gone already: the work then stays undone, all later work of that CPU
- * behind it, the starting of timers too, and the end of the scheduler waits for it for ever (seen on 7.3).
+ * The kernel does a kick in an interrupt of the CPU that asks for it. A CPU that goes offline wakes
+ * other tasks (to report that it is stopped) when it has no interrupts any more. Such a kick is
+ * never done, nor is all later work of that CPU, the start of timers included, and the end of the
+ * scheduler waits for it for ever (seen on 7.3).
  */
 static __always_inline bool cbw_may_kick(void)
 {
@@ -161,9 +171,9 @@ static __always_inline void cbw_cpu_online(s32 cpu)
 }
 
 /*
- * A CPU that goes offline takes nothing from queues that it shares, and does not go before all tasks that are its own have.
- * Those that nobody else may run, for their affinity or because they may not migrate, would wait there for ever. From its
- * own queue the core pushes them away.
+ * A CPU that goes offline takes no task from shared queues, but waits for all tasks of its own.
+ * Tasks that may run only there, by affinity or because they cannot migrate, would wait for ever.
+ * The core pushes tasks away from the CPU's own queue.
  */
 static __noinline int cbw_rescue(u64 dsq)
 {
@@ -191,7 +201,7 @@ struct {
 	__type(value, struct cbw_going_timer);
 } cbw_going_timers SEC(".maps");
 
-/* CPUs go one at a time. One that has been told comes by cbw_cpu_offline(). */
+/* CPUs go offline one at a time. For an announced one the kernel calls cbw_cpu_offline(). */
 static int cbw_rescue_going(void *map, u32 *key, struct cbw_going_timer *value)
 {
 	if (!cbw_may_kick())
@@ -203,9 +213,10 @@ static int cbw_rescue_going(void *map, u32 *key, struct cbw_going_timer *value)
 }
 
 /*
- * Before anybody is told that a CPU goes offline, and after it takes nothing from shared queues any more, it waits for all readers
- * of RCU: for ever, if one that was preempted as such waits there and may run nowhere else (up to 7.0). It is the CPU's own thread
- * that waits, so when that falls asleep a timer has a look. If the CPU stays after all nothing is lost.
+ * A CPU that goes offline stops taking from shared queues, then waits for all RCU readers, and only
+ * then is the scheduler told. It waits for ever if a preempted reader is in such a queue and may
+ * run nowhere else (up to 7.0). The thread that waits is the CPU's own, so a timer is started when
+ * that thread falls asleep. If the CPU stays after all, no harm is done.
  */
 static __always_inline void cbw_look_if_going(struct task_struct *p)
 {
@@ -224,7 +235,7 @@ static __always_inline void cbw_look_if_going(struct task_struct *p)
 	bpf_timer_start(&timer->timer, CBW_CONTINUE_NS, 0);
 }
 
-/* What is enqueued from now on the core puts on the CPU's own queue; what is released, see cbw_release(). */
+/* Later the core puts tasks on the CPU's own queue; for released tasks see cbw_release(). */
 static __always_inline void cbw_cpu_offline(s32 cpu)
 {
 	cbw_write(cbw_leaving[cpu & (CBW_CPUS_MAX - 1)], 1);
@@ -262,7 +273,7 @@ static __always_inline cbw_cpu_t *cbw_cpu_of(cbw_group_t *g, u32 cpu)
 	return &g->cpu[cpu];
 }
 
-/* The nearest group with a limit, g or above. Remembered until a limit appears or goes. */
+/* The nearest group with a limit, g or above. Cached until a limit appears or goes. */
 static __noinline u64 cbw_find_limited(u64 address)
 {
 	cbw_group_t *g = cbw_group_at(address), *at = g;
@@ -298,15 +309,15 @@ static __always_inline cbw_group_t *cbw_task_limit(struct cbw_task *t)
 {
 	cbw_group_t *g = cbw_group_at(t->group);
 
-	/* A group can be gone before its last dying task; its memory may be another's by now. */
+	/* A group can be gone before its last dying task, and its memory may be used again. */
 	if (!g || g->id != t->group_id)
 		return NULL;
 	return cbw_nearest_limited(g);
 }
 
 /*
- * Every limited level from l up, in g. An open-coded iterator: the verifier then looks at one round, not at 33 of them times
- * the ways through each.
+ * Visits every limited level from l up, as g. An open-coded iterator: the verifier then checks one
+ * iteration, instead of all paths through 33 of them.
  */
 #define cbw_for_each_limited(i, l, g) \
 	bpf_for(i, 0, CBW_DEPTH_MAX + 1) \
@@ -314,16 +325,18 @@ static __always_inline cbw_group_t *cbw_task_limit(struct cbw_task *t)
 			break; \
 		else if (((l) = cbw_next_limited(g)), true)
 
-/* The kernel gives each thread that has to die the signal of its own, be it of kill(), of an exec or of another's exit. */
+/* The kernel sends SIGKILL to each thread that must die, by kill(), by an exec or by another's
+ * exit. */
 static __always_inline bool cbw_killed(struct task_struct *p)
 {
 	return !(without & CURE_KILLED) && (p->pending.signal.sig[0] & (1UL << (SIGKILL - 1)));
 }
 
 /*
- * Threads that the kernel makes in a process have no boundary. Those of io_uring do their task work between two requests, where
- * they hold no more than a task at the boundary does, and its poller, which may look for requests for ever, between two looks:
- * with the lock of its polling held, as under the fair class.
+ * Threads that the kernel makes in a process never reach the boundary. io_uring workers do their
+ * task work between two requests, where they hold no more than a task at the boundary. The poller
+ * of io_uring, which may search for requests for ever, does so between two looks, with the lock of
+ * its polling held, as under the fair class.
  */
 static __always_inline bool cbw_never_comes_by(struct task_struct *p)
 {
@@ -332,7 +345,7 @@ static __always_inline bool cbw_never_comes_by(struct task_struct *p)
 	return p->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER);
 }
 
-/* Who never waits at the boundary: it has none, or leaves for good. */
+/* Whether p never waits at the boundary: it has none, or is exiting. */
 static __always_inline bool cbw_exempt(struct task_struct *p)
 {
 	return (p->flags & PF_EXITING) || cbw_never_comes_by(p) || cbw_killed(p);
@@ -345,13 +358,13 @@ static __always_inline bool cbw_wants_out(struct cbw_task *t)
 
 static __noinline int cbw_start(u64 address);
 static __noinline int cbw_poke(u64 address);
-/* Whether the period timer is running afterwards. */
+/* Starts the period timer if needed; returns whether it runs. */
 static __always_inline bool cbw_activate(cbw_group_t *g)
 {
 	return cbw_read(g->timer_active) || cbw_start((u64)g);
 }
 
-/* Where tests hold races open (src/bpf/stretched.bpf.h). */
+/* Points at which tests hold races open (src/bpf/stretched.bpf.h). */
 #ifndef CBW_TIMER_FLAGS
 #define CBW_POINT_BEFORE_QUEUE(g)
 #define CBW_POINT_AFTER_RELEASE(t)

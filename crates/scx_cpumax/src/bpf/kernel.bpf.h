@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The few kernel types, constants and functions that cpumax uses, declared by hand.
+ * Kernel types, constants and functions that cpumax uses, declared by hand.
  *
- * A machine that builds this has no BTF of the kernel it will run on, and nothing is fetched or committed: every structure
- * below has only the members that are read, and each access is relocated against the running kernel's BTF when the program
- * is loaded (CO-RE), so order and size here mean nothing. Kernel functions are weak: which of them exist is asked at load
- * time, never deduced from a version number.
+ * The build machine lacks the BTF of the kernel that runs the program, and no BTF is fetched. Each
+ * structure has only the members that are read, and each access is relocated by the running
+ * kernel's BTF when the program is loaded (CO-RE), so order and size mean nothing. Kernel functions
+ * are weak: their existence is checked at load time, not deduced from a version number.
  */
 #ifndef CPUMAX_KERNEL_BPF_H
 #define CPUMAX_KERNEL_BPF_H
@@ -52,7 +52,7 @@ enum { BPF_F_TIMER_ABS = 1ULL << 0, BPF_F_TIMER_CPU_PIN = 1ULL << 1 };
 #define PF_USER_WORKER 0x00004000
 #define PF_KTHREAD 0x00200000
 
-/* Opaque members of map values; the kernel finds them by type. */
+/* Opaque members of map values, which the kernel finds by type. */
 struct bpf_timer {
 	__u64 __opaque[2];
 } __attribute__((aligned(8)));
@@ -69,7 +69,7 @@ struct bpf_iter_num {
 enum scx_exit_kind { SCX_EXIT_NONE = 0 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-/* Not read, but a declaration without a body would not match the kernel's in the signatures below. */
+/* Not read, but without a body the type would not match the kernel's signatures. */
 struct cpumask {
 	unsigned long bits[1];
 };
@@ -152,7 +152,7 @@ struct scx_cpu_release_args {
 };
 #pragma clang attribute pop
 
-/* Only the members that are set; libbpf matches them to the kernel's by name. */
+/* The members that are set; libbpf matches them to the kernel's by name. */
 struct sched_ext_ops {
 	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
 	void (*enqueue)(struct task_struct *p, u64 enq_flags);
@@ -184,7 +184,7 @@ struct sched_ext_ops {
 	char name[128];
 };
 
-/* Their values moved between kernels: always through bpf_core_enum_value(). */
+/* Values differ between kernels: read them with bpf_core_enum_value() only. */
 enum scx_enq_flags { SCX_ENQ_WAKEUP = 1, SCX_ENQ_HEAD = 16, SCX_ENQ_CPU_SELECTED = 32, SCX_ENQ_REENQ = 1ULL << 40, SCX_ENQ_LAST = 1ULL << 41 };
 enum scx_ent_flags { SCX_TASK_QUEUED = 1 };
 enum scx_dsq_id_flags { SCX_DSQ_LOCAL = 1ULL << 63 | 2, SCX_DSQ_LOCAL_ON = 3ULL << 62 };
@@ -240,14 +240,14 @@ KFUNC void bpf_iter_num_destroy(struct bpf_iter_num *it) KSYM;
 KFUNC struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgrp, int level) KSYM;
 KFUNC void bpf_cgroup_release(struct cgroup *cgrp) KSYM;
 
-/* 7.0 and later; 6.18 and 6.19 have the second form, with one argument more. */
+/* From 7.0 on; 6.18 and 6.19 have the second form, with one more argument. */
 KFUNC int bpf_task_work_schedule_resume(struct task_struct *task, struct bpf_task_work *tw, void *map__map,
 					int (*callback)(struct bpf_map *map, void *key, void *value)) KSYM;
 KFUNC int bpf_task_work_schedule_resume_impl(struct task_struct *task, struct bpf_task_work *tw, void *map__map,
 					     int (*callback)(struct bpf_map *map, void *key, void *value),
 					     void *aux__prog) KSYM;
 
-/* The kernel function of this name for one load. */
+/* Reads the CPU without a call, where thread_info has it. */
 static __always_inline s32 task_cpu(const struct task_struct *p)
 {
 	if (bpf_core_field_exists(p->thread_info.cpu))
@@ -255,7 +255,7 @@ static __always_inline s32 task_cpu(const struct task_struct *p)
 	return scx_bpf_task_cpu(p);
 }
 
-/* Memory shared with the loader. Pointers into it are plain numbers to the verifier: no lookups, no reference counts. */
+/* Memory shared with the loader. To the verifier, pointers into it are plain numbers. */
 #define __arena __attribute__((address_space(1)))
 KFUNC void __arena *bpf_arena_alloc_pages(void *map, void __arena *addr, __u32 page_cnt, int node_id, __u64 flags) KSYM;
 KFUNC void bpf_arena_free_pages(void *map, void __arena *ptr, __u32 page_cnt) KSYM;

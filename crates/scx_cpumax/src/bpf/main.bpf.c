@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * scx_cpumax: a weighted, hierarchical scheduler that enforces cpu.max where tasks return to user mode.
+ * scx_cpumax: a weighted, hierarchical scheduler that enforces cpu.max where tasks return to user
+ * mode.
  *
- * Each last-level cache has one queue in order of virtual time. Turns are given to groups, not to tasks: a group has a tag,
- * and each of its tasks that is queued gets the tag and moves it on by the length of its turn divided by the group's share
- * of the machine. So a group's share does not depend on how many tasks it has, and its tasks take turns. Shares follow
- * cpu.weight down the hierarchy, among siblings that ran of late. Bandwidth is the library's, see bandwidth.bpf.h.
+ * Each last-level cache has one queue, ordered by virtual time. Groups, not tasks, get turns: each
+ * queued task gets its group's tag, and advances it by the length of the turn divided by the
+ * group's share of the machine. So a group's share does not depend on its number of tasks, and its
+ * tasks take turns. Shares follow cpu.weight down the hierarchy, among siblings that ran recently.
+ * Bandwidth control is in bandwidth.bpf.h.
  */
 #include "kernel.bpf.h"
 #include "stretched.bpf.h"
@@ -21,18 +23,20 @@ struct exit_record exit_record;
 
 #define SHARE_ALL (1 << 20)
 #define WEIGHT_DEFAULT 100
-/* Of enum scx_ops_flags; initialisers cannot be relocated, and these two have not moved since they exist. */
+/* Of enum scx_ops_flags. Initialisers cannot be relocated, but these two never changed their
+ * values. */
 #define OPS_ENQ_LAST (1ULL << 1)
 #define OPS_ENQ_MIGRATION_DISABLED (1ULL << 4)
 #define EPOCH_SHIFT 26 /* ns: 67 ms */
 #define PREEMPT_LAG_NS 500000
 #define DUMP_GROUPS_MAX 64
-/* A turn is at most so far ahead: the kernel throws a scheduler out under which a task waits for 30 s, however small its weight. */
+/* Most virtual time of a turn ahead: the kernel ejects a scheduler under which a task waits for
+ * 30 s. */
 #define AHEAD_MAX_NS 4000000000ULL
 
-/* Virtual time of each queue, and what runs on each CPU. */
+/* Virtual time of each queue, and of the task that runs on each CPU. */
 u64 llc_now[LLC_MAX];
-u64 epoch; /* moved on by ticks, which are closer together than epochs are */
+u64 epoch; /* advanced by ticks, which come more often than epochs */
 u64 cpu_vtime[8192];
 
 static __always_inline u32 llc_of(s32 cpu)
@@ -40,7 +44,8 @@ static __always_inline u32 llc_of(s32 cpu)
 	return llc_of_cpu[cpu & 8191] & (LLC_MAX - 1);
 }
 
-/* Shares are worked out once an epoch: a group that runs announces itself to its parent, level by level. */
+/* Computes a share, once an epoch: a running group adds its weight to its parent, level by
+ * level. */
 static __noinline int renew_share(u64 address, u64 epoch)
 {
 	cbw_group_t *g = cbw_group_at(address), *parent, *chain;
@@ -87,8 +92,9 @@ static __always_inline u64 share_of(cbw_group_t *g)
 }
 
 /*
- * What p runs while nobody waits costs its group nothing. The queue's virtual time stands still meanwhile: a group that paid would
- * fall behind those that slept, and its tasks, woken often as they may be, would wait for whole turns of theirs.
+ * Time that p runs while no task waits costs its group nothing. The queue's virtual time stands
+ * still meanwhile: a group that paid would fall behind groups that slept, and its tasks would wait
+ * for whole turns of theirs at each wakeup.
  */
 static __always_inline void forget_if_alone(struct task_struct *p, struct cbw_task *t)
 {
@@ -96,7 +102,7 @@ static __always_inline void forget_if_alone(struct task_struct *p, struct cbw_ta
 		t->ran_from_ns = p->se.sum_exec_runtime;
 }
 
-/* A turn that was paid for and not used, because p was taken off the queue: its group gets it back. */
+/* Refunds a turn that was paid for and not used, because p was taken off the queue. */
 static __always_inline void refund_turn(cbw_group_t *g, struct cbw_task *t)
 {
 	if (t->prepaid)
@@ -114,8 +120,8 @@ static __always_inline u64 turn_ns(struct task_struct *p)
 }
 
 /*
- * Takes the next turn of p's group, so long, on the queue of `llc`; returns its virtual time, which is at most `credit` behind
- * that of the queue, however long the group has not run.
+ * Takes the next turn of p's group on the queue of `llc`. Returns its virtual time, at most
+ * `credit` behind that of the queue, however long the group has not run.
  */
 static __always_inline u64 take_turn(struct cbw_task *t, u32 llc, u64 turn, u64 credit)
 {
@@ -137,7 +143,8 @@ static __always_inline u64 take_turn(struct cbw_task *t, u32 llc, u64 turn, u64 
 	return vtime;
 }
 
-/* A group that was throttled did not sleep: it has no credit, so who woke up just before the release goes first. */
+/* A throttled group did not sleep and has no credit: tasks that woke before the release go
+ * first. */
 static void cbw_requeue(struct task_struct *p, struct cbw_task *t, u64 *dsq, u64 *vtime, u64 *slice)
 {
 	u32 llc = llc_of(task_cpu(p));
@@ -156,7 +163,7 @@ static __noinline int cbw_rescue_all(void)
 	return 0;
 }
 
-/* Wherever a kick can come from, there is one. */
+/* For tests: a kick at every place where one is possible. */
 static __always_inline void kick_for_test(s32 cpu)
 {
 	if ((stretched & RACE_KICK_AND_LEAVE) && cbw_may_kick())
@@ -176,8 +183,8 @@ s32 BPF_PROG(cpumax_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_fl
 }
 
 /*
- * Puts p on the queue of the CPU it is on. The last runnable one comes here when the core has already chosen to go idle; up to
- * 7.0 it does so although p is in the queue now, and looks again at the next interrupt.
+ * Puts p on its CPU's own queue. The last runnable task comes here when the core has chosen to go
+ * idle. Up to 7.0 it does so although p is queued now, and looks again at the next interrupt.
  */
 static __always_inline void insert_local(struct task_struct *p, s32 cpu, u64 enq_flags)
 {
@@ -210,8 +217,9 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 		break;
 	}
 	/*
-	 * The last one, or one that cannot go elsewhere: on this CPU. A kernel thread that wakes up is served first; one that
-	 * goes on and on (ksoftirqd can) takes turns with the rest, or who may run only here would never get any.
+	 * The last task, or one that cannot go elsewhere, goes to this CPU's own queue. So does a kernel
+	 * thread that wakes up. One that runs on and on, as ksoftirqd can, takes turns with the others:
+	 * tasks that may run only here would never get one.
 	 */
 	if ((enq_flags & ENQ_LAST) || cbw_cannot_migrate(p, enq_flags) ||
 	    ((p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1 && (enq_flags & ENQ_WAKEUP))) {
@@ -223,7 +231,7 @@ void BPF_PROG(cpumax_enqueue, struct task_struct *p, u64 enq_flags)
 	scx_bpf_dsq_insert_vtime(p, llc, turn, vtime, enq_flags);
 	if (!cbw_may_kick())
 		return;
-	/* Who wakes up has just found no idle CPU in select_cpu. */
+	/* For a waking task select_cpu has just found no idle CPU. */
 	idle = (enq_flags & ENQ_CPU_SELECTED) ? -1 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, KICK_IDLE);
@@ -245,7 +253,7 @@ void BPF_PROG(cpumax_dispatch, s32 cpu, struct task_struct *prev)
 				return;
 		}
 	}
-	/* Nobody else: prev goes on without a detour through enqueue, unless it is on its way out. */
+	/* No other task: prev goes on without enqueue, unless it is to leave. */
 	if (prev && (prev->scx.flags & TASK_QUEUED)) {
 		t = cbw_task(prev);
 		if (!t || cbw_wants_out(t) || park_at_enqueue)
@@ -302,7 +310,7 @@ void BPF_PROG(cpumax_stopping, struct task_struct *p, bool runnable)
 	g = cbw_group_at(t->group);
 	if (!g || g->id != t->group_id)
 		return;
-	/* The turn cost what was run of it. */
+	/* The turn costs the time that was run. */
 	forget_if_alone(p, t);
 	used = p->se.sum_exec_runtime - t->ran_from_ns;
 	if (!t->prepaid)
@@ -311,7 +319,7 @@ void BPF_PROG(cpumax_stopping, struct task_struct *p, bool runnable)
 	t->prepaid = 0;
 }
 
-/* p comes from another class. */
+/* p comes from another scheduling class. */
 SEC("struct_ops/cpumax_enable")
 void BPF_PROG(cpumax_enable, struct task_struct *p)
 {
@@ -321,7 +329,7 @@ void BPF_PROG(cpumax_enable, struct task_struct *p)
 		cbw_enable(p, t);
 }
 
-/* p goes to another class. */
+/* p goes to another scheduling class. */
 SEC("struct_ops/cpumax_disable")
 void BPF_PROG(cpumax_disable, struct task_struct *p)
 {
@@ -412,7 +420,7 @@ void BPF_PROG(cpumax_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u
 	cbw_group_set_limit(cgrp, period_us, quota_us, burst_us);
 }
 
-/* Without these two the kernel would unload the scheduler when a CPU comes or goes. */
+/* Without these two operations the kernel would unload the scheduler at CPU hotplug. */
 SEC("struct_ops/cpumax_cpu_online")
 void BPF_PROG(cpumax_cpu_online, s32 cpu)
 {
@@ -426,8 +434,9 @@ void BPF_PROG(cpumax_cpu_offline, s32 cpu)
 }
 
 /*
- * A real-time task takes the CPU, for as long as it likes: who is queued there goes to the others. The loader leaves this out
- * where the kernel has a server for such tasks (7.0), for it complains of the operation.
+ * A real-time task takes the CPU for any time: tasks queued there go to other CPUs. The loader
+ * omits this operation where the kernel has a server for such tasks (7.0), as it is deprecated
+ * there.
  */
 SEC("struct_ops/cpumax_cpu_release")
 void BPF_PROG(cpumax_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
@@ -458,7 +467,8 @@ static int dump_group(void *map, u64 *key, struct cbw_group_entry *entry, struct
 	return 0;
 }
 
-/* The limits that matter now; who is parked comes with the tasks. The whole dump has little room. */
+/* Dumps groups whose limits matter now; parked tasks are dumped as tasks. A dump has little
+ * room. */
 SEC("struct_ops/cpumax_dump")
 void BPF_PROG(cpumax_dump, struct scx_dump_ctx *dump_ctx)
 {

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * For tests only: holds the windows of races open, so that both sides meet in them each time (tests/vm/checks/races.rs).
+ * For tests only: holds the windows of races open, so that both sides always meet in them
+ * (tests/vm/checks/races.rs).
  *
- * The bandwidth library has two points for it, which are nothing in a scheduler that does not define them. Where the loader
- * leaves `stretched` at 0, as it does unless it is told otherwise, the verifier takes all of this out.
+ * The bandwidth library has two points for this, which are empty in a scheduler that does not
+ * define them. With `stretched` at 0, the default, the verifier removes all of it.
  */
 const volatile u32 stretched = 0;
 enum race {
-	RACE_PARK_AND_REFILL = 1 << 0,	/* between the last look at the pool and the queue: the refill comes right there */
-	RACE_RELEASE_AND_PARK = 1 << 1, /* between a release and what follows it: until the task has parked again */
-	RACE_KICK_AND_LEAVE = 1 << 2,	/* whoever wakes another asks for a kick, so that the last one of a CPU that leaves does */
+	/* The refill comes between a task's last look at the pool and its entry into the queue. */
+	RACE_PARK_AND_REFILL = 1 << 0,
+	/* A released task parks again before the release is recorded. */
+	RACE_RELEASE_AND_PARK = 1 << 1,
+	/* Each wakeup asks for a kick, so that the last wakeup of a CPU that goes offline does. */
+	RACE_KICK_AND_LEAVE = 1 << 2,
 };
 #define STRETCH_MAX_NS 50000000ULL
 
@@ -25,10 +29,10 @@ static int stretched_refill(u64 address);
 		if (stretched & RACE_RELEASE_AND_PARK)       \
 			stretched_await(&(t)->parks);        \
 	})
-/* Where the window after a release is held open the timer stays on the CPU that started it, for the task is on another. */
+/* While the window after a release is open, the timer stays on its CPU: the task is on another. */
 #define CBW_TIMER_FLAGS (BPF_F_TIMER_ABS | ((stretched & RACE_RELEASE_AND_PARK) ? BPF_F_TIMER_CPU_PIN : 0))
 
-/* Until a number has changed. */
+/* Waits until a number has changed, at most STRETCH_MAX_NS. */
 static __always_inline void stretched_await(u64 *number)
 {
 	u64 before = *(volatile u64 *)number, until = bpf_ktime_get_ns() + STRETCH_MAX_NS;
@@ -42,7 +46,7 @@ static __always_inline void stretched_await(u64 *number)
 
 #include "bandwidth.bpf.h"
 
-/* The refill comes right now. Nobody is in the queue, and where this is called from nobody could be moved out of it. */
+/* Refills now. The queue is empty, and here no task could be moved out of it. */
 static __noinline int stretched_refill(u64 address)
 {
 	cbw_group_t *g = cbw_group_at(address);

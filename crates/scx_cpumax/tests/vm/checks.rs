@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The list of checks; what they do is in the modules below.
+//! The list of checks. The modules below implement them.
 
 mod beside_model;
 mod costs;
@@ -37,13 +37,13 @@ pub struct Check {
     pub run: fn() -> Checked,
     pub set: Set,
     pub cpus: u32,
-    /// Each has a last-level cache.
+    /// Sockets, each with a last-level cache.
     pub sockets: u32,
-    /// On a loaded host.
+    /// Timeout in seconds, long enough for a loaded host.
     pub patience_s: u64,
-    /// In a machine of its own.
+    /// The check needs a machine that no other check uses.
     pub alone: bool,
-    /// The kernel's log may say that a scheduler was thrown out: that is what is checked.
+    /// The kernel's log may report that a scheduler was removed, because the check causes that.
     pub ends_badly: bool,
     pub time: Time,
 }
@@ -51,15 +51,15 @@ pub struct Check {
 /// How time passes in the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Time {
-    /// An instruction takes two nanoseconds, whichever CPU it is on, and idle time is skipped. What
-    /// the host does meanwhile does not matter, so this is what numbers are taken in. Several CPUs
-    /// take turns, and one that is busy all the time leaves the others hardly any.
+    /// An instruction takes two nanoseconds on each CPU, and idle time is skipped. The load of the
+    /// host does not matter, so all measured numbers come from this mode. Several CPUs take turns,
+    /// and a CPU that is always busy leaves hardly any time to the others.
     Instructions,
-    /// Likewise, and each CPU has its own: what several do at the same time takes as long as it
-    /// would there. Slower than the others.
+    /// As `Instructions`, but each CPU has its own clock, so that CPUs run in parallel as real ones
+    /// do. This is the slowest mode.
     Turns,
-    /// The host's, and each CPU is a thread of the host's: for what really must happen at the same
-    /// time.
+    /// Time of the host, and each CPU is a thread of the host. For checks that need CPUs that
+    /// really run at the same time.
     Host,
 }
 
@@ -106,8 +106,8 @@ const fn in_turns(name: &'static str, cpus: u32, run: fn() -> Checked) -> Check 
     slow(Check { cpus, time: Time::Turns, ..exact(name, run) })
 }
 
-/// Busy for most of a long time, several starts, or as many processes as an emulated CPU takes long
-/// to end.
+/// A check that is busy for a long time, starts the scheduler several times, or ends many
+/// processes, which takes an emulated CPU long.
 const fn slow(mut check: Check) -> Check {
     check.patience_s = 2400;
     check

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The first process of the virtual machine: sets it up, carries out the checks that the command
-//! line names, powers off.
+//! The first process of the virtual machine: sets the machine up, carries out the checks that the
+//! kernel's command line names, and powers off.
 //!
-//! Also what the checks are made of: groups, loads in them, the scheduler, and what all of them
-//! say.
+//! The module also has the parts of which checks consist: groups, loads in them, the scheduler, and
+//! what they report.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -21,12 +21,12 @@ pub const CGROUPS: &str = "/sys/fs/cgroup";
 const END_TIME_MAX_S: u64 = 30;
 const LOG: &str = "/tmp/scx.log";
 const SOCKET: &str = "/run/scx_cpumax.sock";
-/// A group that owes more gets nothing: `CBW_DARK_QUOTAS`.
+/// Quotas of debt above which a group gets no runtime: `CBW_DARK_QUOTAS`.
 const DARK_QUOTAS: f64 = 4.0;
-/// Where loads count that are asked to.
+/// The file in which loads count, if they are asked to.
 pub const COUNT: &str = "/tmp/count";
 
-/// What a check comes to: nothing to say, or what is wrong.
+/// Result of a check: nothing, or what is wrong.
 pub type Checked = Result<String, String>;
 
 /// Never returns: the machine is off afterwards.
@@ -51,7 +51,7 @@ pub fn main() -> ! {
             unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&console), descriptor) };
         }
     }
-    // Its thread would use up to a tenth of the one CPU.
+    // The console's thread would use up to a tenth of the only CPU.
     let _ = fs::write("/sys/module/damon_stat/parameters/enabled", "N");
     let mut port = File::options().write(true).open("/dev/ttyS1").expect("the second serial port");
     let names = argument("cpumax.checks").unwrap_or_default();
@@ -62,7 +62,7 @@ pub fn main() -> ! {
         };
         let before = kernel_complaints().len();
         let outcome = panic::catch_unwind(check.run).unwrap_or_else(|_| {
-            // What the kernel wrote down of a scheduler that it threw out meanwhile.
+            // The kernel's report of a scheduler that it removed meanwhile.
             eprintln!("{}", fs::read_to_string(LOG).unwrap_or_default());
             Err("panicked, see the console".to_owned())
         });
@@ -81,7 +81,7 @@ pub fn main() -> ! {
             Ok(said) if said.starts_with("skipped") => writeln!(port, "SKIP {name}: {said}"),
             Ok(said) if said.is_empty() => writeln!(port, "PASS {name}"),
             Ok(said) => writeln!(port, "PASS {name} ({said})"),
-            // Debian's 7.1 hides a function that every scheduler with queues of its own needs.
+            // Debian's 7.1 hides a function that every scheduler with its own queues needs.
             Err(wrong) if wrong.contains("to BPF, which is needed") => {
                 writeln!(port, "SKIP {name}: {wrong}")
             }
@@ -99,7 +99,7 @@ pub fn main() -> ! {
     }
 }
 
-/// What the kernel's command line says about a name.
+/// The value of a name on the kernel's command line.
 pub fn argument(name: &str) -> Option<String> {
     let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let value = |word: &str| Some(word.strip_prefix(name)?.strip_prefix('=')?.to_owned());
@@ -114,7 +114,7 @@ pub fn mount(kind: &str, at: &str) {
     unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
 }
 
-/// Warnings and worse in the kernel's log.
+/// Warnings and worse messages of the kernel's log.
 fn kernel_complaints() -> Vec<String> {
     let mut buffer = vec![0_u8; 1 << 20];
     // SAFETY: reads the whole log (action 3) into a buffer of the length given.
@@ -140,15 +140,15 @@ fn kernel_complaints() -> Vec<String> {
     text.lines().filter(bad).map(str::to_owned).collect()
 }
 
-/// Ends whatever a check left running, and removes its groups.
+/// Ends all processes that a check left running, and removes its groups.
 fn kill_all() {
     for _ in 0..100 {
-        // SAFETY: everybody but this first process, which cannot be killed anyway.
+        // SAFETY: signals all processes but this first one, which a signal cannot kill.
         unsafe { libc::kill(-1, libc::SIGCONT) };
-        // SAFETY: the same.
+        // SAFETY: as above.
         let none = unsafe { libc::kill(-1, libc::SIGKILL) } != 0;
         let mut status = 0;
-        // SAFETY: takes in whoever has ended.
+        // SAFETY: reaps children that have ended.
         while unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) } > 0 {}
         if none {
             break;
@@ -180,12 +180,12 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts it and waits until it is in charge.
+    /// Starts the scheduler and waits until it is in charge.
     pub fn start(args: &[&str]) -> Result<Self, String> {
         Self::start_beside(args, || ())
     }
 
-    /// Likewise, and does something else while it loads.
+    /// Starts the scheduler and runs a closure while it loads.
     pub fn start_beside(args: &[&str], meanwhile: impl FnOnce()) -> Result<Self, String> {
         let log = File::create(LOG).expect("a log");
         let child = Command::new("/scx_cpumax")
@@ -199,7 +199,7 @@ impl Scheduler {
         let patience = Instant::now();
         while !state().starts_with("enabled") || UnixStream::connect(SOCKET).is_err() {
             if let Ok(Some(status)) = this.child.try_wait() {
-                // All of it: a verifier's words have no prefix.
+                // The whole output: the lines of the verifier have no prefix.
                 eprintln!("{}", fs::read_to_string(LOG).unwrap_or_default());
                 return Err(format!("it ended with {status}: {}", Self::log()));
             }
@@ -211,13 +211,13 @@ impl Scheduler {
         Ok(this)
     }
 
-    /// Starts one that is expected to end by itself; returns how it did.
+    /// Starts a scheduler that should end by itself, and returns its status and output.
     pub fn start_alone(args: &[&str]) -> String {
         let output = Command::new("/scx_cpumax").args(args).output().expect("it starts");
         format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())
     }
 
-    /// What it said last, each thing in a line of its own.
+    /// Last output of the scheduler, one line each.
     pub fn log() -> String {
         let log = fs::read_to_string(LOG).unwrap_or_default();
         let lines = log.lines().filter(|line| line.starts_with("scx_cpumax: "));
@@ -229,7 +229,7 @@ impl Scheduler {
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Ends it as ctrl-C does; wrong if it had ended before.
+    /// Ends the scheduler as ctrl-C does; an error if it had ended before.
     pub fn stop(mut self) -> Result<(), String> {
         self.still_in_charge()?;
         self.signal(libc::SIGINT);
@@ -239,7 +239,7 @@ impl Scheduler {
             ended.is_some()
         });
         let Some(status) = ended.filter(|_| waited.is_ok()) else {
-            // What each CPU does and who waits for what, for those who look at the console.
+            // Prints to the console what each CPU runs and which tasks are blocked.
             for what in ["l", "w"] {
                 let _ = fs::write("/proc/sysrq-trigger", what);
                 sleep(Duration::from_secs(1));
@@ -264,12 +264,12 @@ impl Scheduler {
         }
         let state = state();
         let _ = wait_until(60, || matches!(self.child.try_wait(), Ok(Some(_))));
-        // All that the kernel wrote down about it, for those who look at the console.
+        // Prints to the console the whole report of the kernel about the scheduler.
         eprintln!("{}", fs::read_to_string(LOG).unwrap_or_default());
         Err(format!("{}: {}", state.trim(), Self::log()))
     }
 
-    /// Waits for its end.
+    /// Waits until the scheduler ends.
     pub fn wait(mut self) -> String {
         let status =
             self.child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
@@ -277,14 +277,14 @@ impl Scheduler {
     }
 }
 
-/// Where in the kernel the threads of a process are.
+/// Kernel stacks of the threads of a process.
 fn stacks(pid: u32) -> String {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let stacks = threads.map(|thread| fs::read_to_string(thread.path().join("stack")));
     stacks.flatten().map(|stack| stack.trim().replace('\n', " ")).collect::<Vec<_>>().join(" | ")
 }
 
-/// Names of what runs or could.
+/// Names of the tasks that run or are runnable.
 fn at_work() -> String {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats =
@@ -293,7 +293,7 @@ fn at_work() -> String {
     running.map(|stat| stat.chars().take(40).collect::<String>()).collect::<Vec<_>>().join(" | ")
 }
 
-/// A scheduler of somebody else's, from an object file; ended when it is dropped.
+/// A foreign scheduler from an object file; ended when it is dropped.
 pub struct Foreign(#[allow(dead_code, reason = "killed when it is dropped")] Load);
 
 impl Foreign {
@@ -329,7 +329,7 @@ pub fn state() -> String {
     fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_else(|_| "absent".to_owned())
 }
 
-/// Wrong if what was used, CPUs, is more than so many percent off.
+/// An error if the used CPUs differ from the expected ones by more than so many percent.
 pub fn hold(what: &str, rate: f64, nominal: f64, percent: f64) -> Result<(), String> {
     if (rate / nominal - 1.0).abs() * 100.0 > percent {
         return Err(format!("{what}: {rate:.4} CPUs used of {nominal}"));
@@ -337,8 +337,8 @@ pub fn hold(what: &str, rate: f64, nominal: f64, percent: f64) -> Result<(), Str
     Ok(())
 }
 
-/// Does something under the fair class and then under the scheduler, in the same machine; returns
-/// what came of both.
+/// Runs a closure under the fair class and then under the scheduler, in one machine; returns both
+/// results.
 pub fn beside_fair<T>(run: impl Fn(bool) -> Result<T, String>) -> Result<(T, T), String> {
     let fair = run(false)?;
     let scheduler = Scheduler::start(&[])?;
@@ -347,7 +347,7 @@ pub fn beside_fair<T>(run: impl Fn(bool) -> Result<T, String>) -> Result<(T, T),
     Ok((fair, ours))
 }
 
-/// Waits up to so many seconds.
+/// Waits until a condition holds, at most so many seconds.
 pub fn wait_until(seconds: u64, mut condition: impl FnMut() -> bool) -> Result<(), ()> {
     let start = Instant::now();
     while !condition() {
@@ -392,17 +392,17 @@ impl Group {
         text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok()).unwrap_or(0)
     }
 
-    /// CPUs used over so long a time, as it really was.
+    /// CPUs that the group used over about this time; the real time is the divisor.
     pub fn rate(&self, time: Duration) -> f64 {
         let (start, before) = (Instant::now(), self.usage_us());
         sleep(time);
         (self.usage_us() - before) as f64 / start.elapsed().as_micros() as f64
     }
 
-    /// CPUs used over so long a time, and what of it refills have paid, by the kernel's own
-    /// account. On the host's clock a CPU of the machine that waits for one of the host's seems to
-    /// run its task all the while. What that comes to is owed; so it must be used less debt that
-    /// counts, and debt must come back to where the group may go on.
+    /// CPUs that the group used over this time, and CPUs that refills have paid, by the kernel's
+    /// own account. On the host's clock a CPU of the machine that waits for a CPU of the host seems
+    /// to run its task, and the group owes that time. So the check counts usage less debt, and
+    /// requires that the debt falls to where the group may go on.
     pub fn rate_paid(&self, time: Duration) -> Result<(f64, f64), String> {
         let number = |stat: &serde_json::Value, name: &str| stat[name].as_f64().unwrap_or(f64::NAN);
         let (before, start) = (self.settled_stat(), Instant::now());
@@ -420,14 +420,14 @@ impl Group {
         if least_owed > DARK_QUOTAS * quota {
             return Err(format!("it owes ever more than {DARK_QUOTAS} quotas: {before} / {after}"));
         }
-        // Fewer where the host kept this process from looking at the clock.
+        // There are fewer where the host kept this process from reading the clock.
         if periods * period > took + 2.0 * period || periods * period < took * 0.8 {
             return Err(format!("{periods} refills in {took} us: {before} / {after}"));
         }
         Ok((more("usage_usec") / took, paid / (periods * period)))
     }
 
-    /// What the scheduler says about it while none of its tasks runs, so that all of it is of one
+    /// Statistics of the scheduler while no task of the group runs, so that all values are of one
     /// moment.
     fn settled_stat(&self) -> serde_json::Value {
         let mut last = self.stat();
@@ -443,7 +443,7 @@ impl Group {
         self.spawn(args, None)
     }
 
-    /// A load that has never run on another CPU.
+    /// A load that starts on the given CPU and has never run on another.
     pub fn load_on(&self, cpu: usize, args: &[&str]) -> Load {
         self.spawn(args, Some(cpu))
     }
@@ -462,7 +462,8 @@ impl Group {
             }
         }
         let child = command.spawn().unwrap_or_else(|error| panic!("load {args:?}: {error}"));
-        // Only now into the group: under a small limit starting a program takes very long.
+        // The load moves into the group only now: under a small limit starting a program takes
+        // very long.
         self.set("cgroup.procs", &child.id().to_string());
         Load { child }
     }
@@ -471,7 +472,7 @@ impl Group {
         (0..count).map(|_| self.load(&["hog"])).collect()
     }
 
-    /// What the scheduler says about it.
+    /// Statistics of the scheduler about the group.
     pub fn stat(&self) -> serde_json::Value {
         let answer = ask(&format!("{{\"group\":\"/{}\",\"tasks\":true}}", self.0));
         answer["groups"][0].clone()
@@ -505,7 +506,7 @@ impl Load {
         unsafe { libc::kill(self.pid(), signal) };
     }
 
-    /// Whether it obeys SIGSTOP.
+    /// Whether the load has stopped after SIGSTOP.
     pub fn stopped(&self) -> bool {
         fs::read_to_string(format!("/proc/{}/stat", self.pid()))
             .is_ok_and(|stat| stat.contains(") T "))
@@ -518,19 +519,19 @@ impl Load {
         text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0) / 1000
     }
 
-    /// Kills it; returns how long it took to be gone.
+    /// Kills the load; returns how long it took to end.
     pub fn kill(self) -> Duration {
         let start = Instant::now();
         drop(self);
         start.elapsed()
     }
 
-    /// Sets the CPUs it may run on, if one of them is there.
+    /// Sets the CPUs that the load may use, if one of them is online.
     pub fn try_cpus(&self, cpus: &[usize]) {
         try_cpus(self.pid(), cpus);
     }
 
-    /// Sets the CPUs it may run on; returns how long that took.
+    /// Sets the CPUs that the load may use; returns how long that took.
     pub fn set_cpus(&self, cpus: &[usize]) -> Duration {
         let start = Instant::now();
         set_cpus(self.pid(), cpus);
@@ -550,12 +551,12 @@ pub fn pin_myself(cpus: &[usize]) {
     set_cpus(0, cpus);
 }
 
-/// Of a process, or of the caller for 0.
+/// Sets the CPUs of a process, or of the caller for 0.
 fn set_cpus(pid: i32, cpus: &[usize]) {
     assert!(try_cpus(pid, cpus), "affinity");
 }
 
-/// Whether that could be done.
+/// Sets the CPUs of a process and returns whether that succeeded.
 fn try_cpus(pid: i32, cpus: &[usize]) -> bool {
     // SAFETY: a set of plain bits, filled by its own functions.
     unsafe {

@@ -22,14 +22,14 @@ use crate::guest::Checked;
 use crate::killed;
 
 pub const QEMU: &str = "qemu-system-x86_64";
-/// How often a machine is started for what the emulation spoils.
+/// Starts of a machine at most, if the emulation makes it fail.
 const TRIES: u32 = 3;
 /// Older kernels have no `sched_ext` in Debian's configuration, or no task work for BPF.
 const OLDEST: &[u32] = &[6, 18];
 const SCX_CPUMAX: &str = env!("CARGO_BIN_EXE_scx_cpumax");
 
 pub fn main(args: &[String]) -> ExitCode {
-    // Takes note of who that is.
+    // The first call records the parent process.
     started_by_nobody();
     let all = env::var("CPUMAX_SCX_SET").is_ok_and(|set| set == "all");
     let names: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
@@ -74,7 +74,7 @@ pub fn main(args: &[String]) -> ExitCode {
     tally.finish()
 }
 
-/// Checks that can share a machine: those of as many CPUs.
+/// Checks that can share a machine, because they need equally many CPUs.
 fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
     let mut machines: Vec<Vec<&Check>> = Vec::new();
     for check in checks {
@@ -91,7 +91,7 @@ fn machines<'c>(checks: &[&'c Check]) -> Vec<Vec<&'c Check>> {
 }
 
 fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) {
-    // None of them has a name, so nothing is left of them when this program goes, however that is.
+    // The files have no names, so none is left however this program ends.
     let names: Vec<&str> = checks.iter().map(|check| check.name).collect();
     let mut files = Vec::from([&archive(&names)[..], &[], &[]].map(unnamed_file));
     let first = checks[0];
@@ -114,8 +114,8 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     heard.more(results, tally);
     let mut missing = heard.missing;
     if heard.bytes == 0 && tries > 1 && started.elapsed() < limit {
-        // Kernels sometimes crash under emulation before their first process; that says nothing
-        // about the scheduler.
+        // Emulated kernels sometimes crash before their first process starts. The scheduler has no
+        // part in that.
         println!("# it did not boot; once more");
         return run_machine(kernel, checks, tally, tries - 1);
     }
@@ -124,8 +124,8 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     }
     let crashed = text_of(console).contains("Oops: int3");
     if tries > 1 && crashed && !missing.is_empty() {
-        // Emulated CPUs sometimes see a kernel's instruction half patched, which real ones never
-        // do.
+        // An emulated CPU sometimes fetches an instruction that the kernel has half patched, which
+        // a real CPU never does.
         println!("# the emulation tripped over patched code; the rest once more");
         let rest: Vec<&Check> =
             checks.iter().copied().filter(|check| missing.contains(check.name)).collect();
@@ -145,7 +145,7 @@ fn run_machine(kernel: &Path, checks: &[&Check], tally: &mut Tally, tries: u32) 
     }
 }
 
-/// The machine that makes these checks.
+/// The machine that carries out these checks.
 fn machine_command(kernel: &Path, first: &Check, names: &[&str], files: &[File]) -> Command {
     let (initrd, results, console) = (&files[0], &files[1], &files[2]);
     let mut command = Command::new(QEMU);
@@ -189,7 +189,7 @@ fn machine_command(kernel: &Path, first: &Check, names: &[&str], files: &[File])
     command.arg("-kernel").arg(kernel).arg("-initrd").arg(path_of(initrd));
     command.arg("-append").arg(format!(
         "console=ttyS0 panic=-1 nokaslr norandmaps{} cpumax.checks={} cpumax.storm_s={}",
-        // All its clocks are one.
+        // All clocks of the machine are one.
         if first.time == Time::Turns { " tsc=reliable" } else { "" },
         names.join(","),
         env::var("CPUMAX_SCX_STORM_S").unwrap_or_default(),
@@ -200,7 +200,7 @@ fn machine_command(kernel: &Path, first: &Check, names: &[&str], files: &[File])
     command
 }
 
-/// What has come from a machine, a line for each check, and who has not yet been heard of.
+/// Output of a machine, one line for each check, and the checks without a result yet.
 #[derive(Default)]
 struct Heard<'c> {
     bytes: usize,
@@ -208,7 +208,7 @@ struct Heard<'c> {
 }
 
 impl Heard<'_> {
-    /// Takes in the whole lines that have come since.
+    /// Reads the whole lines that have arrived since the last call.
     fn more(&mut self, results: &File, tally: &mut Tally) {
         let said = text_of(results);
         let new = said.get(self.bytes..).unwrap_or_default();
@@ -239,12 +239,12 @@ impl Heard<'_> {
     }
 }
 
-/// How long the storm is to be, where that is said.
+/// Length of the storm, if the environment sets it.
 fn storm_s() -> u64 {
     env::var("CPUMAX_SCX_STORM_S").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(0)
 }
 
-/// Whether cargo has been killed, which does not take its children with it.
+/// Whether cargo has been killed, which does not end its children.
 fn started_by_nobody() -> bool {
     static PARENT: OnceLock<u32> = OnceLock::new();
     *PARENT.get_or_init(parent_id) != parent_id() && env::var_os("CARGO").is_some()
@@ -256,20 +256,20 @@ fn unnamed_file(content: &[u8]) -> File {
     file
 }
 
-/// The path by which a started machine opens a file that it was passed.
+/// The path by which a started machine opens a file that was passed to it.
 fn path_of(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// What is in a file that others have written to.
+/// Content of a file that another process has written.
 fn text_of(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().map_or(0, |metadata| metadata.len() as usize)];
     let length = file.read_at(&mut bytes, 0).unwrap_or(0);
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
-/// Runs a machine that is passed the files, under their own numbers, and goes when this program
-/// goes, however that is.
+/// Runs a machine that gets the files under their own descriptor numbers, and ends with this
+/// program, however this program ends.
 fn run_until_end(
     command: &mut Command,
     files: &[File],
@@ -278,7 +278,7 @@ fn run_until_end(
 ) {
     let (me, passed) = (std::process::id(), files.iter().map(File::as_raw_fd).collect::<Vec<_>>());
     let prepare = move || {
-        // SAFETY: system calls about plain numbers.
+        // SAFETY: system calls that take only numbers.
         unsafe {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             for &file in &passed {
@@ -293,7 +293,7 @@ fn run_until_end(
     while Instant::now() < deadline && matches!(machine.try_wait(), Ok(None)) {
         std::thread::sleep(Duration::from_millis(200));
         meanwhile();
-        // With a CPU that does not answer the kernel waits for ever after that.
+        // If a CPU does not answer, the kernel waits for ever after that.
         if text_of(&files[2]).contains("Kernel panic - not syncing") {
             std::thread::sleep(Duration::from_secs(1));
             break;
@@ -374,7 +374,7 @@ fn kernels() -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Where `cpumax lab fetch` and `make scx-sources` put what they fetch.
+/// The directory into which `cpumax lab fetch` and `make scx-sources` write.
 fn cache() -> PathBuf {
     Cache::of_user()
         .map_or_else(|_| PathBuf::from("/var/empty"), |cache| cache.folder().to_path_buf())
@@ -392,7 +392,7 @@ fn archive(names: &[&str]) -> Vec<u8> {
         ("/init".to_owned(), me.clone()),
         ("/scx_cpumax".to_owned(), PathBuf::from(SCX_CPUMAX)),
     ];
-    // What was built from the kernel's own sources, see `make scx-sources`.
+    // Programs built from the kernel's own sources by `make scx-sources`.
     for path in fs::read_dir(cache().join("sources")).into_iter().flatten().flatten() {
         if path.path().is_file() {
             files.push((format!("/{}", path.file_name().to_string_lossy()), path.path()));

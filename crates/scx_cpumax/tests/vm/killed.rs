@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! This program is ended while a machine of its runs: neither the machine nor a file is left,
-//! whatever ended it.
+//! Ends this program in several ways while one of its machines runs. Afterwards neither the machine
+//! nor a file is left.
 
 use std::env;
 use std::fs;
@@ -13,11 +13,11 @@ use crate::guest::Checked;
 use crate::host::QEMU;
 
 pub const NAME: &str = "killed_runner";
-/// Where it puts its temporary files.
+/// Directory of the temporary files.
 const TEMPORARY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/killed_runner");
-/// On a busy host.
+/// Timeout that is long enough on a busy host.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A check that takes much longer than it takes to be killed.
+/// A check that takes much longer than killing it.
 const CHECK: &str = "rates_of_few";
 
 pub fn runner() -> Checked {
@@ -25,13 +25,13 @@ pub fn runner() -> Checked {
         ("SIGINT", libc::SIGINT, false),
         ("SIGTERM", libc::SIGTERM, false),
         ("SIGKILL", libc::SIGKILL, false),
-        // As under cargo, which is killed and does not say so to what it runs.
+        // As under cargo, which does not end its children when it is killed.
         ("SIGKILL of the one that started it", libc::SIGKILL, true),
     ] {
         let outcome = start(below_a_shell)
             .map_err(|error| format!("it does not start: {error}"))
             .and_then(|child| end(child, signal));
-        // Whatever it was, nobody else is to be bothered by it.
+        // A failure here must not leave processes behind for other tests.
         for pid in processes() {
             // SAFETY: plain numbers.
             unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -57,7 +57,7 @@ fn start(below_a_shell: bool) -> std::io::Result<Child> {
         Command::new(me)
     };
     command.arg(CHECK).env("TMPDIR", TEMPORARY).env("CARGO", "cargo").env_remove("CPUMAX_SCX_SET");
-    // What a machine's end does to the terminal's other processes is not to be felt here.
+    // Keeps the machine's end from affecting other processes of the terminal.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn()
 }
@@ -81,7 +81,7 @@ fn end(mut child: Child, signal: i32) -> Result<(), String> {
     wait("it still runs", &|| processes().is_empty())
 }
 
-/// Those that have been told to put their temporary files there: all that came from this check.
+/// Processes whose temporary directory is the given one, so all that this check started.
 fn processes() -> Vec<i32> {
     let told = format!("TMPDIR={TEMPORARY}\0");
     let of_check = |pid: &i32| {
@@ -93,7 +93,7 @@ fn processes() -> Vec<i32> {
     names.filter_map(|name| name.to_str()?.parse().ok()).filter(of_check).collect()
 }
 
-/// Not one that is only asked for its version.
+/// Whether the process runs a machine; one that only prints its version does not count.
 fn is_machine(pid: i32) -> bool {
     let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let line = String::from_utf8_lossy(&read("cmdline")).into_owned();

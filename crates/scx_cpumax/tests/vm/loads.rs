@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The loads: what this program does as `/init load KIND ARGS...`.
+//! The loads, which this program runs as `/init load KIND ARGS...`.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -48,8 +48,8 @@ pub fn main(args: &[String]) -> ! {
     }
 }
 
-/// Uses a CPU in user mode. Without the instruction that is meant for such loops: an emulated CPU
-/// gives its turn away at it.
+/// Uses a CPU in user mode. The loop has no pause instruction, because an emulated CPU gives its
+/// turn away at one.
 fn hog() -> ! {
     let mut count = 0_u64;
     loop {
@@ -57,9 +57,9 @@ fn hog() -> ! {
     }
 }
 
-/// Several hogs; the first is this process. They are born when it is in its group, so that they are
-/// too, and start when all are there: whoever forks beside a hundred busy children hardly gets to
-/// it.
+/// Several hogs; the first is this process. It forks them after it has moved into its group, so
+/// that they are born there. All start together, because a process that forks beside a hundred busy
+/// children hardly gets the CPU.
 fn hogs(count: u64) -> ! {
     until_in_group();
     let (wait, go) = two_ends(false);
@@ -74,12 +74,12 @@ fn hogs(count: u64) -> ! {
             }
         }
     }
-    // SAFETY: the last one that could write, so that all who read go on.
+    // SAFETY: closes the last end for writing, so that all readers go on.
     unsafe { libc::close(go) };
     hog()
 }
 
-/// Until this process is in a group, so that what it makes is born there.
+/// Waits until this process is in a group, so that its children are born there.
 pub fn until_in_group() {
     let in_root =
         || fs::read_to_string("/proc/self/cgroup").is_ok_and(|path| path.trim() == "0::/");
@@ -88,7 +88,7 @@ pub fn until_in_group() {
     }
 }
 
-/// Uses a CPU half in short system calls.
+/// Uses a CPU half of the time in short system calls.
 fn reads() -> ! {
     let zero = fs::File::open("/dev/zero").expect("/dev/zero");
     let mut buffer = [0; 4096];
@@ -97,7 +97,8 @@ fn reads() -> ! {
     }
 }
 
-/// Looks up a file by a path of as many steps as there may be, all of them as one reader of RCU.
+/// Looks up a file by a path with as many components as possible. A lookup is one critical section
+/// of an RCU reader.
 fn lookups() -> ! {
     let path = format!("/{}init", "./".repeat(2040));
     loop {
@@ -105,13 +106,13 @@ fn lookups() -> ! {
     }
 }
 
-/// Makes so many groups; ends with the number of those that it could.
+/// Makes so many groups; the exit status says how many succeeded.
 fn mkdirs(path: &str, count: u64) -> ! {
     let made = (0..count).filter(|n| fs::create_dir(format!("{path}/made{n}")).is_ok());
     process::exit(made.count() as i32);
 }
 
-/// Asks the scheduler something and prints what it says.
+/// Sends the scheduler a request and prints the answer.
 fn asks(uid: &str, request: &str) -> ! {
     // SAFETY: a number.
     unsafe { libc::setuid(uid.parse().expect("a user's number")) };
@@ -132,11 +133,12 @@ fn threads(count: u64) -> ! {
     hog()
 }
 
-/// What a crowd waits for before it is busy, and where it says that all are there.
+/// The pipe at which the threads of a crowd wait for the start, and the file that tells when all
+/// are there.
 pub const CROWD_GO: &str = "/tmp/go";
 pub const CROWD_READY: &str = "/tmp/ready";
 
-/// As many busy threads as may be, which start together.
+/// So many busy threads, which start together.
 fn crowd(count: u64) -> ! {
     until_in_group();
     let (wait, go) = two_ends(false);
@@ -153,19 +155,19 @@ fn crowd(count: u64) -> ! {
     while fs::metadata(CROWD_GO).is_err() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    // SAFETY: the only one that could write, so that all who read go on.
+    // SAFETY: closes the only end for writing, so that all readers go on.
     unsafe { libc::close(go) };
     hog()
 }
 
-/// Makes children that do little and exit, and counts them.
+/// Forks children that do little and exit, and counts them.
 fn forks(path: Option<&str>) -> ! {
     let count = path.map(shared_count);
     loop {
         // SAFETY: the child only leaves.
         match unsafe { libc::fork() } {
             0 => {
-                // Some milliseconds of its own time, however long it waits.
+                // The child uses some milliseconds of CPU time, however long it waits.
                 for n in 0..200_000_u64 {
                     std::hint::black_box(n);
                 }
@@ -185,7 +187,7 @@ fn forks(path: Option<&str>) -> ! {
     }
 }
 
-/// Makes children that leave at once, each 2 ms; counts them, and keeps the longest time of a fork.
+/// Forks a child that exits at once every 2 ms; counts them, and keeps the longest time of a fork.
 fn births(path: &str) -> ! {
     longest(path, Duration::from_millis(2), || {
         let before = Instant::now();
@@ -203,7 +205,8 @@ fn births(path: &str) -> ! {
     })
 }
 
-/// Moves a process to and fro, each 0.3 ms; counts that, and keeps the longest time of a move.
+/// Moves a process back and forth every 0.3 ms; counts the moves, and keeps the longest time of
+/// one.
 fn moves(path: &str, pid: &str, files: [&str; 2]) -> ! {
     let mut turn = 0;
     longest(path, Duration::from_micros(300), || {
@@ -214,7 +217,7 @@ fn moves(path: &str, pid: &str, files: [&str; 2]) -> ! {
     })
 }
 
-/// Does something again and again; counts it, and keeps the longest time in a file.
+/// Repeats an action; counts the repetitions, and keeps the longest time in a file.
 fn longest(path: &str, pause: Duration, mut once: impl FnMut() -> Duration) -> ! {
     let count = shared_count(path);
     let mut worst = Duration::ZERO;
@@ -235,11 +238,11 @@ fn start_hogs(count: u64) {
     }
 }
 
-/// Makes processes that end while their other threads are busy or wait for runtime.
+/// Forks processes that end while their other threads are busy or wait for runtime.
 fn ends(path: &str) -> ! {
     let count = shared_count(path);
     loop {
-        // SAFETY: this process has one thread, so the child may do whatever it likes.
+        // SAFETY: this process has one thread, so the child may call any function.
         match unsafe { libc::fork() } {
             0 => {
                 start_hogs(3);
@@ -258,7 +261,7 @@ fn ends(path: &str) -> ! {
     }
 }
 
-/// Runs itself anew, with so many other threads that are busy.
+/// Executes itself anew, with so many other busy threads.
 fn execs(path: &str, threads: u64) -> ! {
     add_one(shared_count(path));
     start_hogs(threads);
@@ -269,8 +272,8 @@ fn execs(path: &str, threads: u64) -> ! {
     process::exit(2);
 }
 
-/// Sets its identity again and again, which all threads of the process have a part in; keeps the
-/// longest time in a file.
+/// Sets the identity of its process repeatedly, in which all threads of the process take part;
+/// keeps the longest time in a file.
 fn setuids(path: &str) -> ! {
     let count = shared_count(path);
     start_hogs(2);
@@ -289,8 +292,8 @@ fn setuids(path: &str) -> ! {
     }
 }
 
-/// Holds a file's lock for as long as a write of so many megabytes takes; says how long the longest
-/// took.
+/// Holds the lock of a file for as long as a write of so many megabytes takes; prints the longest
+/// time.
 fn writer(path: &str, megabytes: usize) -> ! {
     let file =
         OpenOptions::new().create(true).write(true).truncate(false).open(path).expect("a file");
@@ -308,7 +311,7 @@ fn writer(path: &str, megabytes: usize) -> ! {
     }
 }
 
-/// Writes one byte to the same file again and again; keeps the longest wait in a file.
+/// Writes one byte to one file repeatedly; keeps the longest wait in a file.
 fn peer(path: &str, pause_us: u64) -> ! {
     let file = OpenOptions::new()
         .create(true)
@@ -330,7 +333,7 @@ fn peer(path: &str, pause_us: u64) -> ! {
     }
 }
 
-/// Sleeps so long again and again and keeps how late it woke, a line each.
+/// Sleeps repeatedly and writes how late it woke, one line per sleep.
 fn wakes(us: u64, path: &str) -> ! {
     let mut out = OpenOptions::new().create(true).append(true).open(path).expect("a file");
     loop {
@@ -341,7 +344,7 @@ fn wakes(us: u64, path: &str) -> ! {
     }
 }
 
-/// Counts in user mode, and keeps the count in a file that is shared memory.
+/// Counts in user mode, and keeps the count in a file that is mapped as shared memory.
 fn counts(path: &str) -> ! {
     let count = shared_count(path);
     loop {
@@ -398,7 +401,8 @@ fn pipe(path: &str) -> ! {
     }
 }
 
-/// As many senders as receivers, each sender to each receiver in turn, through sockets.
+/// Equally many senders and receivers; each sender writes to each receiver in turn, through
+/// sockets.
 fn hackbench(path: &str, pairs: u64) -> ! {
     stop_first();
     let count = shared_count(path);
@@ -425,13 +429,13 @@ fn hackbench(path: &str, pairs: u64) -> ! {
     }
 }
 
-/// Until it is in its group, so that its children are born there.
+/// Stops itself until it is in its group, so that its children are born there.
 fn stop_first() {
-    // SAFETY: goes on at SIGCONT.
+    // SAFETY: stops this process until SIGCONT.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// The ends to read from and to write to, of a pipe or a pair of sockets.
+/// The read and write ends of a pipe or of a socket pair.
 fn two_ends(sockets: bool) -> (i32, i32) {
     let mut ends = [0; 2];
     // SAFETY: both fill in two descriptors.
@@ -462,8 +466,8 @@ fn pass(to: i32) {
     }
 }
 
-/// Says on the console where in the kernel the first process is, and what is waited for, when that
-/// has made no step for a minute. The count of its steps is the first line of a file.
+/// Prints to the console where in the kernel the first process is, and which tasks are blocked,
+/// when the first process has made no step for a minute. The first line of a file counts its steps.
 fn sentinel(path: &str) -> ! {
     let mut last = String::new();
     loop {
@@ -479,7 +483,7 @@ fn sentinel(path: &str) -> ! {
             );
             let state = fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_default();
             eprintln!("sched_ext {}", state.trim());
-            // Tasks that wait uninterruptibly, and what each CPU does; then all tasks.
+            // SysRq: blocked tasks, and what each CPU runs; then all tasks.
             for what in ["w", "l", "t"] {
                 let _ = fs::write("/proc/sysrq-trigger", what);
             }
@@ -488,7 +492,7 @@ fn sentinel(path: &str) -> ! {
     }
 }
 
-/// Puts the scheduler of an object file in charge until it is killed.
+/// Attaches the scheduler of an object file until it is killed.
 fn scheduler(path: &str) -> ! {
     let attached = libbpf_rs::ObjectBuilder::default()
         .open_file(path)

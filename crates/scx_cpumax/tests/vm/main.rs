@@ -2,12 +2,12 @@
 //! The scheduler on real kernels, each in a virtual machine of its own (QEMU, no acceleration
 //! needed).
 //!
-//! This program is both sides: started by cargo it boots the machines and collects what they say;
-//! as their first process it carries out the checks, with itself in the role of every load.
+//! This program is both sides. Cargo starts it, and it boots the machines and collects their
+//! results. As the first process of a machine it carries out the checks, and it plays every load.
 //! `CPUMAX_SCX_SET=all` runs all checks (`make scx-test`), otherwise only the quick ones run; a
-//! name on the command line picks checks. Kernels are those that `cpumax lab fetch` put into the
-//! user's cache, or the files that `CPUMAX_SCX_KERNELS` names, separated by colons. What cannot be
-//! run is said.
+//! name on the command line picks checks. The kernels are those that `cpumax lab fetch` put into
+//! the user's cache, or the files that `CPUMAX_SCX_KERNELS` names, separated by colons. Output
+//! names checks that cannot run.
 
 mod checks;
 mod guest;

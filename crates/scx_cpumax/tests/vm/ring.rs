@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Loads that leave work to threads which the kernel makes in their process: `io_uring`, by the
-//! layout of its header.
+//! Loads whose work is done by threads that the kernel creates in their process: `io_uring`, with
+//! the layout of its header.
 //!
-//! Requests are reads of /dev/zero, which is work and no waiting; flagged so that workers do them.
+//! Requests read /dev/zero, which is work without waiting. A flag makes worker threads carry them
+//! out.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -25,11 +26,11 @@ struct Offsets {
     tail: u32,
     mask: u32,
     entries: u32,
-    /// Flags of the queue of submissions, or what overflowed of that of completions.
+    /// Flags of the submission queue, or the overflow count of the completion queue.
     fifth: u32,
-    /// What was dropped, or where completions begin.
+    /// Number of dropped submissions, or the offset of the completions.
     sixth: u32,
-    /// Where the indices of submissions begin, or flags.
+    /// Offset of the submission indices, or flags.
     seventh: u32,
     reserved: u32,
     user_address: u64,
@@ -80,8 +81,8 @@ impl Ring {
             unsafe { libc::syscall(libc::SYS_io_uring_setup, ENTRIES, &raw mut parameters) } as i32;
         assert!(fd >= 0, "a ring: {}", std::io::Error::last_os_error());
         let map = |offset: i64| {
-            // SAFETY: memory of the ring's, at the places that are set for all rings; more than it
-            // has cannot be touched.
+            // SAFETY: maps memory of the ring at the fixed offsets; accesses beyond the mapping
+            // fault and cannot touch other memory.
             let at = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -119,18 +120,18 @@ impl Ring {
             user_data: 0,
             rest: [0; 3],
         };
-        // SAFETY: one of the submissions of the ring, which the kernel has taken before its turn
-        // comes again.
+        // SAFETY: one of the submissions of the ring; the kernel has consumed it before the index
+        // comes round again.
         unsafe { self.submissions.add(slot as usize).write(request) };
         self.number(self.parameters.sq.seventh + slot * 4).store(slot, Ordering::Relaxed);
         self.number(self.parameters.sq.tail).store(tail.wrapping_add(1), Ordering::Release);
-        // SAFETY: numbers only.
+        // SAFETY: the arguments are numbers.
         unsafe {
             libc::syscall(libc::SYS_io_uring_enter, self.fd, 1, 0, enter, std::ptr::null::<u8>(), 0)
         };
     }
 
-    /// Whether a request has been done; takes note of it.
+    /// Takes a completion off the queue; false if there is none.
     fn done(&self) -> bool {
         let head = self.number(self.parameters.cq.head);
         let any = head.load(Ordering::Relaxed)
@@ -142,8 +143,8 @@ impl Ring {
     }
 }
 
-/// Leaves reads of so many KB to workers, a few at a time, counts those that are done, and is busy
-/// itself meanwhile.
+/// Lets workers read so many KB per request, a few requests at a time, counts the completed ones,
+/// and is busy itself meanwhile.
 pub fn reads(path: &str, kilobytes: u64) -> ! {
     until_in_group();
     let count = shared_count(path);
@@ -161,7 +162,7 @@ pub fn reads(path: &str, kilobytes: u64) -> ! {
     }
 }
 
-/// Sleeps, while a thread that the kernel made for it looks for requests without a pause.
+/// Sleeps, while a thread that the kernel created for it polls for requests without a pause.
 pub fn polled() -> ! {
     until_in_group();
     let mut ring = Ring::new(SETUP_SQPOLL, 3_600_000);

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The way to the boundary: how a task of a group that is out of runtime comes to wait just before it returns to user mode.
+ * The boundary: how a task of a group without runtime comes to wait just before its return to user
+ * mode.
  *
- * 1. Charging finds a level out of runtime: a piece of task work is scheduled on the running task, which goes on in kernel
- *    mode for as long as it has to.
- * 2. On its way to user mode the task runs cbw_boundary() itself. If it is still throttled it is marked, and its CPU is
- *    kicked, which preempts it right there.
- * 3. First hop: BPF callbacks run with migration disabled, and a task parked like that could change neither its affinity nor
- *    leave a CPU that goes offline. So cbw_enqueue() sends it back to the head of the local queue; as often as it comes by, for
- *    up to 6.18 the core queues it anew at once, when it takes note that the task may not migrate.
- * 4. Second hop: as it enables migration again the core calls set_cpumask, which kicks once more; cbw_enqueue() now finds the
- *    mark and no obstacle, and parks it.
+ * 1. Charging finds a level out of runtime. Task work is scheduled on the running task, which goes
+ *    on in kernel mode for as long as it has to.
+ * 2. On its way to user mode the task runs cbw_boundary(). If it is still throttled, it is marked
+ *    and its CPU is kicked, which preempts it right there.
+ * 3. First hop: BPF callbacks run with migration disabled. A task parked like that could not change
+ *    its affinity, nor leave a CPU that goes offline. So cbw_enqueue() sends it back to the head of
+ *    the local queue, each time it comes: up to 6.18 the core enqueues it again at once, when it
+ *    notes that the task may not migrate.
+ * 4. Second hop: when the task enables migration again, the core calls set_cpumask, which kicks
+ * once
+ *    more. cbw_enqueue() now finds the mark and no obstacle, and parks the task.
  *
- * The mark means that nothing is held: it is forgotten at the first enqueue that could have parked, and when the task
- * sleeps or exits. The kernel's slot of the work is busy until its callback has returned, which is after the release: so
- * there are two, used in turn. A task for which there is no room in either map is stopped another way, see cbw_request().
+ * The mark means that the task holds nothing. It is cleared at the first enqueue that could have
+ * parked, and when the task sleeps or exits. The kernel's slot for task work is busy until the
+ * callback has returned, which is after the release. So there are two slots, used in turn. A task
+ * without room for them is stopped in another way, see cbw_request().
  */
 
 struct cbw_work {
@@ -23,14 +27,14 @@ struct cbw_work {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1 << 17); /* the loader's choice */
+	__uint(max_entries, 1 << 17); /* set by the loader */
 	__type(key, u64);
 	__type(value, struct cbw_work);
 } cbw_work_a SEC(".maps"), cbw_work_b SEC(".maps");
 
 struct cbw_cpu_timer {
 	struct bpf_timer timer;
-	u64 at_ns; /* goes off then, 0 if it does not */
+	u64 at_ns; /* when it fires, 0 if it is not set */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -39,7 +43,7 @@ struct {
 	__type(value, struct cbw_cpu_timer);
 } cbw_cpu_timers SEC(".maps");
 
-/* A timer that goes off earlier than it has to looks again by itself; one that does so anyway is not started anew. */
+/* Starts the timer, unless it fires earlier anyway: an early timer looks again by itself. */
 static __always_inline void cbw_start_exhaustion(struct cbw_cpu_timer *timer, u64 now, s64 left)
 {
 	u64 at = now + (left > 0 ? left : 0) + CBW_EXHAUSTION_SLACK_NS;
@@ -50,7 +54,7 @@ static __always_inline void cbw_start_exhaustion(struct cbw_cpu_timer *timer, u6
 	bpf_timer_start(&timer->timer, at, BPF_F_TIMER_ABS | BPF_F_TIMER_CPU_PIN);
 }
 
-/* What is left of a short turn; the core looks at slices only at ticks. */
+/* Time left of a short turn; the core checks slices only at ticks. */
 static __always_inline s64 cbw_turn_left(struct cbw_task *t, u64 now)
 {
 	if (!t->turn_ends_ns)
@@ -58,7 +62,7 @@ static __always_inline s64 cbw_turn_left(struct cbw_task *t, u64 now)
 	return t->turn_ends_ns - t->exec_ns - (now - t->charged_at_ns);
 }
 
-/* t has been charged and runs: looks again when its CPU has used up what it holds, if no tick comes before. */
+/* t runs after a charge: arms the timer if the CPU uses up its runtime before the next tick. */
 static __always_inline void cbw_arm_exhaustion(struct cbw_task *t, cbw_group_t *l, u32 cpu)
 {
 	struct cbw_cpu_timer *timer;
@@ -76,7 +80,7 @@ static __always_inline void cbw_arm_exhaustion(struct cbw_task *t, cbw_group_t *
 		cbw_start_exhaustion(timer, now, left);
 }
 
-/* Runs in the task's own context, on its way to user mode. */
+/* Runs in the task's context, on its way to user mode. */
 static int cbw_boundary(struct bpf_map *map, void *key, void *value)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
@@ -96,7 +100,7 @@ static int cbw_boundary(struct bpf_map *map, void *key, void *value)
 	if (!l)
 		return 0;
 	now = bpf_ktime_get_ns();
-	/* What it ran since the last charge counts, though it is charged only when it is put. */
+	/* Counts the time since the last charge, which is charged only when the task is stopped. */
 	if (cbw_left(l, cpu) > (s64)(now - t->charged_at_ns)) {
 		cbw_arm_exhaustion(t, l, cpu);
 		return 0;
@@ -120,7 +124,7 @@ static __always_inline int cbw_schedule_work(struct task_struct *p, struct cbw_w
 	return bpf_task_work_schedule_resume_impl(p, &w->work, &cbw_work_b, cbw_boundary, NULL);
 }
 
-/* Room for the work is made when it is first needed, or at fork into a group with a limit. */
+/* The slot is allocated when first needed, or at fork into a group with a limit. */
 static __always_inline struct cbw_work *cbw_work_of(struct task_struct *p, bool first)
 {
 	struct cbw_work *w, none = {};
@@ -140,7 +144,7 @@ static __always_inline struct cbw_work *cbw_work_of(struct task_struct *p, bool 
 	return bpf_map_lookup_elem(&cbw_work_b, &key);
 }
 
-/* 0, or why not: -EBUSY while the work of this slot is on its way, or its callback has not returned. */
+/* 0, or an error: -EBUSY while this slot's work is pending or its callback has not returned. */
 static __always_inline int cbw_try_slot(struct task_struct *p, bool first)
 {
 	struct cbw_work *w = cbw_work_of(p, first);
@@ -149,9 +153,10 @@ static __always_inline int cbw_try_slot(struct task_struct *p, bool first)
 }
 
 /*
- * Asks p, which runs or is about to, to come by the boundary. Where there is no room for that it is parked as soon as it is
- * queued without having slept, in the kernel too, where it may hold locks: nobody runs on for want of memory. That is now if
- * it runs, and after a moment if it is only about to: whoever cannot be parked would never get any further.
+ * Asks p, which runs or is about to, to visit the boundary. A task without room for that is parked
+ * as soon as it is queued without having slept, even in the kernel, where it may hold locks: no
+ * task runs on for want of memory. A running task is kicked for that now, one that is about to run
+ * after a moment: a task that cannot be parked would never get any further.
  */
 static __always_inline void cbw_request(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, bool runs)
 {
@@ -175,7 +180,7 @@ static __always_inline void cbw_request(struct task_struct *p, struct cbw_task *
 		t->slot++;
 	if (!one || !other)
 		return;
-	/* Asked again at the next tick. */
+	/* The next tick asks again. */
 	t->requested = 0;
 	l->refused++;
 	if (one == -EBUSY || other == -EBUSY || (without & CURE_NO_ROOM) || !cbw_may_kick())
@@ -188,7 +193,7 @@ static __always_inline void cbw_request(struct task_struct *p, struct cbw_task *
 		cbw_start_exhaustion(timer, bpf_ktime_get_ns(), 0);
 }
 
-/* Goes off when the running task is expected to have used up what its CPU holds. */
+/* Fires when the running task should have used up the runtime of its CPU. */
 static int cbw_exhausted(void *map, u32 *key, struct cbw_cpu_timer *value)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
@@ -223,8 +228,8 @@ static int cbw_exhausted(void *map, u32 *key, struct cbw_cpu_timer *value)
 
 
 /*
- * What p ran since it was stopped is charged now: the core goes on counting for a task that falls asleep until the CPU has
- * chosen the next one.
+ * Charges the time that p ran since it was stopped: for a task that falls asleep, the core counts
+ * on until the CPU has chosen the next one.
  */
 static __always_inline void cbw_running(struct task_struct *p, struct cbw_task *t)
 {
@@ -290,8 +295,8 @@ static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task 
 	if (!runnable)
 		cbw_look_if_going(p);
 	/*
-	 * Asleep it may hold anything when it wakes up. That it is not runnable is not enough: the core takes a task off the
-	 * queue for a moment to change something about it, its being allowed to migrate for one.
+	 * A task that has slept may hold anything when it wakes up. Not being runnable is not enough: the
+	 * core dequeues a task for a moment to change it, for example to let it migrate.
 	 */
 	if (!runnable && p->__state) {
 		t->at_boundary = 0;
@@ -310,8 +315,8 @@ static __always_inline void cbw_stopping(struct task_struct *p, struct cbw_task 
 }
 
 /*
- * BPF callbacks, enqueue too, run with migration disabled, which counts if p is the one that calls; and counts twice where
- * cpu_release has p queued anew.
+ * BPF callbacks, enqueue too, run with migration disabled. That counts once if p is the current
+ * task, and twice if cpu_release enqueues p again.
  */
 static __always_inline bool cbw_cannot_migrate(struct task_struct *p, u64 enq_flags)
 {
@@ -331,13 +336,15 @@ static __always_inline bool cbw_park(struct task_struct *p, struct cbw_task *t, 
 
 	if (!g)
 		return false;
-	/* Counted before the pool is looked at again: either the refill is seen here, or the count is seen by the refill. */
+	/* Count first, then read the pool again: either this sees the refill, or the refill this
+	 * count. */
 	__sync_fetch_and_add(&g->nr_parked, 1);
 	if (!cbw_out(g, cpu) && !(without & CURE_REFILL_RACE)) {
 		__sync_fetch_and_add(&g->nr_parked, -1);
 		return false;
 	}
-	/* A timer that stops looks at the count once more after it has said so. Without one nobody waits. */
+	/* A timer that stops reads the count once more afterwards. Without a timer no task may
+	 * wait. */
 	if (!cbw_activate(g)) {
 		__sync_fetch_and_add(&g->nr_parked, -1);
 		return false;
@@ -375,11 +382,11 @@ static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struc
 	bool was_parked = t->parked, no_room = t->no_room, stuck;
 	cbw_group_t *l;
 
-	if (was_parked) /* the core took it out, to change its affinity, priority or group */
+	if (was_parked) /* dequeued to change its affinity, priority or group */
 		cbw_unpark(t, bpf_ktime_get_ns());
 	if (!t->at_boundary && !t->no_room && !was_parked && !park_at_enqueue)
 		return CBW_RUN;
-	/* Who was parked without a second pass waits on as he was. */
+	/* A task parked without a second hop waits on as it was. */
 	stuck = cbw_cannot_migrate(p, enq_flags) && !was_parked && !(without & CURE_SECOND_HOP);
 	if (t->at_boundary && stuck) {
 		t->hops += !t->hopped;
@@ -396,7 +403,7 @@ static __always_inline enum cbw_verdict cbw_enqueue(struct task_struct *p, struc
 	return CBW_PARKED;
 }
 
-/* How long a turn may be: where others of the group wait for runtime no longer than theirs, so that nobody has two of one. */
+/* The longest turn: no longer than that of released tasks while others of the group wait. */
 static __always_inline u64 cbw_turn_of(struct cbw_task *t, u64 ns)
 {
 	cbw_group_t *l = cbw_task_limit(t);
@@ -423,7 +430,7 @@ static __always_inline void cbw_set_cpumask(struct task_struct *p)
 		t->at_boundary = 0;
 }
 
-/* What it ran in another class was not under a limit of this one. */
+/* Time in another scheduling class is not charged. */
 static __always_inline void cbw_enable(struct task_struct *p, struct cbw_task *t)
 {
 	t->exec_ns = p->se.sum_exec_runtime;

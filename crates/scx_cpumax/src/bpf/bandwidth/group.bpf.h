@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Groups and tasks come, go, move and have their limits rewritten.
+ * Creation and removal of groups and tasks, moves, and new limits.
  */
 
-/* Runs once, from ops.init. */
+/* Called once, from ops.init. */
 static __always_inline s32 cbw_init(void)
 {
 	struct cbw_cpu_timer *timer;
@@ -50,8 +50,8 @@ static __always_inline cbw_group_t *cbw_group_by_id(u64 id)
 }
 
 /*
- * a x b / c for numbers up to 2^54 without more than 64 bits. Global functions, as this one and the next, are verified once and
- * not for each way to each call: most of what loading takes was that.
+ * a x b / c for numbers up to 2^54, in 64 bits. The verifier checks global functions like this one
+ * and the next once, not for each path to each call, which made most of the load time.
  */
 __noinline s64 cbw_scale(s64 a, u64 b, u64 c)
 {
@@ -84,7 +84,7 @@ __noinline int cbw_limit_write(u64 address, u64 period_ns, u64 quota_ns, u64 bur
 		cbw_write(g->quota_ns, quota_ns);
 		__sync_fetch_and_add(&cbw_limits_seq, 1);
 		if (old != CBW_UNLIMITED) {
-			/* Debt is forgiven; the timer lets everybody go. */
+			/* Debt is forgiven; the timer releases all parked tasks. */
 			owed = __sync_lock_test_and_set(&g->debt_ns, 0);
 			__sync_fetch_and_add(&g->refilled_ns, owed);
 			cbw_write(g->timer_active, 1);
@@ -105,9 +105,9 @@ __noinline int cbw_limit_write(u64 address, u64 period_ns, u64 quota_ns, u64 bur
 		cbw_write(g->refill_at_ns, now + period_ns);
 	} else {
 		/*
-		 * The pool is worth the time it would take to earn it, and how far that is ahead of or behind the clock stays the
-		 * same: no windfall, however often the limit is written, and no stall beyond the refill that was due anyway. So it
-		 * is with the debt, to which goes what the pool would be below zero.
+		 * The pool is worth the time in which it is earned. How far that time is ahead of or behind the
+		 * clock does not change: no windfall, however often the limit is written, and no stall beyond the
+		 * next refill. The same holds for the debt, which also takes the part of a pool below zero.
 		 */
 		left = old_period;
 		new_left = period_ns;
@@ -157,13 +157,14 @@ static __always_inline void cbw_group_set_limit(struct cgroup *cgrp, u64 period_
 		cbw_limit_write((u64)g, period_us * 1000, quota_ns, burst_us * 1000);
 }
 
-/* Who owns the directory of a group: root's has no attributes unless it was another's, and what is read then is 0. */
+/* Owner of a group's directory. Root's has no attributes unless it changed hands; then this
+ * reads 0. */
 static __always_inline u32 cbw_owner(struct cgroup *cgrp)
 {
 	return bpf_core_field_exists(struct kernfs_iattrs, ia_uid) ? cgrp->kn->iattr->ia_uid.val : 0;
 }
 
-/* The highest group from this one up that is delegated: whose directory a user owns. */
+/* Id of the highest delegated group (its directory owned by a user), this one or above; 0: none. */
 static __always_inline u64 cbw_delegated_id(struct cgroup *cgrp)
 {
 	struct cgroup *above;
@@ -185,7 +186,8 @@ static __always_inline u64 cbw_delegated_id(struct cgroup *cgrp)
 	return id;
 }
 
-/* Takes g's place in the share of the user whose it is. Root may exceed that, and so may what was there before the scheduler. */
+/* Counts g for the user to whom it is delegated. Root, and groups from before the load, may
+ * exceed that share. */
 static __always_inline s32 cbw_take_share(cbw_group_t *g, struct cgroup *cgrp)
 {
 	u64 id = cbw_delegated_id(cgrp), below, all;
@@ -211,7 +213,8 @@ static __always_inline void cbw_give_share(cbw_group_t *g)
 	__sync_fetch_and_add(&cbw_all_delegated, -1);
 }
 
-/* Sleepable. An error refuses the group: mkdir fails, or the scheduler does not load. Never is a group silently unlimited. */
+/* Sleepable. An error refuses the group: mkdir or the load fails. No group is ever silently
+ * unlimited. */
 static __always_inline s32 cbw_group_init(struct cgroup *cgrp, u64 parent_id, u64 period_us, u64 quota_us, u64 burst_us)
 {
 	u64 id = cgrp->kn->id, level = cgrp->level, bytes = sizeof(struct cbw_group) + nr_cpus * sizeof(struct cbw_cpu);
@@ -275,7 +278,7 @@ static __always_inline void cbw_group_exit(struct cgroup *cgrp)
 	CBW_USES_ARENA();
 	if (!g)
 		return;
-	/* First nobody finds it by its id, and its timer is gone; then its memory. */
+	/* First its id and its timer go, then its memory. */
 	bpf_map_delete_elem(&cbw_groups, &id);
 	scx_bpf_destroy_dsq(g->park_dsq);
 	cbw_give_share(g);
@@ -301,7 +304,7 @@ static __always_inline struct cbw_task *cbw_task_init(struct task_struct *p, u64
 		return NULL;
 	cbw_task_enter(t, id);
 	t->exec_ns = p->se.sum_exec_runtime;
-	/* Where a group has no limit yet that is done when it is first needed. */
+	/* Without a limit this is done when a limit first needs it. */
 	if (cbw_task_limit(t)) {
 		cbw_work_of(p, true);
 		cbw_work_of(p, false);
@@ -321,7 +324,7 @@ static __always_inline void cbw_task_exit(struct task_struct *p)
 	bpf_map_delete_elem(&cbw_work_b, &key);
 }
 
-/* The core has taken p off the queue, and puts it back afterwards: it waits on in the new group if that is throttled too. */
+/* The core has dequeued p and enqueues it again: it waits in the new group if that is throttled. */
 static __always_inline void cbw_task_move(struct task_struct *p, u64 to_id)
 {
 	struct cbw_task *t = cbw_task(p);

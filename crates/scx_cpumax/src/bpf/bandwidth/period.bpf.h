@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A group's timer: refill, the first batch of a release, and the pass that keeps the watchdog quiet.
+ * A group's timer: refills, the first batch of a release, and passes for the kernel's watchdog.
  *
- * It runs in soft interrupt context with interrupts on. It is armed by the first who takes from the pool, goes off each
- * period, in between when there is more to release, and stops after a period in which nobody took, waits or owes.
+ * It runs in soft interrupts with interrupts on. The first CPU that takes from the pool arms it. It
+ * fires each period, and in between while there is more to release. It stops after a period in
+ * which nothing was taken, no task waits and no debt is left.
  */
 
-/* Starts the period timer if it is not running; says whether it is. The phase is kept across pauses. */
+/* Starts the period timer if it is not running; returns whether it runs. Pauses keep its phase. */
 static __noinline int cbw_start(u64 address)
 {
 	cbw_group_t *g = cbw_group_at(address);
@@ -33,7 +34,7 @@ static __noinline int cbw_start(u64 address)
 	return 1;
 }
 
-/* Has the timer look soon: runtime came back while somebody waits, or the limit changed. */
+/* Makes the timer fire soon: runtime came back while tasks wait, or the limit changed. */
 static __noinline int cbw_poke(u64 address)
 {
 	cbw_group_t *g = cbw_group_at(address);
@@ -48,8 +49,9 @@ static __noinline int cbw_poke(u64 address)
 }
 
 /*
- * What of a refill pays back what is owed: half of it, so that a long system call does not silence its siblings for as many
- * periods as it was long; and all of it from four quotas on, so that on the average the use is the quota.
+ * Part of a refill that pays debt: half of it, so that a long system call does not stop its
+ * siblings for as many periods as it was long; from four quotas of debt on all of it, so that the
+ * average use is the quota.
  */
 static __always_inline s64 cbw_repay(cbw_group_t *g, s64 due)
 {
@@ -91,7 +93,7 @@ static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 		}
 	}
 	__sync_fetch_and_add(&g->refilled_ns, paid + came);
-	/* Burst is what was used beyond the quota out of what had been saved up, never debt. */
+	/* Burst is use beyond the quota from saved runtime, never debt. */
 	used = g->pool_after_refill_ns - pool;
 	burst = min_s64(used, g->pool_after_refill_ns) - (s64)g->quota_ns;
 	if (burst > 0) {
@@ -103,8 +105,9 @@ static __always_inline void cbw_refill(cbw_group_t *g, u64 periods)
 	cbw_write(g->edge_ns, bpf_ktime_get_ns());
 	cbw_write(g->release_took_ns, 0);
 	/*
-	 * As many tasks as wait have a turn, if that is not too short; and as many CPUs a share at once, so that none takes all. A
-	 * share is no longer than a turn: what came back of it would bring back tasks for whom there is no runtime.
+	 * Each waiting task gets a turn, if that is not too short, and each CPU a share, so that no CPU
+	 * takes all. A share is no longer than a turn: what is returned of it would release tasks for
+	 * which there is no runtime.
 	 */
 	cbw_write(g->turn_ns, cbw_part(full, parked, CBW_TURN_MIN_NS));
 	share = cbw_part(full, parked < nr_cpus ? parked : nr_cpus, CBW_SHARE_MIN_NS);
@@ -122,12 +125,13 @@ static __always_inline void cbw_close_throttled_time(cbw_group_t *g, u64 now)
 }
 
 /*
- * Lets through who has been parked for half of what the kernel's watchdog allows: it parks again without having been in user
- * mode, keeps its place, and is charged nothing, or a thousand tasks under a small limit would use it up on the way. Likewise
- * who is on a CPU that goes offline, which waits for that.
+ * Lets a task pass that has been parked for half of the watchdog's time. It parks again without
+ * reaching user mode, keeps its place and is charged nothing; otherwise a thousand tasks under a
+ * small limit would use it up. Tasks on a CPU that goes offline pass too, as that waits for them.
  *
- * And lets go who has been killed since: it will not be in user mode any more, and what others wait for is its memory and its
- * end. Nothing tells a scheduler of a signal, so the first ones of the queue are looked at; when they are gone, the next.
+ * Killed tasks leave for good: they never reach user mode again, and others wait for their memory
+ * and their end. Nothing reports a signal to a scheduler, so this checks the first tasks of the
+ * queue; when they are gone, the next.
  */
 static __noinline int cbw_let_pass(u64 address)
 {
@@ -137,7 +141,7 @@ static __noinline int cbw_let_pass(u64 address)
 	struct task_struct *p;
 
 	CBW_USES_ARENA();
-	/* Plain, the two would be joined to one of a kind that knows no arena. */
+	/* As plain variables the compiler would merge them with arena pointers. */
 	cbw_write(g->passed_in_walk, 0);
 	cbw_write(g->looked_at_in_walk, 0);
 	bpf_for_each(scx_dsq, p, park_dsq, 0) {
@@ -149,7 +153,7 @@ static __noinline int cbw_let_pass(u64 address)
 		if (cbw_read(g->passed_in_walk) >= CBW_PASS_BATCH)
 			break;
 		cbw_write(g->looked_at_in_walk, g->looked_at_in_walk + 1);
-		/* In order of this, and nobody was parked earlier than it began to wait. */
+		/* The queue is in this order, and no task was parked before it began to wait. */
 		if (now - t->waits_since_ns < CBW_PASS_AFTER_NS && cbw_read(g->looked_at_in_walk) > CBW_PASS_BATCH)
 			break;
 		leaves = cbw_is_leaving(task_cpu(p));
@@ -171,13 +175,13 @@ static __noinline int cbw_let_pass(u64 address)
 	return 0;
 }
 
-/* Nobody took, waits or owes: no refill is needed until somebody does. */
+/* Nothing was taken, no task waits, no debt is left: the next refill may wait for the next user. */
 static __always_inline bool cbw_idle(cbw_group_t *g)
 {
 	return !cbw_read(g->taken) && !cbw_read(g->nr_parked) && cbw_read(g->debt_ns) <= 0;
 }
 
-/* The timer has gone off: refill if it is time, release, and choose when to look again. */
+/* The timer has fired: refills if it is time, releases, and arms the timer again. */
 static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u64 now, bool release)
 {
 	u64 next, soon, periods = 0;
@@ -194,7 +198,7 @@ static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u
 		cbw_refill(g, periods);
 		if (idle) {
 			__sync_lock_test_and_set(&g->timer_active, 0);
-			/* Somebody may have taken in between and seen the timer active. */
+			/* A CPU may have taken runtime in between, and seen the timer as active. */
 			if (cbw_idle(g) || __sync_val_compare_and_swap(&g->timer_active, 0, 1) != 0)
 				return;
 		}
@@ -208,9 +212,9 @@ static __always_inline void cbw_round(cbw_group_t *g, struct bpf_timer *timer, u
 	if (release && cbw_read(g->nr_parked) && now >= g->passes_next_ns && !(without & CURE_WATCHDOG_PASS))
 		cbw_let_pass((u64)g);
 	/*
-	 * Who is counted as parked but was not found in the queue is being put there right now by a CPU that had looked at the
-	 * pool just before the refill: look again soon instead of in a period. Likewise where there is runtime for more than a
-	 * batch; and after a turn where those who were released have not taken what there is.
+	 * A task that is counted as parked but was not in the queue is being queued now, by a CPU that
+	 * read the pool just before the refill: look again soon, not in a period. Also look soon if there
+	 * is runtime for more than a batch; and after a turn if released tasks left runtime.
 	 */
 	more = cbw_read(g->pool_ns) > 0 && cbw_read(g->nr_parked);
 	if (without & CURE_REFILL_RACE)

@@ -2,14 +2,15 @@
 /*
  * The pool of a group, the slices that CPUs take from it, and charging.
  *
- * Invariant: what was refilled = what was charged + the slices out + the pool - the debt, to the nanosecond where nobody runs
- * (`unaccounted_nsec` of the statistics is the difference). A CPU that has overrun its slice and
- * finds the pool empty puts that on the group's debt, so debt is one number, and refills pay it, whoever made it. A CPU runs
- * user mode only on runtime that it holds: where others could empty the pool before its next tick, a timer looks when what
- * it holds is used up, and takes the next share.
+ * Invariant: refilled = charged + slices of CPUs + pool - debt, to the nanosecond while no task
+ * runs (`unaccounted_nsec` of the statistics is the difference). A CPU that has overrun its slice
+ * and finds the pool empty adds the overrun to the group's debt. So debt is one number, and refills
+ * pay it, whichever CPU made it. A CPU runs user mode only on runtime that it holds: where other
+ * CPUs could empty the pool before its next tick, a timer fires when the slice is used up, and
+ * takes the next one.
  */
 
-/* What a CPU takes at a time: of a small pool for which many wait only a part, see cbw_refill(). */
+/* Runtime that a CPU takes at once: less of a small pool that many wait for, see cbw_refill(). */
 static __always_inline s64 cbw_share(cbw_group_t *g)
 {
 	s64 share = cbw_read(g->share_ns);
@@ -17,7 +18,7 @@ static __always_inline s64 cbw_share(cbw_group_t *g)
 	return share > 0 ? share : CBW_SLICE_NS;
 }
 
-/* What a released task is given. */
+/* Runtime that a released task is given. */
 static __always_inline s64 cbw_turn(cbw_group_t *g)
 {
 	s64 turn = cbw_read(g->turn_ns);
@@ -25,7 +26,7 @@ static __always_inline s64 cbw_turn(cbw_group_t *g)
 	return turn > 0 ? turn : CBW_SLICE_NS;
 }
 
-/* Takes up to `want` from the pool; returns how much. */
+/* Takes up to `want` from the pool; returns the runtime taken. */
 static __always_inline s64 cbw_pool_take(cbw_group_t *g, s64 want)
 {
 	s64 pool, take;
@@ -39,11 +40,11 @@ static __always_inline s64 cbw_pool_take(cbw_group_t *g, s64 want)
 		if (__sync_val_compare_and_swap(&g->pool_ns, pool, pool - take) == pool)
 			return take;
 	}
-	/* So contended that others surely got it. */
+	/* After so many attempts other CPUs have got it. */
 	return 0;
 }
 
-/* Runtime comes back: it may bring back others, at once if it is worth a turn. */
+/* Returns runtime to the pool. Pokes the timer if it is worth a turn of a parked task. */
 static __always_inline void cbw_pool_put(cbw_group_t *g, s64 ns)
 {
 	s64 feed;
@@ -54,7 +55,7 @@ static __always_inline void cbw_pool_put(cbw_group_t *g, s64 ns)
 		cbw_poke((u64)g);
 }
 
-/* What a CPU holds: its slice, and what its timer took. */
+/* Runtime that a CPU holds: its slice, and runtime that its timer took. */
 static __always_inline s64 cbw_held(cbw_cpu_t *c)
 {
 	return c->rem_ns + cbw_read(c->mail_ns);
@@ -66,7 +67,7 @@ static __always_inline void cbw_open_mail(cbw_cpu_t *c)
 		c->rem_ns += __sync_lock_test_and_set(&c->mail_ns, 0);
 }
 
-/* A slice of an older limit may not exceed one of the present limit; what is too much goes back. */
+/* After a new limit, returns the CPU's slice to the pool. */
 static __always_inline void cbw_cpu_follow_limit(cbw_group_t *g, cbw_cpu_t *c)
 {
 	u64 seq = cbw_read(g->limit_seq);
@@ -81,7 +82,7 @@ static __always_inline void cbw_cpu_follow_limit(cbw_group_t *g, cbw_cpu_t *c)
 	}
 }
 
-/* Makes rem_ns positive if the pool allows. Returns false if the group has nothing left for this CPU. */
+/* Makes rem_ns positive if the pool allows. False: the group has no runtime for this CPU. */
 static __always_inline bool cbw_cpu_fill(cbw_group_t *g, cbw_cpu_t *c)
 {
 	if (c->rem_ns > 0)
@@ -106,7 +107,8 @@ static __always_inline bool cbw_out(cbw_group_t *g, u32 cpu)
 	return cbw_enforced(g) && cbw_held(cbw_cpu_of(g, cpu)) <= 0 && cbw_read(g->pool_ns) <= 0;
 }
 
-/* Charges what p ran since the last time, at each limited level. Returns false if one of them is out of runtime. */
+/* Charges the time that p ran since the last charge to each limited level. False: one is out of
+ * runtime. */
 static __always_inline bool cbw_charge(struct task_struct *p, struct cbw_task *t, cbw_group_t *l, u32 cpu)
 {
 	cbw_group_t *g;
@@ -141,7 +143,7 @@ static __always_inline bool cbw_charge(struct task_struct *p, struct cbw_task *t
 	return ok;
 }
 
-/* What is left until the first level is out, at most two ticks. */
+/* Runtime until the first level is out of it, at most two ticks. */
 static __noinline s64 cbw_left_at(u64 address, u32 cpu)
 {
 	cbw_group_t *l = cbw_group_at(address), *g;
@@ -160,9 +162,9 @@ static __always_inline s64 cbw_left(cbw_group_t *l, u32 cpu)
 }
 
 /*
- * How long this CPU may run, `ran` after its last charge, until some level has used up what it holds, at most two ticks. A
- * level whose pool outlasts a tick of all CPUs is left to the tick. With `take` the pool is asked for the next share of what
- * is used up.
+ * Time that this CPU may run, `ran` after its last charge, until a level has used up the runtime
+ * that the CPU holds; at most two ticks. A level whose pool lasts for a tick of all CPUs is left to
+ * the tick. With `take` the CPU takes the next share from the pool of a level that is used up.
  */
 static __noinline s64 cbw_lasts(u64 address, u32 cpu, s64 ran, bool take)
 {
@@ -190,7 +192,7 @@ static __noinline s64 cbw_lasts(u64 address, u32 cpu, s64 ran, bool take)
 	return left;
 }
 
-/* The task leaves the CPU: more than a little of the slice goes back, for others of the group may wait elsewhere. */
+/* The task leaves the CPU: returns all but a little of the slice, which other CPUs may need. */
 static __always_inline void cbw_give_back(cbw_group_t *l, u32 cpu)
 {
 	s64 keep, surplus;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Release: parked tasks go back to the scheduler's queue, or on to the queue of another level.
+ * Release: moves parked tasks back to the scheduler's queue, or on to the queue of another level.
  *
- * The group's timer does a batch, and the next ones. Where there is more than a batch left each CPU that comes to run something
- * does batches as well, by a timer of its own. All of it is in soft interrupts with interrupts on.
+ * The group's timer moves a batch at a time. If more than a batch is left, each CPU that starts to
+ * run something helps with batches of its own, by a timer. All of it runs in soft interrupts with
+ * interrupts on.
  */
 
-/* p waits no longer at the boundary of a group; whoever finds out first does the books, and is told so. */
+/* Ends p's wait at a boundary. Only the first caller does the accounting, and gets true. */
 static __always_inline bool cbw_unpark(struct cbw_task *t, u64 now)
 {
 	u64 at = __sync_lock_test_and_set(&t->parked, 0);
@@ -22,7 +23,7 @@ static __always_inline bool cbw_unpark(struct cbw_task *t, u64 now)
 	return true;
 }
 
-/* The throttled level at which p would have to wait longest, if any. */
+/* The throttled level at which p would wait longest, or 0. */
 static __noinline u64 cbw_where_to_wait(u64 address, u32 cpu)
 {
 	cbw_group_t *l = cbw_group_at(address), *g;
@@ -46,7 +47,7 @@ static __noinline u64 cbw_where_to_wait(u64 address, u32 cpu)
 	return worst;
 }
 
-/* Another level of p's path that is out of runtime, at which it has to wait on. */
+/* Another level on p's path that is out of runtime, at which it must wait next, or 0. */
 static __always_inline u64 cbw_next_wait(struct task_struct *p, struct cbw_task *t, cbw_group_t *from)
 {
 	cbw_group_t *l = cbw_task_limit(t);
@@ -59,12 +60,13 @@ static __always_inline u64 cbw_next_wait(struct task_struct *p, struct cbw_task 
 }
 
 /*
- * p, in the queue of one level, waits for another one from now on: one step, instead of a turn in which it only comes to the
- * boundary again. Returns whether p is counted there; if it cannot be moved any more the core has taken it out and asks anew.
+ * Moves the count of p, which is in the queue of one level, to another level. That is one step,
+ * instead of a turn in which p only comes to the boundary again. False: p is not counted there; the
+ * core has dequeued it and will enqueue it again.
  */
 static __always_inline bool cbw_count_over(struct cbw_task *t, cbw_group_t *from, cbw_group_t *to, u32 cpu)
 {
-	/* In the same order as in cbw_park(), for the same race with a refill. */
+	/* In the order of cbw_park(), for the same race with a refill. */
 	__sync_fetch_and_add(&to->nr_parked, 1);
 	if (cbw_out(to, cpu) && cbw_activate(to) &&
 	    __sync_val_compare_and_swap(&t->parked, (u64)from, (u64)to) == (u64)from) {
@@ -79,14 +81,15 @@ static __always_inline void cbw_wake_somebody(struct task_struct *p)
 {
 	s32 cpu;
 
-	/* One that is just becoming idle is not idle yet; kicked, it looks once more before it is. */
+	/* A CPU that is becoming idle is not idle yet; after a kick it looks once more. */
 	if (!cbw_may_kick())
 		return;
 	cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	scx_bpf_kick_cpu(cpu >= 0 ? cpu : task_cpu(p), KICK_IDLE);
 }
 
-/* What came into the pool is enough for another turn; the first one of a walk has it anyway. */
+/* Whether the runtime in the pool is enough for another turn; the first turn of a walk always
+ * is. */
 static __always_inline bool cbw_feed_turn(cbw_group_t *g, s64 turn, bool anyway)
 {
 	if (__sync_fetch_and_add(&g->feed_ns, -turn) >= turn || anyway)
@@ -95,7 +98,7 @@ static __always_inline bool cbw_feed_turn(cbw_group_t *g, s64 turn, bool anyway)
 	return false;
 }
 
-/* Whether as much is left to release as is worth another CPU's help. */
+/* Whether the tasks left to release are worth the help of another CPU. */
 static __always_inline bool cbw_wants_help(cbw_group_t *g)
 {
 	if (cbw_read(g->nr_parked) <= CBW_RELEASE_BATCH || (without & CURE_HELP))
@@ -111,7 +114,7 @@ static __always_inline void cbw_ask_for_help(cbw_group_t *g)
 	cbw_write(cbw_helped, (u64)g);
 }
 
-/* p, in the queue of g, waits in that of another level from now on, if it can be counted there. */
+/* Moves p from the queue of g to that of another level, if it can be counted there. */
 static __always_inline bool cbw_hand_on(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct cbw_task *t, cbw_group_t *g,
 					cbw_group_t *to)
 {
@@ -128,8 +131,9 @@ static __always_inline bool cbw_hand_on(struct bpf_iter_scx_dsq *it, struct task
 }
 
 /*
- * p, which has just been struck off, goes back to the scheduler's queue for a turn. If it cannot be moved any more the core has
- * taken it off the queue, to put it back as one that is not parked. Returns whether it was moved.
+ * Moves p, which is no longer counted as parked, back to the scheduler's queue for a turn. False:
+ * it cannot be moved, as the core has dequeued it, and will enqueue it as a task that is not
+ * parked.
  */
 static __always_inline bool cbw_let_go(struct bpf_iter_scx_dsq *it, struct task_struct *p, struct cbw_task *t, s64 turn)
 {
@@ -146,8 +150,8 @@ static __always_inline bool cbw_let_go(struct bpf_iter_scx_dsq *it, struct task_
 }
 
 /*
- * Moves parked tasks on, who has waited longest first: as many as what came into the pool gives a turn each, one at least. Of
- * several CPUs that do so for one group each takes the next that none has taken.
+ * Moves parked tasks on, the longest waiting first: as many as the runtime in the pool gives a turn
+ * each, at least one. Several CPUs that do this for one group each take the next free task.
  */
 static __noinline int cbw_release(u64 address, bool helps)
 {
@@ -178,12 +182,14 @@ static __noinline int cbw_release(u64 address, bool helps)
 		}
 		if (enforced && !cbw_feed_turn(g, turn, !cbw_read(c->walked) && !helps))
 			break;
-		/* Before it is moved: on another CPU it may run at once and park again, and that would be undone. */
+		/* Unpark first: on another CPU the task may run at once and park again, which
+		 * must stay. */
 		if ((without & CURE_UNPARK_FIRST) || cbw_unpark(t, now)) {
 			cbw_write(c->walked, c->walked + 1);
 			cpu = task_cpu(p);
 			if (cbw_let_go(BPF_FOR_EACH_ITER, p, t, turn)) {
-				/* The move is a full barrier: either this is seen, or the task is. */
+				/* The move is a full barrier: either this is seen, or the task
+				 * is. */
 				rescue |= cbw_is_leaving(cpu);
 				CBW_POINT_AFTER_RELEASE(t);
 				if (without & CURE_UNPARK_FIRST)
@@ -210,12 +216,13 @@ struct cbw_helper {
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1); /* the loader's choice */
+	__uint(max_entries, 1); /* set by the loader */
 	__type(key, u32);
 	__type(value, struct cbw_helper);
 } cbw_helpers SEC(".maps");
 
-/* A CPU that has come to run something since a group asked for help moves a batch of its parked as well, and goes on. */
+/* A CPU that has begun to run something moves a batch of the group that asked for help, and goes
+ * on. */
 static int cbw_help(void *map, u32 *key, struct cbw_helper *helper)
 {
 	u64 address = cbw_read(cbw_helped), id = cbw_read(cbw_helped_id);
@@ -237,7 +244,7 @@ static int cbw_help(void *map, u32 *key, struct cbw_helper *helper)
 	return 0;
 }
 
-/* This CPU runs something: if it was idle it has been woken by a release that may want more help. */
+/* This CPU runs something. If a release has woken it, the release may want its help. */
 static __always_inline void cbw_offer_help(void)
 {
 	struct cbw_helper *helper;

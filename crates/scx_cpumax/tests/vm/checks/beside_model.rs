@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Scenarios of the model on a real kernel, under the fair class and under this scheduler, for the
-//! table in docs/guide/scx.md beside what the model says of 7.3 and of `pull`.
+//! Runs scenarios of the model on a real kernel, under the fair class and under this scheduler, for
+//! the table in docs/guide/scx.md, which compares them with the model's results for 7.3 and `pull`.
 //!
-//! The lab's guest runs them, as a subprocess in the machine that is there.
+//! The lab's guest runs them as a subprocess in the machine of this check.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,11 +11,11 @@ use cpumax_lab::{Host, Job, Mode, Quiet};
 
 use crate::guest::{Checked, beside_fair};
 
-/// Where `make guest` puts it in the machine.
+/// Path of the guest in the machine; `make guest` builds it.
 pub const GUEST: &str = "/cpumax-guest";
 
-/// A scenario, and what the model says of `pull`: at most so much used by the group in a period,
-/// and the longest that one of its tasks waited, us.
+/// A scenario and the model's results for `pull`: the most the group used in a period, and the
+/// longest wait of one of its tasks, in us.
 struct Row {
     name: &'static str,
     text: &'static str,
@@ -46,7 +46,7 @@ const ROWS: [Row; 5] = [
     row!("partial-throttle", 10, "hog", 73_350, 390_900),
 ];
 
-/// What a group used, most in a period, and how long its tasks waited at most, us.
+/// Total and largest use of a group in a period, and the longest wait of its tasks, in us.
 struct Found {
     used: u64,
     period: u64,
@@ -67,7 +67,7 @@ fn run(row: &Row) -> Result<Found, String> {
     job.sample_periods = true;
     let outcome =
         host.run(&job, 0, &Quiet).map_err(|error| format!("{}: {error}", row.name))?.outcome;
-    // Instances of a kind may have names of their own.
+    // Instances of a kind of task may have their own names.
     let tasks = outcome.tasks.iter().filter(|(name, _)| name.starts_with(row.task));
     let group = outcome.groups.get("/limited").ok_or("it has no such group")?;
     Ok(Found {
@@ -77,16 +77,16 @@ fn run(row: &Row) -> Result<Found, String> {
     })
 }
 
-/// As a scenario asks for it; the guest leaves that alone where it is not the machine's first
-/// process.
+/// Sets the preemption model that the scenario asks for. The guest sets it only where it is the
+/// machine's first process.
 fn set_preemption(text: &str) {
     let wanted = if text.contains("preempt = \"full\"") { "full" } else { "lazy" };
     let _ = fs::write("/sys/kernel/debug/sched/preempt", wanted);
 }
 
-/// The longest that one of the tasks may wait. Sixty-four that start at once each come to the CPU
-/// once before they park, and the competitor may have a turn, two ticks long, in between; what they
-/// wait then is added to the model's longest wait.
+/// Longest wait allowed for one of the tasks. Sixty-four tasks that start together each run once
+/// before they park, and the competitor may have a turn of two ticks in between. That wait is added
+/// to the model's longest wait.
 fn stall_us_max(row: &Row) -> u64 {
     if row.name == "park-64" {
         row.stall_us + 64 * 8_000 + 5_000
@@ -103,8 +103,8 @@ pub fn beside_model() -> Checked {
     let (mut said, mut wrong) = (String::new(), false);
     for ((row, fair), ours) in ROWS.iter().zip(fair).zip(ours) {
         let _ = write!(said, "{}: {ours}; under the fair class {fair}; ", row.name);
-        // The guest's windows are not the group's periods, so two of these can fall into one; and
-        // processes cost something.
+        // The guest's windows are not aligned with the group's periods, so two periods can fall
+        // into one window. The processes of the guest cost some time as well.
         wrong |= ours.period > row.period_us * 2 + 2_000;
         wrong |= ours.stall > stall_us_max(row);
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What a context switch costs, in instructions, beside the fair class and the kernel's own
-//! `scx_simple`.
+//! Measures the cost of a context switch in instructions, beside the fair class and the kernel's
+//! own `scx_simple`.
 //!
-//! In these machines an instruction takes two nanoseconds, so the CPU time of a group counts them
-//! exactly. Interrupts that come while it runs are among them, what timers do while the CPU is idle
-//! is not.
+//! In these machines an instruction takes two nanoseconds, so the CPU time of a group counts
+//! instructions exactly. It includes interrupts that arrive while the group runs, and excludes the
+//! work of timers while the CPU is idle.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,9 +18,9 @@ use crate::guest::{
 use crate::loads::{CROWD_GO, CROWD_READY};
 
 const INSTRUCTION_NS: u64 = 2;
-/// `scx_simple` of the kernel's own tree, where it was built (`make scx-sources`).
+/// `scx_simple` of the kernel's own tree, if `make scx-sources` has built it.
 const SIMPLE: &str = "/scx_simple.bpf.o";
-/// How much more than under `scx_simple` a switch of a task without a limit may cost.
+/// How much more a switch of a task without a limit may cost than under `scx_simple`.
 const OVER_SIMPLE_PERCENT: u64 = 15;
 
 /// A load, and the file in which it counts messages.
@@ -28,7 +28,7 @@ type Messages = (&'static str, &'static [&'static str]);
 const LOADS: [Messages; 2] =
     [("pipe", &["pipe", "/tmp/messages"]), ("hackbench", &["hackbench", "/tmp/messages", "8"])];
 
-/// Limits of three levels, one below the other.
+/// Names of the measured states, and the limit of each of three nested groups in them.
 const STATES: [(&str, &str); 3] =
     [("unlimited", "max"), ("limited", "200000 100000"), ("throttled", "20000 100000")];
 
@@ -134,7 +134,7 @@ pub fn switch_costs() -> Checked {
     Ok(said)
 }
 
-/// Ten groups of 20 senders and 20 receivers each, as `hackbench -g 10` has them, in a cgroup three
+/// Ten groups of 20 senders and 20 receivers each, as in `hackbench -g 10`, in a cgroup three
 /// levels deep.
 pub fn hackbench_of_400() -> Checked {
     let load = ["hackbench", "/tmp/messages", "20"];
@@ -153,16 +153,16 @@ pub fn hackbench_of_400() -> Checked {
     if (0..2).any(over) { Err(said) } else { Ok(said) }
 }
 
-/// How much more than under the fair class a message may cost that nobody is throttled for.
+/// How much more a message may cost than under the fair class while no task is throttled.
 const OVER_FAIR_PERCENT: u64 = 10;
 
-/// Instructions for each task that is released, with so many hogs in a group and so many other
-/// groups with limits.
+/// Instructions per released task, with so many hogs in a group and so many other groups with
+/// limits.
 fn release_cost(parked: usize, groups: usize) -> Result<u64, String> {
     let others: Vec<Group> =
         (1..groups).map(|n| Group::new(&format!("g{n}"), "50000 100000")).collect();
     let group = Group::new("r", "max");
-    // All on one CPU: emulated CPUs take turns, and what another one does in between would count.
+    // All hogs run on one CPU: emulated CPUs take turns, and the work of another would count.
     let load = group.load_on(0, &["hogs", &parked.to_string()]);
     sleep(Duration::from_secs(1));
     group.set("cpu.max", "20000 100000");
@@ -181,7 +181,7 @@ fn release_cost(parked: usize, groups: usize) -> Result<u64, String> {
     Ok((after.0 - before.0) / INSTRUCTION_NS / (after.1 - before.1).max(1))
 }
 
-/// The same for few and many, in the group and beside it.
+/// Checks that a release costs equally much with few and with many other groups.
 pub fn release_costs() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let mut said = String::new();
@@ -194,7 +194,8 @@ pub fn release_costs() -> Checked {
         costs.push(cost);
     }
     scheduler.stop()?;
-    // Each number of tasks beside few and many groups; it is a rise with groups that must not be.
+    // Compares each number of tasks beside few and many groups. Only a rise with the number of
+    // groups is an error.
     let same = (0..3).all(|n| costs[n + 3] * 100 <= costs[n] * 115);
     if same && costs.iter().all(|&cost| cost > 0) { Ok(said) } else { Err(said) }
 }
@@ -202,7 +203,7 @@ pub fn release_costs() -> Checked {
 /// Half as much again as on one CPU, instructions.
 const RELEASE_COST_MAX: u64 = 3000;
 
-/// The same in a machine of four CPUs.
+/// The cost of a release in a machine of four CPUs.
 pub fn release_costs_of_four() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let mut said = String::new();
@@ -220,8 +221,8 @@ pub fn release_costs_of_four() -> Checked {
     }
 }
 
-/// From the refill until the last of so many parked tasks was released, us, and what each cost,
-/// instructions of all CPUs.
+/// Time from the refill until the last of so many parked tasks was released, us, and the cost of
+/// each release in instructions of all CPUs.
 fn release_of(parked: u64) -> Result<(u64, u64), String> {
     let group = Group::new("r", "max");
     let stat = || ask("{\"group\":\"/r\"}")["groups"][0].clone();
@@ -230,7 +231,7 @@ fn release_of(parked: u64) -> Result<(u64, u64), String> {
     let load = group.load(&["crowd", &parked.to_string()]);
     let there = || Path::new(CROWD_READY).exists();
     wait_until(120, there).map_err(|()| "the crowd does not come".to_owned())?;
-    // What the way to the boundary costs all of them is owed after that, and the next limit pays.
+    // The crowd owes the cost of reaching the boundary. The next limit pays for it.
     group.set("cpu.max", "400000 1000000");
     let _ = fs::write(CROWD_GO, "");
     wait_until(60, || number(&stat(), "parked") + 4 >= parked)
@@ -250,7 +251,8 @@ fn release_of(parked: u64) -> Result<(u64, u64), String> {
     Ok((number(&after, "release_took_usec"), cost))
 }
 
-/// As many as the kernel's own patches were measured with, by one CPU and by all that are idle.
+/// Releases as many tasks as the kernel's own patches were measured with, by one CPU and by all
+/// idle CPUs.
 pub fn release_of_many() -> Checked {
     let mut said = String::new();
     let mut took = Vec::new();
@@ -290,6 +292,6 @@ const WAKEUP_WORST_US: u64 = 2500;
 pub fn wakeups() -> Checked {
     let (fair, ours) = beside_fair(|_| Ok(lateness()))?;
     let said = format!("median, p99 and worst: {ours:?} us, fair class {fair:?} us");
-    // A tenth, and what a timer's slack comes to; and never a turn of one of the group.
+    // A tenth more, and the slack of a timer; and never a turn of a task of the group.
     if ours[1] > fair[1] * 11 / 10 + 10 || ours[2] > WAKEUP_WORST_US { Err(said) } else { Ok(said) }
 }

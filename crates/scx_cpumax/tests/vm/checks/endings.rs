@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What is left of the scheduler when it has ended, and what it says of itself before.
+//! Checks what the scheduler leaves in the kernel when it ends, and its report before that.
 
 use std::fs;
 use std::thread::sleep;
@@ -17,9 +17,9 @@ fn programs() -> usize {
         .count()
 }
 
-/// With hundreds of tasks parked the end takes seconds. What the kernel keeps until each task that
-/// was runnable then has had a turn, under the fair class and its limit, is gone as soon as all had
-/// one.
+/// With hundreds of parked tasks the end takes seconds. The kernel keeps some objects until each
+/// task that was runnable then has run once, under the fair class and its limit. They must be gone
+/// as soon as all have run.
 pub fn nothing_left() -> Checked {
     let group = Group::new("many", "max");
     let scheduler = Scheduler::start(&[])?;
@@ -49,8 +49,8 @@ pub fn nothing_left() -> Checked {
     }
 }
 
-/// What the kernel writes down of a scheduler, when it throws it out or is asked to, shows limits
-/// and who is parked where.
+/// The kernel's dump of a scheduler, which it writes when it removes the scheduler or on request,
+/// shows limits and where each task is parked.
 pub fn dumped() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let (group, idle) = (Group::new("shown", "5000 500000"), Group::new("idle", "7000 100000"));
@@ -73,6 +73,6 @@ pub fn dumped() -> Checked {
         && text.contains(&format!("parked={waiting}\n"))
         && !text.contains("quota=7000000");
     drop(idle);
-    // One of the three may have its turn just then.
+    // One of the three tasks may be running.
     if shown && waiting >= 2 { Ok(said) } else { Err(format!("{said}: {text}")) }
 }

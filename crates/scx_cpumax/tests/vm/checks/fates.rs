@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What schedulers that know `cpu.max` have got wrong before, a check each; docs/guide/scx.md has the
+//! Errors of earlier schedulers that honor `cpu.max`, one check each; docs/guide/scx.md has the
 //! list.
 
 use std::fmt::Write as _;
@@ -11,8 +11,8 @@ use crate::guest::{
     COUNT, Checked, Group, Load, Scheduler, beside_fair, counted, hold, wait_until,
 };
 
-/// A child without a limit, and one with a wider one, wait for their parent's runtime; a
-/// grandparent's cap holds, wherever it is written and when.
+/// A child without a limit, and one with a wider limit, wait for their parent's runtime. The limit
+/// of a grandparent holds, wherever and whenever it is written.
 pub fn inherited() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let (top, parent) = (Group::new("g", "max"), Group::new("g/p", "20000 100000"));
@@ -39,8 +39,8 @@ pub fn inherited() -> Checked {
     Ok(said)
 }
 
-/// A task that is moved while it is parked, and back before anyone looks, is parked once, and where
-/// it is.
+/// A task that is moved while it is parked, and moved back before the scheduler looks, is parked
+/// once, in the group that it belongs to.
 pub fn moves() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let (a, b) = (Group::new("a", "10000 200000"), Group::new("b", "15000 100000"));
@@ -70,8 +70,8 @@ pub fn moves() -> Checked {
     Ok("120 moves".to_owned())
 }
 
-/// Groups are removed at once when their parked task has been moved away or has died; the task goes
-/// on, the others too.
+/// A group can be removed at once when its parked task has been moved away or has died. That task
+/// and the others go on.
 pub fn freed_queues() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let home = Group::new("home", "max");
@@ -81,7 +81,7 @@ pub fn freed_queues() -> Checked {
         let group = Group::new(&format!("f{round}"), "1000 100000");
         let child = (round % 4 == 3).then(|| group.load(&["hog"]));
         group.set("cgroup.procs", &load.pid().to_string());
-        // On its way to the boundary, there, and long parked.
+        // The task is on its way to the boundary, has just arrived, or has been parked for long.
         sleep(Duration::from_micros([100, 900, 1100, 30_000][round as usize % 4]));
         drop(child);
         home.set("cgroup.procs", &load.pid().to_string());
@@ -97,7 +97,7 @@ pub fn freed_queues() -> Checked {
     Ok(format!("40 groups, the slowest was gone after {slowest:.1?}"))
 }
 
-/// Processes end while their other threads are parked: none is left, and the next one comes.
+/// Processes end while their other threads are parked. None is left, and the next process starts.
 pub fn exits() -> Checked {
     let (fair, ours) = beside_fair(|ours| {
         let group = Group::new("end", "10000 50000");
@@ -106,7 +106,7 @@ pub fn exits() -> Checked {
         let before = counted(COUNT);
         sleep(Duration::from_secs(5));
         let ended = counted(COUNT) - before;
-        // The children are not killed with their parents.
+        // Killing a parent does not kill its children.
         group.set("cgroup.kill", "1");
         drop(loads);
         let procs = || fs::read_to_string(group.file("cgroup.procs")).unwrap_or_default();
@@ -122,7 +122,7 @@ pub fn exits() -> Checked {
         "{} processes in 5 s, the killed gone after {:.0?}; under the fair class {} and {:.0?}",
         ours.0, ours.1, fair.0, fair.1
     );
-    // How many there are depends on whose turn it is.
+    // The number of processes depends on the order of turns.
     if ours.0 < (fair.0 * 3 / 4).max(20) || ours.1 > fair.1 + Duration::from_millis(500) {
         Err(said)
     } else {
@@ -130,8 +130,8 @@ pub fn exits() -> Checked {
     }
 }
 
-/// Tasks that wake each other are put on idle CPUs without passing through a queue, and their limit
-/// holds all the same.
+/// Tasks that wake each other are placed on idle CPUs without passing through a queue. Their limit
+/// holds for them too.
 pub fn direct_dispatch() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("direct", "10000 100000");
@@ -147,8 +147,8 @@ pub fn direct_dispatch() -> Checked {
     Ok(format!("{rate:.4} CPUs of 0.1"))
 }
 
-/// A task that is moved between CPUs all the time is charged what it ran: no more, or it would get
-/// less.
+/// A task that is moved between CPUs all the time is charged exactly its run time. A higher charge
+/// would lower its share.
 pub fn migrations() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("wander", "30000 100000");
@@ -168,7 +168,7 @@ pub fn migrations() -> Checked {
     Ok(format!("{rate:.4} CPUs of 0.3 in {moves} moves"))
 }
 
-/// A group that is throttled nearly all the time takes nothing from the others but its quota.
+/// A group that is throttled nearly all the time takes no more than its quota from other groups.
 pub fn bystander() -> Checked {
     let (fair, ours) = beside_fair(|_| {
         let (small, free) = (Group::new("small", "1000 100000"), Group::new("by", "max"));
@@ -177,8 +177,7 @@ pub fn bystander() -> Checked {
         let before = small.usage_us();
         let rate = free.rate(Duration::from_secs(5));
         let used = (small.usage_us() - before) as f64 / 5e6;
-        // The busy one first, and the others all at once: they die one after the other, at their
-        // release.
+        // The busy load is killed first, and the others together: each dies at its own release.
         drop(free_load);
         small.set("cgroup.kill", "1");
         Ok((rate, used))
@@ -192,7 +191,7 @@ pub fn bystander() -> Checked {
     if ours.0 < fair.0.min(0.98) - 0.005 { Err(said) } else { Ok(said) }
 }
 
-/// What a parked group owes on the average: what its task ran beyond the end of the runtime.
+/// Average debt of a parked group, which is the time its task ran beyond the end of the runtime.
 fn debt_us(args: &[&str]) -> Result<u64, String> {
     let scheduler = Scheduler::start(args)?;
     let group = Group::new("owes", "5300 50000");
@@ -211,7 +210,8 @@ fn debt_us(args: &[&str]) -> Result<u64, String> {
     if count < 40 { Err(format!("parked at {count} looks of 80")) } else { Ok(sum / count) }
 }
 
-/// The timer at the predicted end of the runtime: without it a task goes on until the next tick.
+/// Checks the timer at the predicted end of the runtime. Without it a task runs until the next
+/// tick.
 pub fn exhaustion() -> Checked {
     let (with, without) = (debt_us(&[])?, debt_us(&["--without=8"])?);
     let said = format!("{with} us owed on the average, with ticks alone {without} us");

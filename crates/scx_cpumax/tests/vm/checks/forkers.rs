@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The kernel's lock around fork and moves, `cgroup_threadgroup_rwsem`: whoever forks holds it for
-//! reading, whoever writes to `cgroup.procs` for writing. Where a task that forks is stopped with
-//! it, all that move or fork on the machine wait.
+//! The kernel's lock around forks and moves, `cgroup_threadgroup_rwsem`. A fork holds it for
+//! reading, a write to `cgroup.procs` for writing. If a task were stopped while it forks, every
+//! move and fork on the machine would wait.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,19 +10,19 @@ use std::time::Duration;
 
 use crate::guest::{Checked, Group, Scheduler, counted};
 
-/// Where the mover and the bystander count, and keep what took longest.
+/// Files in which the mover and the bystander count, and keep their longest times.
 const MOVES: &str = "/tmp/moves";
 const BIRTHS: &str = "/tmp/births";
 const FORKERS: usize = 12;
 
-/// What the mover and the bystander came to: how often, and how long at most, us.
+/// Results of the mover and the bystander: how often each succeeded, and the longest time, us.
 struct Seen {
     moves: (u64, u64),
     births: (u64, u64),
 }
 
-/// Twelve processes fork and wait beside a busy one in a group of 5/100; somebody moves a process
-/// to and fro, somebody else forks.
+/// Twelve processes fork and wait beside a busy one in a group of 5/100. Outside the group one
+/// process moves another back and forth, and a third forks.
 fn beside_forkers() -> Seen {
     for path in [MOVES, BIRTHS] {
         let _ = (fs::remove_file(path), fs::remove_file(format!("{path}.wait_us")));
@@ -47,7 +47,7 @@ fn beside_forkers() -> Seen {
     seen
 }
 
-/// As long as nobody is stopped with the lock, us.
+/// Longest time allowed, us; met as long as no task is stopped with the lock.
 const WAIT_MAX_US: u64 = 20_000;
 
 pub fn forkers() -> Checked {

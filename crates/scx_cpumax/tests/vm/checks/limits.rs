@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Groups get what their limits say: no more, and no less.
+//! Groups get exactly the CPU time of their limits.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::guest::{Checked, Group, Scheduler, beside_fair, hold, wait_until};
 
-/// A limit, how many hogs are under it, and what they should use, CPUs.
+/// A limit, the number of hogs under it, and the CPUs that they should use.
 type Row = (&'static str, usize, f64);
 const FEW: [Row; 3] = [("20000 100000", 1, 0.2), ("50000 100000", 2, 0.5), ("2000 20000", 1, 0.1)];
 const MANY: [Row; 5] = [
@@ -25,7 +25,7 @@ fn measure((max, hogs, _): Row, seconds: u64, ours: bool) -> f64 {
     let loads = group.hogs(hogs);
     sleep(Duration::from_secs(2));
     if ours {
-        // Eight programs that start under a millisecond owe for that, and pay first.
+        // Eight programs that start under a millisecond of quota have debt, which is paid first.
         let quota_us = max.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0);
         let _ = wait_until(20, || group.number("debt_usec") < 200.max(quota_us / 10));
     }
@@ -34,7 +34,8 @@ fn measure((max, hogs, _): Row, seconds: u64, ours: bool) -> f64 {
     rate
 }
 
-/// 30 of 100 over 50 and 10: CPUs used by both children together, and by the narrow one.
+/// A parent of 30/100 has children of 50 and 10. Returns CPUs used by both children together, and
+/// by the one of 10.
 fn measure_nested(seconds: u64) -> [f64; 2] {
     let parent = Group::new("n", "30000 100000");
     let (wide, narrow) =
@@ -46,8 +47,8 @@ fn measure_nested(seconds: u64) -> [f64; 2] {
     [rate, (narrow.usage_us() - before) as f64 / start.elapsed().as_micros() as f64]
 }
 
-/// CPUs used in the second after a pause of 600 ms, on the average of some: ten refills and what
-/// was saved up. A refill that the second cuts off counts as a whole.
+/// CPUs used in the second after a pause of 600 ms, on average: ten refills and the saved burst. A
+/// refill that the end of the second cuts off counts as a whole.
 fn measure_burst(rounds: u64) -> f64 {
     let group = Group::new("b", "20000 100000");
     group.set("cpu.max.burst", "20000");
@@ -85,8 +86,8 @@ fn within(
     hold(what, rate, nominal, percent)
 }
 
-/// Rates under the fair class, then under the scheduler, in the same machine; these are held to the
-/// limit.
+/// Measures rates under the fair class, then under the scheduler, in one machine. The rates of the
+/// scheduler are compared with the limits.
 fn rates_beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
     let ((fair, fair_nested), (ours, ours_nested)) = beside_fair(|ours| {
         let rates: Vec<f64> = rows.iter().map(|row| measure(*row, seconds, ours)).collect();
@@ -102,9 +103,10 @@ fn rates_beside_fair(rows: &[Row], nested: bool, seconds: u64) -> Checked {
     {
         within("nested", both, 0.3, 1.0, &mut said)?;
         let _ = write!(said, "fair {fair_both:.4}; ");
-        // Runtime of the parent goes to whoever asks first: the wide child takes some of what the
-        // narrow one could use, 1.0 % at most so far. That also moves its 10 ms about in each
-        // period, so that up to one quota more or less falls into the time that is measured.
+        // The children draw the parent's runtime in the order in which they ask. The wide child
+        // takes some that the narrow one could use, 1.0 % at most so far. That also shifts the
+        // narrow child's 10 ms within the period, so that the measured time may have up to one
+        // quota more or less.
         within("narrow child", narrow, 0.1, 1.0 + 10.0 / seconds as f64, &mut said)?;
         let _ = write!(said, "fair {fair_narrow:.4}; ");
         within("after pauses, with burst", burst, 0.24, 2.0, &mut said)?;
@@ -117,7 +119,7 @@ pub fn rates() -> Checked {
     rates_beside_fair(&FEW, true, 3)
 }
 
-/// The same over ten seconds, as the numbers in docs/guide/scx.md are.
+/// The rates over ten seconds, which are the numbers in docs/guide/scx.md.
 pub fn rates_of_few() -> Checked {
     rates_beside_fair(&FEW, true, 10)
 }
@@ -126,7 +128,7 @@ pub fn rates_of_many() -> Checked {
     rates_beside_fair(&MANY, false, 10)
 }
 
-/// Throttled periods and time are counted, though the kernel's own counters stay at zero.
+/// Throttled periods and time are counted, although the kernel's own counters stay at zero.
 pub fn counted() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("c", "30000 100000");
@@ -135,7 +137,7 @@ pub fn counted() -> Checked {
     let stat = group.stat();
     scheduler.stop()?;
     let number = |name: &str| stat[name].as_u64().unwrap_or(0);
-    // Seven tenths of each period, but for the first.
+    // Seven tenths of each period but the first.
     if !(45..=51).contains(&number("nr_throttled"))
         || !(3_200_000..=3_600_000).contains(&number("throttled_usec"))
     {
@@ -144,12 +146,12 @@ pub fn counted() -> Checked {
     Ok(format!("{} periods, {} us", number("nr_throttled"), number("throttled_usec")))
 }
 
-/// A limit written before the scheduler came holds from the start.
+/// A limit written before the scheduler starts holds from the start.
 pub fn set_before() -> Checked {
     let group = Group::new("early", "10000 100000");
     let _load = group.hogs(1);
     let scheduler = Scheduler::start(&[])?;
-    // What ran while the scheduler was being put in charge is owed first.
+    // Run time during the start of the scheduler is debt, which is paid first.
     sleep(Duration::from_secs(3));
     let rate = group.rate(Duration::from_secs(3));
     scheduler.stop()?;
@@ -158,14 +160,14 @@ pub fn set_before() -> Checked {
     Ok(said)
 }
 
-/// What was saved up is used once, beyond the quota; not more than the burst.
+/// A saved burst is used once beyond the quota, and no more than the burst.
 pub fn burst() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("b", "20000 100000");
     group.set("cpu.max.burst", "20000");
     let load = group.load(&["hog"]);
     sleep(Duration::from_secs(1));
-    // Stopped for some periods, of which two are refilled before the timer rests.
+    // The loads are stopped for some periods; the timer refills two of them and then stops.
     load.signal(libc::SIGSTOP);
     sleep(Duration::from_millis(600));
     let before = group.usage_us();
@@ -174,7 +176,7 @@ pub fn burst() -> Checked {
     let used = group.usage_us() - before;
     let stat = group.stat();
     scheduler.stop()?;
-    // Ten or eleven refills fall into a second, and 20 ms were saved.
+    // Ten or eleven refills fall into a second, and 20 ms are saved.
     if !(215_000..=250_000).contains(&used) {
         return Err(format!("{used} us used in the second after the pause: {stat}"));
     }
@@ -184,7 +186,7 @@ pub fn burst() -> Checked {
     Ok(format!("{used} us in the second after the pause"))
 }
 
-/// Limits rewritten again and again give neither a windfall nor a stall.
+/// Limits that are rewritten all the time give neither too much nor too little runtime.
 pub fn rewriting() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("w", "20000 100000");
@@ -193,7 +195,7 @@ pub fn rewriting() -> Checked {
     let mut said = String::new();
     for (what, limits, nominal, percent) in [
         ("the same", ["20000 100000", "20000 100000"], 0.2, 25.0),
-        // Anything between the two, by which of them holds when there is runtime.
+        // Any value between the two, depending on the limit in force when there is runtime.
         ("more and less", ["30000 100000", "10000 100000"], 0.2, 50.0),
         ("other periods", ["2000 10000", "100000 500000"], 0.2, 25.0),
     ] {
@@ -217,7 +219,7 @@ pub fn rewriting() -> Checked {
     Ok(said)
 }
 
-/// Each of 32 levels is enforced, the highest and the lowest too.
+/// Each of 32 levels is enforced, including the highest and the lowest.
 pub fn deepest() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let levels: Vec<Group> =

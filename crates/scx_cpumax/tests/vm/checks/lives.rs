@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Parked tasks are moved, others are born beside them, and they end: beside the fair class.
+//! Moves parked tasks, forks beside them and ends them, and compares with the fair class.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::guest::{COUNT, Checked, Group, Load, beside_fair, counted, hold, wait_until};
 
-/// Long enough that nothing here takes as long by chance.
+/// The period is so long that no operation here takes as long by chance.
 const LIMIT: &str = "10000 500000";
 
-/// Until a group of busy tasks has used nothing for a while, and will not for most of a period.
+/// Waits until a group of busy tasks has used nothing for a while, with most of a period to go.
 fn throttled(group: &Group) -> Result<(), String> {
     let mut last = u64::MAX;
     wait_until(10, || {
@@ -24,9 +24,9 @@ fn throttled(group: &Group) -> Result<(), String> {
     .map_err(|()| format!("{} is never throttled", group.0))
 }
 
-/// Of a process whose three threads are parked and that is moved: how long the slowest move took,
-/// and the slowest start where there is no limit; what it used in the second after it was moved
-/// back, and what another throttled group with it in it did.
+/// Moves a process whose three threads are parked. Returns the slowest move, and the slowest start
+/// where there is no limit; the time it used in the second after it was moved back, and the time
+/// that another throttled group with the process in it used.
 fn moved(ours: bool) -> Result<(Duration, Duration, u64, u64), String> {
     let (from, other) = (Group::new("from", LIMIT), Group::new("other", LIMIT));
     let free = Group::new("free", "max");
@@ -68,8 +68,8 @@ fn moved(ours: bool) -> Result<(Duration, Duration, u64, u64), String> {
     Ok(slowest)
 }
 
-/// A process with threads that are parked is moved at once, to where it may run at once or has to
-/// wait as well.
+/// A process with parked threads is moved at once, to a group where it may run or to one where it
+/// waits as well.
 pub fn parked_moves() -> Checked {
     let (fair, ours) = beside_fair(moved)?;
     let said = format!(
@@ -87,7 +87,7 @@ pub fn parked_moves() -> Checked {
     }
 }
 
-/// Forks a child into a group; how long it took until that was in user mode.
+/// Forks a child into a group; returns the time until the child was in user mode.
 fn born_into(group: &Group) -> Result<Duration, String> {
     const CLONE_INTO_CGROUP: u64 = 1 << 33;
     let directory = File::open(group.file("")).map_err(|error| error.to_string())?;
@@ -112,8 +112,8 @@ fn born_into(group: &Group) -> Result<Duration, String> {
     Ok(start.elapsed())
 }
 
-/// The slowest birth into a throttled group, and the fastest; how many children processes of a
-/// group made in five seconds beside siblings that are parked, and what the group used, CPUs.
+/// The slowest fork into a throttled group, and the fastest; the number of children that processes
+/// of a group made in five seconds beside parked siblings, and the CPUs that the group used.
 fn forked(ours: bool) -> Result<(Duration, Duration, u64, f64), String> {
     let group = Group::new("cradle", LIMIT);
     let load = group.load(&["hog"]);
@@ -141,8 +141,8 @@ fn forked(ours: bool) -> Result<(Duration, Duration, u64, f64), String> {
     Ok((slowest, fastest, made, rate))
 }
 
-/// Who is born into a throttled group waits with the others, and forks go on under the limit beside
-/// siblings that are parked.
+/// A child that is forked into a throttled group waits with the others. Forks under the limit go on
+/// beside parked siblings.
 pub fn parked_forks() -> Checked {
     let (fair, ours) = beside_fair(forked)?;
     let said = format!(
@@ -159,17 +159,17 @@ pub fn parked_forks() -> Checked {
     }
 }
 
-/// How long it takes until all four processes of a group, of eight threads that are parked, are
-/// gone: killed one by one, asked to end, and killed as a group.
+/// Time until all four processes of a group, of eight parked threads, have ended: killed one by
+/// one, terminated with SIGTERM, and killed as a group.
 fn ended(ours: bool) -> Result<[Duration; 3], String> {
     let mut took = [Duration::ZERO; 3];
     for (way, took) in took.iter_mut().enumerate() {
         let group = Group::new("grave", "max");
         let loads: Vec<Load> = (0..4).map(|_| group.load(&["threads", "8"])).collect();
         sleep(Duration::from_millis(500));
-        // For a few of them at a time to die.
+        // Long enough for a few of them to die.
         group.set("cpu.max", "1000 500000");
-        // Two periods and a half.
+        // Two and a half periods.
         sleep(Duration::from_millis(1250));
         throttled(&group)?;
         let start = Instant::now();
@@ -178,7 +178,7 @@ fn ended(ours: bool) -> Result<[Duration; 3], String> {
             1 => loads.iter().for_each(|load| load.signal(libc::SIGTERM)),
             _ => group.set("cgroup.kill", "1"),
         }
-        // Dropping them would kill them.
+        // Dropping the loads would kill them.
         let empty = || fs::read_to_string(group.file("cgroup.procs")).is_ok_and(|s| s.is_empty());
         wait_until(20, empty).map_err(|()| "they do not end".to_owned())?;
         *took = start.elapsed();
@@ -191,7 +191,7 @@ fn ended(ours: bool) -> Result<[Duration; 3], String> {
     Ok(took)
 }
 
-/// Parked processes of several threads end when they are told to.
+/// Parked processes of several threads end on a signal.
 pub fn parked_exits() -> Checked {
     let (fair, ours) = beside_fair(ended)?;
     let said = format!(
@@ -199,7 +199,7 @@ pub fn parked_exits() -> Checked {
          class {:.1?}, {:.1?}, {:.1?}",
         ours[0], ours[1], ours[2], fair[0], fair[1], fair[2]
     );
-    // At the next look of the group's timer, which comes once a period.
+    // They end at the next run of the group's timer, which comes once a period.
     let late = |took: &Duration| *took > Duration::from_millis(550);
     if ours.iter().any(late) { Err(said) } else { Ok(said) }
 }

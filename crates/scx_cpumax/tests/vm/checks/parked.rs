@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Tasks that wait at the boundary: who never waits there, what can be done to those who do, and
-//! how they get away.
+//! Tasks that wait at the boundary to user mode: tasks that must not wait there, operations on
+//! those that do, and their release.
 
 use std::fs;
 use std::thread::sleep;
@@ -10,7 +10,7 @@ use crate::guest::{
     Checked, Group, Load, Scheduler, beside_fair, hold, kernel_version, wait_until,
 };
 
-/// As `enum cure` has them.
+/// Values of `enum cure`.
 const WITHOUT_SECOND_SLOT: &str = "--without=2";
 const WITHOUT_WATCHDOG_PASS: &str = "--without=4";
 const WITHOUT_SECOND_HOP: &str = "--without=16";
@@ -18,8 +18,8 @@ const WITHOUT_KILLED: &str = "--without=128";
 const WITHOUT_RESCUE: &str = "--without=512";
 const WITHOUT_READER: &str = "--without=2048";
 
-/// How long a write of the unlimited waits for a limited one's, and how long that takes in the
-/// kernel: (wait, kernel), us.
+/// Longest wait of an unlimited writer for a limited one, and the longest time that such a write
+/// takes in the kernel: (wait, kernel), us.
 fn lock_wait(args: &[&str]) -> Result<(u64, u64), String> {
     let scheduler = Scheduler::start(args)?;
     let (limited, free) = (Group::new("limited", "20000 100000"), Group::new("free", "max"));
@@ -49,7 +49,7 @@ pub fn lock_holder() -> Checked {
     if kernel == 0 || wait > kernel * 12 / 10 + 20_000 {
         return Err(said);
     }
-    // Each wait by its own holder: they are not equally long.
+    // The two runs have different holders, so each wait is compared with its own.
     if wait_parked < kernel_parked * 2 {
         return Err(format!(
             "parking at enqueue makes no difference, so this shows nothing: {said}"
@@ -58,7 +58,7 @@ pub fn lock_holder() -> Checked {
     Ok(said)
 }
 
-/// Whatever is done to a parked task is done as soon as a period ends, or sooner.
+/// Each operation on a parked task takes effect at the end of a period at the latest.
 pub fn obey() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("p", "10000 200000");
@@ -83,7 +83,7 @@ pub fn obey() -> Checked {
                 load.signal(libc::SIGCONT);
             }
             2 => {
-                // To a group without a limit: it runs at once.
+                // Moved to a group without a limit, the task runs at once.
                 let free = Group::new("free", "max");
                 let before = load.cpu_us();
                 free.set("cgroup.procs", &load.pid().to_string());
@@ -94,7 +94,7 @@ pub fn obey() -> Checked {
                         "moved to a group without a limit it ran {ran} us in 600 ms"
                     ));
                 }
-                // And back: it is stopped again.
+                // Moved back, it is stopped again.
                 group.set("cgroup.procs", &load.pid().to_string());
                 sleep(Duration::from_millis(400));
                 let before = load.cpu_us();
@@ -114,7 +114,8 @@ pub fn obey() -> Checked {
     Ok(String::new())
 }
 
-/// Who has waited longest is released first: nobody has a second turn before all have had one.
+/// The task that has waited longest is released first: none has a second turn before all have had
+/// one.
 pub fn in_turn() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("turns", "10000 100000");
@@ -127,11 +128,11 @@ pub fn in_turn() -> Checked {
     scheduler.stop()?;
     let (least, most) = (used.iter().min().unwrap_or(&0), used.iter().max().unwrap_or(&0));
     let said = format!("of 25 in ten seconds each used {least} to {most} us of 40000");
-    // Turns are not all of one length.
+    // Turns differ in length.
     if least * 3 < most * 2 { Err(said) } else { Ok(said) }
 }
 
-/// A group of parked tasks is frozen at their release, uses nothing while it is, and goes on under
+/// A group of parked tasks is frozen at their release, uses nothing while frozen, and goes on under
 /// its limit.
 pub fn freezer() -> Checked {
     let scheduler = Scheduler::start(&[])?;
@@ -197,7 +198,7 @@ pub fn second_hop() -> Checked {
     }
 }
 
-/// How many visits to the boundary could not be arranged in some seconds.
+/// Number of visits to the boundary that the kernel refused, and of parks, in four seconds.
 fn refused_visits(args: &[&str]) -> Result<(u64, u64), String> {
     let scheduler = Scheduler::start(args)?;
     let group = Group::new("slot", "2000 10000");
@@ -208,7 +209,7 @@ fn refused_visits(args: &[&str]) -> Result<(u64, u64), String> {
     Ok(result)
 }
 
-/// With one slot the kernel refuses a visit while the last one's callback has not returned.
+/// With one slot the kernel refuses a visit while the callback of the last one has not returned.
 pub fn second_slot() -> Checked {
     let ((with, parks), (without, _)) =
         (refused_visits(&[])?, refused_visits(&[WITHOUT_SECOND_SLOT])?);
@@ -216,22 +217,22 @@ pub fn second_slot() -> Checked {
     if with > 0 || without == 0 { Err(said) } else { Ok(said) }
 }
 
-/// Sixty-four busy tasks share a thousandth of a CPU; the kernel's watchdog gives a task thirty
-/// seconds.
+/// Sixty-four busy tasks share a thousandth of a CPU, while the kernel's watchdog allows a task a
+/// wait of thirty seconds.
 pub fn watchdog() -> Checked {
     let (said, _) = under_the_dog(&["hogs", "64"], &[], Duration::from_secs(120))?;
     Ok(said)
 }
 
-/// Long writes in the kernel under the smallest limit: each is owed for more than a minute.
+/// Long writes in the kernel under the smallest limit, each with a debt of more than a minute.
 const OWES: &[&str] = &["writer", "/tmp/owed", "24"];
 
-/// The first write may be cut short by the limit and owed for little. After two minutes kernel
-/// threads that wait for tasks to have been in user mode are reported as blocked.
+/// The limit may cut the first write short, so that its debt is small. After two minutes the kernel
+/// reports threads as blocked that wait until tasks have been in user mode.
 const LONG: Duration = Duration::from_secs(100);
 
-/// As many that wait for so little that their turns are minutes apart: all are let through again
-/// and again, and what that takes is not taken from what they may use.
+/// With 1500 tasks turns are minutes apart. The scheduler lets all of them pass now and then, and
+/// does not charge the group for the passes.
 pub fn crowd() -> Checked {
     let group = Group::new("crowd", "max");
     let mut scheduler = Scheduler::start(&[])?;
@@ -247,8 +248,8 @@ pub fn crowd() -> Checked {
     sleep(Duration::from_secs(60));
     scheduler.still_in_charge()?;
     let (after, debt) = (read(), group.number("debt_usec"));
-    // Under the fair class, to which the machine goes back, the killed would wait for their turns:
-    // see `killed`.
+    // The group is killed before the scheduler ends, because killed tasks would wait for their
+    // turns under the fair class: see `killed`.
     let gone = kill_and_wait(&group, 30);
     scheduler.stop()?;
     if gone.1 > 0 {
@@ -259,7 +260,7 @@ pub fn crowd() -> Checked {
         "{} us in a minute, and {passing} us on {passes} passes; {debt} us owed",
         used - passing
     );
-    // What is charged is the quota; were the passes, they alone would be more.
+    // The group is charged its quota. A charge for the passes would exceed that alone.
     let charged = 50_000..=75_000;
     if passes < 1500 || !charged.contains(&(used - passing)) || debt > 5000 {
         Err(said)
@@ -268,7 +269,7 @@ pub fn crowd() -> Checked {
     }
 }
 
-/// Kills all of a group; returns how long that took, at most so many seconds, and who is left.
+/// Kills a group; returns how long that took, at most so many seconds, and how many are left.
 fn kill_and_wait(group: &Group, seconds: u64) -> (Duration, usize) {
     let left = || {
         let procs = fs::read_to_string(group.file("cgroup.procs")).unwrap_or_default();
@@ -284,8 +285,8 @@ fn kill_and_wait(group: &Group, seconds: u64) -> (Duration, usize) {
     (start.elapsed(), left())
 }
 
-/// A hundred tasks that wait for turns a second apart are killed: how long until they are gone, and
-/// who is left.
+/// Kills a hundred tasks whose turns are a second apart; returns the time until they are gone, and
+/// how many are left.
 fn killed_under_small_limit() -> (Duration, usize) {
     let group = Group::new("killed", "max");
     let load = group.load(&["hogs", "100"]);
@@ -298,8 +299,7 @@ fn killed_under_small_limit() -> (Duration, usize) {
     gone
 }
 
-/// Who is killed while it is parked does not wait for its turn to die, as it would under the fair
-/// class.
+/// A task that is killed while parked dies before its turn, unlike under the fair class.
 pub fn killed() -> Checked {
     let (fair, ours) = beside_fair(|_| Ok(killed_under_small_limit()))?;
     let scheduler = Scheduler::start(&[WITHOUT_KILLED])?;
@@ -317,7 +317,7 @@ pub fn killed() -> Checked {
     }
 }
 
-/// Who owes that much is let through now and then.
+/// A task whose group has so much debt passes now and then.
 pub fn watchdog_passes() -> Checked {
     let (said, passes) = under_the_dog(OWES, &[], LONG)?;
     if passes == 0 {
@@ -327,7 +327,7 @@ pub fn watchdog_passes() -> Checked {
     }
 }
 
-/// The same without the cure: the kernel throws the scheduler out.
+/// Without the cure the kernel removes the scheduler, as its watchdog runs out.
 pub fn watchdog_barks() -> Checked {
     match under_the_dog(OWES, &[WITHOUT_WATCHDOG_PASS], LONG) {
         Ok((said, _)) => Err(format!("it was not thrown out: {said}")),
@@ -336,7 +336,7 @@ pub fn watchdog_barks() -> Checked {
     }
 }
 
-/// A load under the smallest limit; returns how often it was let through as well.
+/// Runs a load under the smallest limit; also returns how often a task passed.
 fn under_the_dog(load: &[&str], args: &[&str], time: Duration) -> Result<(String, u64), String> {
     let group = Group::new("dog", "max");
     let mut scheduler = Scheduler::start(args)?;
@@ -346,13 +346,13 @@ fn under_the_dog(load: &[&str], args: &[&str], time: Duration) -> Result<(String
     sleep(time);
     scheduler.still_in_charge()?;
     let stat = group.stat();
-    // The kernel frees what the scheduler was made of only when each task that it preempted has
-    // been in user mode once.
+    // The kernel frees the scheduler's objects only when each task that it preempted has been in
+    // user mode once.
     let end = Instant::now();
     scheduler.stop()?;
     let end = end.elapsed();
-    // Under the fair class too they would die one by one, and the kernel complain of who waits for
-    // the last of them.
+    // Under the fair class too the tasks would die one by one, and the kernel would report a task
+    // that waits for the last of them.
     group.set("cpu.max", "max");
     if end > Duration::from_secs(5) {
         return Err(format!("the end took {end:?}"));
@@ -367,8 +367,8 @@ fn under_the_dog(load: &[&str], args: &[&str], time: Duration) -> Result<(String
     Ok((said, stat["watchdog_passes"].as_u64().unwrap_or(0)))
 }
 
-/// The slowest of some CPUs that go offline under busy tasks, limited and not, that may run nowhere
-/// else.
+/// Slowest change of a CPU to offline and back, while busy tasks, limited and not, may use no other
+/// CPU.
 fn slowest_leave(rounds: usize, load: &str, args: &[&str]) -> Result<Duration, String> {
     let mut scheduler = Scheduler::start(args)?;
     let (limited, other) = (Group::new("limited", "5000 50000"), Group::new("other", "max"));
@@ -393,15 +393,15 @@ fn slowest_leave(rounds: usize, load: &str, args: &[&str]) -> Result<Duration, S
     Ok(slowest)
 }
 
-/// A CPU that goes offline takes those with it that may run nowhere else, for the core to push them
-/// away. Without the cure they wait in the shared queue, and the CPU for them, until the kernel
-/// throws the scheduler out.
+/// A CPU that goes offline keeps the tasks that may use no other CPU, so that the core can push
+/// them away. Without the cure they wait in the shared queue, and the CPU waits for them, until the
+/// kernel removes the scheduler.
 pub fn pinned() -> Checked {
     let with = slowest_leave(12, "hog", &[])?;
     let without = slowest_leave(3, "hog", &[WITHOUT_RESCUE]);
     let said = format!("slowest leave {with:.1?}, without the cure {without:.1?}");
     let stood_still = match without {
-        // The kernel itself does that.
+        // These kernels do it themselves.
         Ok(_) if kernel_version() >= (7, 2) => true,
         Ok(time) => time > Duration::from_secs(10),
         Err(said) => said.contains("failed to run for"),
@@ -409,14 +409,14 @@ pub fn pinned() -> Checked {
     if with > Duration::from_secs(3) || !stood_still { Err(said) } else { Ok(said) }
 }
 
-/// Likewise those of them that were preempted as readers of RCU, for which the CPU waits before
-/// anybody is told that it leaves.
+/// As `pinned`, for tasks that were preempted as readers of RCU. The CPU waits for them before the
+/// scheduler learns that it goes offline.
 pub fn pinned_readers() -> Checked {
     let with = slowest_leave(12, "lookups", &[])?;
     let without = slowest_leave(6, "lookups", &[WITHOUT_READER]);
     let said = format!("slowest leave {with:.1?}, without the cure {without:.1?}");
     let stood_still = match &without {
-        // These queue all of the CPU's tasks anew.
+        // These kernels requeue all tasks of the CPU.
         Ok(_) if kernel_version() >= (7, 2) => true,
         Ok(time) => *time > Duration::from_secs(10),
         Err(said) => said.contains("RCU CPU stall") || said.contains("failed to run for"),
@@ -424,7 +424,7 @@ pub fn pinned_readers() -> Checked {
     if with > Duration::from_secs(3) || !stood_still { Err(said) } else { Ok(said) }
 }
 
-/// CPUs go and come while tasks are parked and everything else is busy.
+/// CPUs go offline and come back while tasks are parked and all CPUs are busy.
 pub fn hotplug() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let (group, other) = (Group::new("plug", "40000 100000"), Group::new("other", "max"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What cannot be is refused in one message, and the machine goes on under the fair class.
+//! Impossible requests are refused with one message, and the machine goes on under the fair class.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::guest::{CGROUPS, Checked, Group, Scheduler, hold, mount, state, wait_until};
 
-/// The loader is killed: the kernel goes back to the fair class, and that enforces the limit.
+/// When the loader is killed the kernel goes back to the fair class, which enforces the limit.
 pub fn loader_dies() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let group = Group::new("orphan", "20000 100000");
@@ -26,7 +26,7 @@ pub fn loader_dies() -> Checked {
     Ok(String::new())
 }
 
-/// Takes a CPU away and gives it back.
+/// Takes a CPU offline and back.
 fn unplug() {
     for value in ["0", "1"] {
         let file = "/sys/devices/system/cpu/cpu1/online";
@@ -34,10 +34,10 @@ fn unplug() {
     }
 }
 
-/// Where a CPU goes after they have been counted and before the scheduler is in charge, the kernel
-/// asks to start again.
+/// If a CPU goes offline after the CPUs have been counted and before the scheduler is in charge,
+/// the kernel asks for a restart.
 pub fn starts_again() -> Checked {
-    // A kernel on which no CPU has ever come or gone has no number to compare.
+    // A kernel on which no CPU has come or gone has no sequence number to compare.
     unplug();
     let loading = || {
         sleep(Duration::from_millis(500));
@@ -56,8 +56,7 @@ pub fn starts_again() -> Checked {
     if order[0].is_none() || order[0] > order[1] { Err(said) } else { Ok(said) }
 }
 
-/// A kernel that lacks a function is told from one that does not in one message, and goes on as it
-/// was.
+/// A kernel that lacks a function is refused with one message, and goes on under the fair class.
 pub fn missing_function() -> Checked {
     let said = match Scheduler::start(&[]) {
         Ok(scheduler) => {
@@ -78,8 +77,8 @@ pub fn missing_function() -> Checked {
     Ok(message.to_owned())
 }
 
-/// How many instructions the verifier goes through before it takes the scheduler, which is most of
-/// what starting it takes.
+/// Number of instructions that the verifier examines before it accepts the scheduler. That is most
+/// of the time of a start.
 pub fn load_cost() -> Checked {
     let start = Instant::now();
     let scheduler = Scheduler::start(&["-v"])?;
@@ -104,11 +103,11 @@ pub fn load_cost() -> Checked {
     if sum == 0 || sum > LOAD_COST_MAX { Err(said) } else { Ok(said) }
 }
 
-/// 144 000 on 7.3 and 282 000 on 7.0, whose verifier sees fewer states as equal. At a million it
-/// gives up.
+/// 144 000 on 7.3 and 282 000 on 7.0, whose verifier recognizes fewer states as equal. It gives up
+/// at a million.
 const LOAD_COST_MAX: u64 = 400_000;
 
-/// No privileges, and a kernel without what is needed.
+/// Starts without privileges, and on a kernel without a required feature.
 pub fn missing() -> Checked {
     let start = |user: u32| -> Result<String, String> {
         let output = Command::new("/scx_cpumax").uid(user).output().map_err(|e| e.to_string())?;
@@ -133,8 +132,8 @@ pub fn missing() -> Checked {
     Ok(String::new())
 }
 
-/// A locked-down kernel lets no program read its memory, so the verifier refuses; there is no way
-/// back from that.
+/// A locked-down kernel lets no program read its memory, so the verifier refuses. The lockdown
+/// lasts until the next boot.
 pub fn locked_down() -> Checked {
     mount("securityfs", "/sys/kernel/security");
     let lockdown = "/sys/kernel/security/lockdown";
@@ -157,7 +156,7 @@ fn made_by(uid: u32, home: &str, count: u64) -> Result<i32, String> {
     status.code().ok_or_else(|| status.to_string())
 }
 
-/// A directory that is delegated, with the controller.
+/// A directory that is delegated to a user, with the controller.
 fn delegated(home: &str, uid: u32) -> Result<(), String> {
     let path = format!("{CGROUPS}/{home}");
     let wrong = |error: std::io::Error| format!("{path}: {error}");
@@ -166,7 +165,8 @@ fn delegated(home: &str, uid: u32) -> Result<(), String> {
     std::os::unix::fs::chown(&path, Some(uid), Some(uid)).map_err(wrong)
 }
 
-/// Of room for 64 groups a user has 8 below a directory of its own, all users 48, root the rest.
+/// With room for 64 groups, a user has 8 below its own directory, all users have 48, and root has
+/// the rest.
 pub fn shares() -> Checked {
     let scheduler = Scheduler::start(&["--max-groups", "64"])?;
     let mut made = Vec::new();
@@ -182,19 +182,20 @@ pub fn shares() -> Checked {
     if said.matches("the share of the user").count() != 1 {
         return Err(format!("not told once: {said}"));
     }
-    // What goes is given back; below it counts as well, and root may make more.
+    // The room of a removed group is free again, groups further below count as well, and root may
+    // make more.
     fs::remove_dir(format!("{CGROUPS}/u1000/made0")).map_err(|error| error.to_string())?;
     fs::remove_dir(format!("{CGROUPS}/u1000/made1")).map_err(|error| error.to_string())?;
     fs::write(format!("{CGROUPS}/u1000/made2/cgroup.subtree_control"), "+cpu")
         .map_err(|error| error.to_string())?;
     let below = format!("{CGROUPS}/u1000/made2");
     std::os::unix::fs::chown(&below, Some(1000), Some(1000)).map_err(|error| error.to_string())?;
-    // The kernel tells of a group's end some time after it.
+    // The kernel reports the end of a group some time after it.
     sleep(Duration::from_secs(1));
     let again = (made_by(1000, "u1000/made2", 1)?, made_by(1000, "u1000", 20)?);
     let by_root = made_by(0, "u1006", 4)?;
     scheduler.stop()?;
-    // Those that are there when it loads are no reason not to.
+    // Groups that exist when the scheduler loads do not stop it.
     let scheduler = Scheduler::start(&["--max-groups", "64"])?;
     let full = made_by(1000, "u1001", 1);
     scheduler.stop()?;
@@ -229,13 +230,13 @@ pub fn no_room() -> Checked {
 }
 
 pub fn refusals() -> Checked {
-    // Another scheduler, here another of the same.
+    // Another scheduler is in charge; here it is a second instance.
     let first = Scheduler::start(&[])?;
     let second = Scheduler::start_alone(&["--socket", "/run/second.sock"]);
     if !second.contains("is loaded (enabled): stop it first") {
         return Err(format!("a second scheduler: {second}"));
     }
-    // Groups that there is no room for cannot be made while it runs.
+    // No more groups than there is room for can be made while it runs.
     let deep = (1..=33).map(|level| format!("d{level}")).collect::<Vec<_>>();
     let mut path = CGROUPS.to_owned();
     let mut refused_at = 0;
@@ -247,7 +248,7 @@ pub fn refusals() -> Checked {
             break;
         }
     }
-    // Made without the controller, switching that on is what is refused.
+    // For groups made without the controller, enabling it is refused.
     let last = format!(
         "{}/cgroup.subtree_control",
         path.rsplit_once('/').map_or("", |(parent, _)| parent)
@@ -256,7 +257,7 @@ pub fn refusals() -> Checked {
         return Err("a group 33 levels deep was taken".to_owned());
     }
     first.stop()?;
-    // And if they are there already, it does not load.
+    // If the groups exist already, the scheduler does not load.
     let _ = fs::create_dir(&path);
     let _ = fs::write(&last, "+cpu");
     let late = Scheduler::start_alone(&[]);

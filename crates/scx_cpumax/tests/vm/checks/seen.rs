@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What `cpumax stat` and `scx_cpumax --monitor` show of a scheduler that runs, against what its
-//! groups did.
+//! Compares the output of `cpumax stat` and `scx_cpumax --monitor` with the work of the groups
+//! under a running scheduler.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use crate::guest::{Checked, Group, Scheduler, ask, state, wait_until};
 
-/// Where the command is in the machine, if it was built.
+/// Path of the command in the machine, if it was built.
 pub const CPUMAX: &str = "/cpumax";
-/// The socket answers each 50 ms, and while the group is throttled it is asked some times.
+/// A limit whose throttled time is long enough for several requests: the socket answers every 50
+/// ms.
 const QUOTA_US: u64 = 80_000;
 const PERIOD_US: u64 = 400_000;
-/// Name without suffix, whether it is a counter, the field of the answer, and what that is divided
-/// by.
+/// Name without suffix, whether it is a counter, the field of the answer, and the divisor of that
+/// field.
 const METRICS: &[(&str, bool, &str, f64)] = &[
     ("container_cpu_usage_seconds", true, "usage_usec", 1e6),
     ("container_cpu_cfs_periods", true, "nr_periods", 1.0),
@@ -34,7 +35,7 @@ const METRICS: &[(&str, bool, &str, f64)] = &[
     ("cpumax_kernel_overrun_seconds", true, "kernel_overrun_usec", 1e6),
 ];
 
-/// What `cpumax stat` prints.
+/// Output of `cpumax stat`.
 fn stat(args: &[&str]) -> Result<String, String> {
     let output = Command::new(CPUMAX).arg("stat").args(args).output().map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -44,7 +45,7 @@ fn stat(args: &[&str]) -> Result<String, String> {
     Ok(text(&output.stdout))
 }
 
-/// A name and a number on each line, as in `cpu.stat`; other lines are left out.
+/// Names and numbers, one pair per line, as in `cpu.stat`; other lines are left out.
 fn numbers(text: &str) -> BTreeMap<&str, u64> {
     let pairs = text.lines().filter_map(|line| line.split_once(' '));
     pairs.filter_map(|(name, number)| Some((name, number.parse().ok()?))).collect()
@@ -63,13 +64,13 @@ fn end(mut child: Child, signal: i32) -> Result<ExitStatus, String> {
     child.wait().map_err(|error| error.to_string())
 }
 
-/// What a line of a table says about the group, by the place of its columns.
+/// Value of a column in a table's line about the group.
 fn row<'t>(table: &'t str, group: &str) -> Option<Vec<&'t str>> {
     let line = table.lines().find(|line| line.ends_with(&format!(" /{group}")))?;
     Some(line.split_whitespace().collect())
 }
 
-/// The whole way: the program's books, its socket, and each form in which they are shown.
+/// Checks the whole path: the counters of the BPF programs, the socket, and each form of output.
 pub fn seen() -> Checked {
     if !Path::new(CPUMAX).exists() {
         return Ok("skipped: there is no cpumax, which `cargo build -p cpumax` builds".to_owned());
@@ -90,7 +91,7 @@ pub fn seen() -> Checked {
     let took_us = began.elapsed().as_micros() as u64;
     let settled = || group.stat()["unaccounted_nsec"].as_i64() == Some(0);
     wait_until(5, settled).map_err(|()| format!("it does not add up: {}", group.stat()))?;
-    // The timer rests after a period in which nothing was done.
+    // The timer stops after a period without activity.
     sleep(Duration::from_micros(4 * PERIOD_US));
     said += &adds_up(&group, took_us)?;
     same_in_all_forms(&group)?;
@@ -111,7 +112,7 @@ pub fn seen() -> Checked {
     Ok(said)
 }
 
-/// What the scheduler tells a user.
+/// Answer of the scheduler to a user.
 fn told_to(uid: u32, request: &str) -> Result<serde_json::Value, String> {
     let mut asker = Command::new("/init");
     let output = asker.args(["load", "asks", &uid.to_string(), request]).output();
@@ -119,7 +120,7 @@ fn told_to(uid: u32, request: &str) -> Result<serde_json::Value, String> {
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
-/// A user is told of its own groups and threads, and of the others one sum.
+/// A user sees its own groups and threads, and one sum of the others.
 pub fn told() -> Checked {
     let scheduler = Scheduler::start(&[])?;
     let (mine, theirs) =
@@ -151,13 +152,13 @@ pub fn told() -> Checked {
         && user["groups"][1]["parks"].as_u64() > Some(0)
         && all.len() == 2
         && some == [u64::from(own.id())]
-        && refused["error"].as_str().is_some_and(|error| error.contains("root is told"))
+        && refused["error"].as_str().is_some_and(|error| error.contains("for root only"))
         && stranger == ["others"];
     let said = format!("{root} / {user} / {all:?} / {some:?} / {refused} / {stranger:?}");
     if right { Ok(String::new()) } else { Err(said) }
 }
 
-/// `cpumax sched` starts the scheduler with the options behind `--`, and is ended by ctrl-C.
+/// `cpumax sched` starts the scheduler with the options behind `--`, and ctrl-C ends it.
 fn started(group: &Group) -> Result<(), String> {
     let sched = start(CPUMAX, &["sched", "--", "--stats", "1"], "/tmp/sched")?;
     wait_until(90, || state().starts_with("enabled"))
@@ -176,11 +177,11 @@ fn started(group: &Group) -> Result<(), String> {
     Ok(())
 }
 
-/// While both its tasks are parked: the form of `cpu.stat` lies between two looks at the kernel's,
-/// and the threads' numbers add up to the group's.
+/// While both tasks are parked, the values in the form of `cpu.stat` lie between two readings of
+/// the kernel's, and the numbers of the threads add up to those of the group.
 fn live(group: &Group) -> Result<String, String> {
     let mut wrong = String::new();
-    // Its tasks may be released while the command starts.
+    // The tasks may be released while the command starts.
     for _ in 0..20 {
         wait_until(5, || group.number("parked") == 2)
             .map_err(|()| format!("they were never parked together: {}", group.stat()))?;
@@ -208,7 +209,7 @@ fn live(group: &Group) -> Result<String, String> {
         };
         if sum("parked") == 2 && shown["parked"] == 2 && before == after {
             let differs = |name: &&&str| sum(name) != shown[**name];
-            // Each is rounded down to microseconds.
+            // Each value is rounded down to microseconds.
             let apart = shown["parked_usec"].abs_diff(sum("parked_usec"));
             if let Some(name) = ["parks", "parked"].iter().find(differs) {
                 return Err(format!("{name} of the threads are not those of the group: {text}"));
@@ -233,7 +234,7 @@ fn live(group: &Group) -> Result<String, String> {
     Err(format!("never seen while both were parked: {wrong}"))
 }
 
-/// The tables that come again each second move on with the group.
+/// The tables that are printed each second follow the group.
 fn repeated(group: &Group) -> Result<(), String> {
     let watch = start(CPUMAX, &["stat", "--watch", "1"], "/tmp/watch")?;
     let monitor = start("/scx_cpumax", &["--monitor", "1"], "/tmp/monitor")?;
@@ -245,7 +246,7 @@ fn repeated(group: &Group) -> Result<(), String> {
         return Err(format!("ctrl-C ended `stat --watch` with {ended}"));
     }
     end(monitor, libc::SIGTERM)?;
-    // Which column has the parks, and what begins each table.
+    // Column of the parks, and first word of each table.
     for (path, column, begin) in [("/tmp/watch", 7, "cpu.max "), ("/tmp/monitor", 5, "parked ")] {
         let text = fs::read_to_string(path).unwrap_or_default();
         let tables = text.split(begin).skip(1).filter_map(|table| row(table, &group.0));
@@ -258,7 +259,7 @@ fn repeated(group: &Group) -> Result<(), String> {
     Ok(())
 }
 
-/// What is told of a group that was busy for so long, alone on one CPU, is what it used.
+/// The reported use of a group that was busy for so long, alone on one CPU, is its real use.
 fn adds_up(group: &Group, took_us: u64) -> Result<String, String> {
     let text = stat(&[&group.0])?;
     let shown = numbers(&text);
@@ -279,7 +280,7 @@ fn adds_up(group: &Group, took_us: u64) -> Result<String, String> {
     let off = |a: u64, b: u64, least: u64| a.abs_diff(b) > least.max(b / 50);
     let paid = used - shown["debt_usec"];
     let wrong = off(used, charged, 100)
-        // The first pool was full, and some of the last may be left.
+        // The first pool was full, and part of the last may be left.
         || off(paid, periods * QUOTA_US, QUOTA_US * 5 / 4)
         || off(used + shown["throttled_usec"], took_us, PERIOD_US)
         || shown["nr_periods"].abs_diff(periods) > 3
@@ -290,7 +291,7 @@ fn adds_up(group: &Group, took_us: u64) -> Result<String, String> {
     if wrong { Err(format!("{said}: {text}")) } else { Ok(said) }
 }
 
-/// Nothing moves any more: each form has the numbers of the socket's answer.
+/// When all values stand still, each form shows the numbers of the socket's answer.
 fn same_in_all_forms(group: &Group) -> Result<(), String> {
     let answer = ask("{}");
     let groups: Vec<_> = answer["groups"].as_array().cloned().unwrap_or_default();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The self-tests of the kernel's own tree for the cpu controller, built by `make scx-sources`,
-//! under this scheduler and beside it under the fair class of the same machine.
+//! Runs the kernel tree's own self-tests of the cpu controller, built by `make scx-sources`, under
+//! this scheduler and under the fair class of the same machine.
 //!
-//! Two of them ask a shell for the length of a tick, and run the longer the longer that is. There
-//! is no shell in the machine: this program takes its place, and says what the kernel says.
+//! Two of the tests ask a shell for the length of a tick, and run longer with longer ticks. The
+//! machine has no shell: this program takes its place and prints the kernel's value.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ use crate::guest::{Checked, Scheduler};
 
 const PROGRAM: &str = "/test_cpu";
 const TICKS: &str = "/tmp/ticks_per_second";
-/// Those of limits and weights; the others are about files that no scheduler has a part in.
+/// Tests of limits and weights. The others are about files that no scheduler takes part in.
 const HELD_TO: [&str; 6] = [
     "test_cpucg_weight_overprovisioned",
     "test_cpucg_weight_underprovisioned",
@@ -26,7 +26,7 @@ const HELD_TO: [&str; 6] = [
     "test_cpucg_max_nested",
 ];
 
-/// All that a test said, and a letter for each of those that matter: passed, failed or skipped.
+/// Output of a test, and one letter for each relevant result: passed, failed or skipped.
 struct Run {
     said: String,
     verdicts: Vec<char>,
@@ -83,14 +83,14 @@ pub fn kernel_selftests() -> Checked {
     if ours.verdicts.contains(&'f') || passed < 4 { Err(said) } else { Ok(said) }
 }
 
-/// What `sh -c COMMAND` prints here, whatever the command: the line of the kernel's configuration
-/// that the tests look for.
+/// Prints the line of the kernel's configuration that the tests look for, whatever command
+/// `sh -c COMMAND` has.
 pub fn shell() -> ! {
     println!("CONFIG_HZ={}", fs::read_to_string(TICKS).unwrap_or_default().trim());
     std::process::exit(0)
 }
 
-/// Debian's kernels do not show how they were configured, so ticks are counted.
+/// Counts ticks, because Debian's kernels do not show their configuration.
 fn ticks_per_second() -> u64 {
     let count = || {
         let text = fs::read_to_string("/proc/schedstat").unwrap_or_default();

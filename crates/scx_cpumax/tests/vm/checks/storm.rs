@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Random groups, moves, limits, affinities, kills, stops, forks and hotplug; afterwards nothing is
-//! lost and sums add up.
+//! Random groups, moves, limits, affinities, kills, stops, forks and hotplug. Afterwards no task is
+//! lost and the sums agree.
 
 use std::fs;
 use std::thread::sleep;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::guest::{COUNT, Checked, Group, Load, Scheduler, argument, wait_until};
 
-/// Small and repeatable: xorshift.
+/// A small generator with repeatable numbers: xorshift.
 struct Random(u64);
 
 impl Random {
@@ -63,7 +63,7 @@ pub fn storm() -> Checked {
     for cpu in 1..4 {
         let _ = fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), "1");
     }
-    // Nobody is lost: without limits everybody moves on.
+    // No task is lost: without limits each one makes progress.
     for group in &groups {
         group.set("cpu.max", "max");
     }
@@ -79,7 +79,7 @@ pub fn storm() -> Checked {
         return Err(format!("a task took {slow:?} to die"));
     }
     let charged = add_up(&groups)?;
-    // And what comes afterwards gets what it should.
+    // A group that is made afterwards gets its quota.
     let rates = (0..3).map(|_| rate_of_new_group()).collect::<Result<Vec<_>, _>>()?;
     scheduler.stop()?;
     let said = format!(
@@ -87,16 +87,16 @@ pub fn storm() -> Checked {
          {charged} us; afterwards {rates:.4?} CPUs of 0.2, used and paid",
         groups.len()
     );
-    // Less where the host kept the one task from running for most of a period: what is not used is
-    // not saved up.
+    // The rate is lower where the host kept the only task from running for most of a period:
+    // unused runtime is not saved.
     if rates.iter().all(|(_, paid)| (0.18..0.202).contains(paid)) { Ok(said) } else { Err(said) }
 }
 
-/// To the nanosecond, what came into the pools is what was charged and what is left. Returns what
-/// was charged, us.
+/// Checks to the nanosecond that refills equal the charges plus the rest in the pools. Returns the
+/// charges in us.
 fn add_up(groups: &[Group]) -> Result<u64, String> {
     for group in groups {
-        // The children of those that fork are still there.
+        // Children of the processes that fork may still exist.
         group.set("cgroup.kill", "1");
     }
     let mut charged = 0;
@@ -117,8 +117,8 @@ fn rate_of_new_group() -> Result<(f64, f64), String> {
     group.rate_paid(Duration::from_secs(5))
 }
 
-/// Moves all processes of a group elsewhere and removes it at once; whether it is gone, for it may
-/// have children.
+/// Moves all processes of a group elsewhere and tries to remove it at once; returns whether that
+/// succeeded, as it may have child groups.
 fn remove_one(random: &mut Random, groups: &mut Vec<Group>) -> bool {
     if groups.len() < 4 {
         return false;
@@ -145,7 +145,7 @@ fn step(random: &mut Random, groups: &mut Vec<Group>, loads: &mut Vec<Load>, ste
             let path = match groups.len() {
                 n if n > 2 && random.below(2) == 0 => {
                     let parent = groups[pick(random, n)].0.clone();
-                    // A group with processes of its own cannot hand the controller down.
+                    // A group with processes cannot enable the controller for its children.
                     if parent.contains('/') {
                         format!("s{steps}")
                     } else {
@@ -173,7 +173,7 @@ fn step(random: &mut Random, groups: &mut Vec<Group>, loads: &mut Vec<Load>, ste
             let cpus = match random.below(3) {
                 0 => vec![0, 1, 2, 3],
                 1 => vec![pick(random, 4), 0],
-                // Where that one is offline it stays as it was.
+                // If that CPU is offline, the affinity stays unchanged.
                 _ => vec![pick(random, 4)],
             };
             loads[at].try_cpus(&cpus);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Parked tasks that are traced, run another program, change their identity or their class: beside
-//! the fair class.
+//! Parked tasks that are traced, execute another program, or change their identity or their class,
+//! compared with the fair class.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,10 +14,10 @@ use crate::guest::{
 };
 
 const LIMIT: &str = "10000 100000";
-/// As `enum cure` has it.
+/// Value of `enum cure`.
 const WITHOUT_LATE_CHARGE: &str = "--without=256";
-/// Until the release and some more: under the fair class of 7.3 too a task is stopped only when it
-/// is released.
+/// Time until the release and some more: under the fair class of 7.3, too, a task is stopped only
+/// when it is released.
 const STOP_TIME_MAX: Duration = Duration::from_millis(400);
 
 fn ptrace(request: libc::c_uint, load: &Load) -> Result<(), String> {
@@ -38,15 +38,15 @@ fn interrupt(load: &Load) -> Result<Duration, String> {
     let start = Instant::now();
     ptrace(libc::PTRACE_INTERRUPT, load)?;
     let mut status = 0;
-    // SAFETY: takes note of the stop of a child.
+    // SAFETY: waits for a child to stop.
     let stopped =
         || unsafe { libc::waitpid(load.pid(), &raw mut status, libc::WNOHANG | libc::__WALL) } > 0;
     wait_until(5, stopped).map_err(|()| "a traced task never stopped".to_owned())?;
     Ok(start.elapsed())
 }
 
-/// Attached, stopped, continued and detached while parked, a task is where it should be, and its
-/// limit holds.
+/// A task that is attached, stopped, continued and detached while parked is then in the right
+/// place, and its limit holds.
 pub fn ptraced() -> Checked {
     let (fair, ours) = beside_fair(|ours| {
         let group = Group::new("traced", LIMIT);
@@ -85,13 +85,13 @@ pub fn ptraced() -> Checked {
     if ours.0 > STOP_TIME_MAX { Err(said) } else { Ok(said) }
 }
 
-/// What a load did in five seconds.
+/// Results of a load in five seconds.
 struct Five {
-    /// How often it counted.
+    /// Its count.
     count: u64,
-    /// What it used, CPUs.
+    /// CPUs that it used.
     rate: f64,
-    /// What it used by the kernel's account and was not charged by this scheduler's, us.
+    /// Time in the kernel's account that this scheduler did not charge, us.
     uncharged: i64,
 }
 
@@ -111,8 +111,8 @@ fn five(kind: &[&str], ours: bool) -> Five {
     Five { count, rate, uncharged }
 }
 
-/// A program that runs itself again and again, alone and with threads that are parked meanwhile and
-/// must die first.
+/// A program that executes itself again and again, alone and with threads that are parked meanwhile
+/// and must die first.
 pub fn execs() -> Checked {
     let mut said = String::new();
     for threads in ["0", "3"] {
@@ -123,8 +123,8 @@ pub fn execs() -> Checked {
              {:.4}; ",
             ours.count, ours.rate, fair.count, fair.rate
         );
-        // Threads that must die first do so when they are released: up to a period for each time,
-        // by whose turn it was.
+        // Threads that must die first do so at their release. That takes up to a period each time,
+        // depending on the order of turns.
         let least = if threads == "0" { fair.count * 9 / 10 } else { 33 };
         hold(&said, ours.rate, 0.1, 3.0)?;
         if ours.count < least {
@@ -134,7 +134,7 @@ pub fn execs() -> Checked {
     Ok(said)
 }
 
-/// A thread that changes the identity of its process waits until each parked thread has done so
+/// A thread that changes the identity of its process waits until each parked thread has changed it
 /// too.
 pub fn setxid() -> Checked {
     let run = |ours: bool| {
@@ -159,20 +159,20 @@ pub fn setxid() -> Checked {
         fair.1,
         fair.0.rate
     );
-    // Fifty or fifty-one refills fall into the time, and what was owed at its start is paid in it.
+    // Fifty or fifty-one refills fall into the time, and they pay the debt at its start first.
     hold(&said, ours.0.rate, 0.1, 3.0)?;
     if ours.0.uncharged.abs() > 10 || without.uncharged <= ours.0.uncharged {
         return Err(said);
     }
-    // Some twenty, by whose turn it is. The caller and the two others each wait for a period, and
-    // for another one if their turn in it has been; under the fair class it was from two to
-    // seventeen.
+    // Some twenty, depending on the order of turns. The caller and the two other threads each wait
+    // for a period, and for another one if they have had their turn in it. Under the fair class it
+    // was two to seventeen.
     let too_few = ours.0.count * 3 < fair.0.count * 2;
     if too_few || ours.1 > (fair.1 + 100_000).max(410_000) { Err(said) } else { Ok(said) }
 }
 
 /// A parked task that becomes a real-time one runs at once, without a limit; back in the normal
-/// class it has one.
+/// class it is limited again.
 pub fn class_change() -> Checked {
     let (fair, ours) = beside_fair(|ours| {
         let group = Group::new("class", "10000 200000");
@@ -189,7 +189,7 @@ pub fn class_change() -> Checked {
             sleep(Duration::from_millis(300));
             ran.0 = ran.0.min(load.cpu_us() - before);
             set_class(&load, libc::SCHED_OTHER, 0)?;
-            // What is left of the period, and then a second.
+            // The rest of the period, and then a second.
             sleep(Duration::from_millis(400));
             let before = load.cpu_us();
             sleep(Duration::from_secs(1));

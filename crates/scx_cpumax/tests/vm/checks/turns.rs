@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Whose turn it is among groups without limits.
+//! The order of turns among groups without limits.
 
 use std::fs;
 use std::thread::sleep;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::guest::{COUNT, Checked, Group, Load, beside_fair, counted, hold};
 
-/// How long the one who was first had the CPU to itself.
+/// How long the first task has the CPU to itself.
 const ALONE: Duration = Duration::from_secs(5);
 
-/// CPUs used by either of two tasks of two groups in the second after the second one goes on.
+/// CPUs used by each of two tasks of two groups in the second after the second one resumes.
 fn share_of_both() -> [f64; 2] {
     let (first, second) = (Group::new("first", "max"), Group::new("second", "max"));
     let (old, new) = (first.load(&["hog"]), second.load(&["hog"]));
@@ -28,7 +28,7 @@ fn cpu_us(old: &Load, new: &Load) -> [u64; 2] {
     [old.cpu_us(), new.cpu_us()]
 }
 
-/// Who ran while nobody else wanted to owes nobody anything for it.
+/// A task that ran while no other wanted to run owes nothing for that time.
 pub fn newcomer() -> Checked {
     let (fair, ours) = beside_fair(|_| Ok(share_of_both()))?;
     let said = format!(
@@ -38,8 +38,8 @@ pub fn newcomer() -> Checked {
     if ours.iter().all(|share| (0.4..=0.6).contains(share)) { Ok(said) } else { Err(said) }
 }
 
-/// CPUs used by each of four that all start on one CPU and may then run on any; and by eight under
-/// a limit.
+/// CPUs used by each of four tasks that all start on one CPU and may then run on any; and by eight
+/// tasks under a limit.
 fn spread() -> (Vec<f64>, f64) {
     let free = Group::new("free", "max");
     let loads: Vec<Load> = (0..4).map(|_| free.load_on(0, &["hog"])).collect();
@@ -60,8 +60,8 @@ fn spread() -> (Vec<f64>, f64) {
     (shares, limited.rate(Duration::from_secs(5)))
 }
 
-/// Each of two caches of two CPUs has a queue of its own: who starts on one CPU spreads over both
-/// as under the fair class, and a limit holds for what runs on both.
+/// Two caches of two CPUs each have their own queues. Tasks that start on one CPU spread over both
+/// caches as under the fair class, and a limit holds for all of them together.
 pub fn two_caches() -> Checked {
     let cache = |cpu: usize| {
         fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/cache/index3/shared_cpu_list"))
@@ -77,12 +77,12 @@ pub fn two_caches() -> Checked {
         ours.0, ours.1, fair.0, fair.1
     );
     hold(&said, ours.1, 2.5, 1.0)?;
-    // The CPUs of this machine take turns, so the four do not come to four.
+    // The CPUs of this machine take turns, so the four tasks use less than four CPUs.
     let least = fair.0.iter().sum::<f64>() / 4.0 * 0.9;
     if ours.0.iter().all(|&share| share > least) { Ok(said) } else { Err(said) }
 }
 
-/// Children made in five seconds by two processes of a group beside a busy sibling.
+/// Children that two processes of a group fork in five seconds beside a busy sibling.
 fn children_beside_busy(limit: &str) -> u64 {
     let group = Group::new("family", limit);
     let _busy = group.load(&["hog"]);
@@ -96,8 +96,8 @@ fn children_beside_busy(limit: &str) -> u64 {
     made
 }
 
-/// Tasks of a group take turns in the order in which they come, so short-lived siblings of a busy
-/// task are held up by turns of it: not for more than that.
+/// Tasks of a group take turns in the order in which they arrive. A busy task's turns delay
+/// short-lived siblings by no more than that.
 pub fn siblings() -> Checked {
     let measure = |_| Ok(["max", "10000 100000"].map(children_beside_busy));
     let (fair, ours) = beside_fair(measure)?;

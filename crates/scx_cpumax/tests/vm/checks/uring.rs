@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Threads that the kernel makes in a process and that never return to user mode: workers of
+//! Threads that the kernel creates in a process and that never return to user mode: workers of
 //! `io_uring`, and its poller.
 
 use std::fs;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::guest::{COUNT, Checked, Group, Scheduler, beside_fair, counted, hold};
 
 const LIMIT: &str = "20000 100000";
-/// As `enum cure` has it.
+/// Value of `enum cure`.
 const WITHOUT_IO_WORKER: &str = "--without=1024";
 
-/// What the scheduler says of the threads of a group whose names begin like that, in all.
+/// Sum of a value over the threads of a group whose names begin with the given text.
 fn sum_of(group: &Group, name: &str, field: &str) -> u64 {
     let stat = group.stat();
     let threads = stat["tasks"].as_array().into_iter().flatten();
@@ -20,8 +20,8 @@ fn sum_of(group: &Group, name: &str, field: &str) -> u64 {
     named.filter_map(|task| task[field].as_u64()).sum()
 }
 
-/// Requests done in ten seconds, what the group used, CPUs; how often its workers were parked and
-/// what they ran while throttled.
+/// Requests completed in ten seconds, CPUs that the group used, how often its workers were parked
+/// and the time they ran while throttled.
 fn reads(ours: bool) -> (u64, f64, [u64; 2]) {
     let group = Group::new("ring", LIMIT);
     let load = group.load(&["ring", COUNT, "16384"]);
@@ -36,8 +36,8 @@ fn reads(ours: bool) -> (u64, f64, [u64; 2]) {
     result
 }
 
-/// A task that leaves work to workers is parked, and so are they between two requests; the request
-/// that one is at is done.
+/// A task that leaves work to workers is parked, and its workers are parked between two requests. A
+/// worker finishes a request that it has begun.
 pub fn io_workers() -> Checked {
     let (fair, ours) = beside_fair(|ours| Ok(reads(ours)))?;
     let [parks, overrun] = ours.2;
@@ -46,7 +46,7 @@ pub fn io_workers() -> Checked {
          throttled; under the fair class {} and {:.4}",
         ours.0, ours.1, fair.0, fair.1
     );
-    // Eight requests of seven milliseconds may be under way at the beginning or at the end.
+    // Eight requests of seven milliseconds may be in flight at the beginning or at the end.
     hold(&said, ours.1, 0.2, 3.0)?;
     if ours.0 * 10 < fair.0 * 9 || parks == 0 || overrun == 0 { Err(said) } else { Ok(said) }
 }
@@ -58,7 +58,7 @@ fn poller() -> f64 {
     group.rate(Duration::from_secs(5))
 }
 
-/// A thread that looks for requests for ever, in the kernel, has the limit of its process.
+/// A thread that polls for requests for ever, in the kernel, has the limit of its process.
 pub fn io_poller() -> Checked {
     let (fair, ours) = beside_fair(|_| Ok(poller()))?;
     let scheduler = Scheduler::start(&[WITHOUT_IO_WORKER])?;
