@@ -42,7 +42,7 @@ parks     times a task was parked
 passes    times a parked task was let through for the kernel's watchdog
 `cpumax stat` shows all of them, in the form of cpu.stat, as JSON and as OpenMetrics.";
 
-/// A sched_ext scheduler that enforces cpu.max where tasks return to user mode.
+/// Schedules the machine and enforces cpu.max where tasks return to user mode.
 #[derive(Parser, Debug)]
 #[command(version, about)]
 struct Args {
