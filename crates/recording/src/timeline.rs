@@ -255,6 +255,9 @@ impl Timeline {
         self.enter_cpu(cpu, tid, now_ns, entry);
     }
 
+    /// Puts a thread (0: idle) on a CPU: ends its wait or its other stay, counts its time on the
+    /// run queue, and makes it running. A stay that `entry` does not show begins at an estimated
+    /// time, never before the thread was woken.
     fn enter_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, entry: Entry) {
         let (mut since_ns, mut earliest_ns) = match entry {
             Entry::Seen { .. } => (now_ns, None),
@@ -311,8 +314,9 @@ impl Timeline {
         self.live(tid).state = State::Running(on);
     }
 
-    /// Whether this CPU, for which a thread waits, was busy since `from_ns` while another one was
-    /// idle.
+    /// Whether a thread that now enters `cpu` waited there although another CPU was idle: since
+    /// `from_ns`, ns, this CPU ran other threads and some CPU was idle throughout. False unless the
+    /// switch was recorded and did not come from idle.
     fn waits_beside_idle_cpu(&self, cpu: usize, from_ns: u64, entry: Entry) -> bool {
         let idle = |other: &Cpu| {
             other.current == Some(0) && other.idle_ns.is_some_and(|idle_ns| idle_ns <= from_ns)
@@ -407,6 +411,7 @@ impl Timeline {
         }
     }
 
+    /// Adds a wakeup between two threads to both; returns it as the cause of a wait.
     fn add_edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
         let wakee = self.live(wakee).thread;
         let waker_ix = self.live(waker).thread;

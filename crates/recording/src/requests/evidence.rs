@@ -335,7 +335,7 @@ pub(crate) fn shares_plan(connections: &[Vec<Request>]) -> bool {
     alone.get(alone.len() / 2).is_some_and(|alone| alone * turns * OWN_PLAN >= together)
 }
 
-/// See [`Evidence::dispersion`]; `times` ascending, ns.
+/// See [`Evidence::dispersion`]; `times` ascending, ns. 1 without times, as for random ones.
 fn dispersion(times: &[u64]) -> f64 {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return 1.0 };
     let interval_ns = (last - first) / INTERVALS as u64 + 1;
