@@ -103,7 +103,8 @@ impl Probes {
         Ok(probes)
     }
 
-    /// Installs one probe, named after its function.
+    /// Installs and enables one probe, named after its function. `kind`: `p` at its entry, `r` at
+    /// its return.
     fn add(&self, kind: &str, function: &str) -> Result<(), String> {
         let no = |error| format!("{DYNAMIC}: {kind} {function}: {error}");
         let mut events = OpenOptions::new().append(true).open(DYNAMIC).map_err(no)?;
@@ -112,12 +113,17 @@ impl Probes {
         self.write(&format!("events/{NAME}/{kind}_{function}/enable"), "1")
     }
 
+    /// Writes a file of the own tracefs instance.
     fn write(&self, file: &str, value: &str) -> Result<(), String> {
         let path = self.folder.join(file);
         fs::write(&path, value).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Measures the cost of probes at a system call that does almost nothing.
+    /// Measures the cost of probes at a system call that does almost nothing, then disables its
+    /// probes and empties the trace.
+    ///
+    /// # Errors
+    /// The kernel refuses a probe, or the trace cannot be read.
     fn measured_cost(&self) -> Result<Cost, String> {
         let plain = getppid_stamps();
         self.add("p", NOTHING)?;
@@ -125,7 +131,7 @@ impl Probes {
         self.add("r", NOTHING)?;
         let both = getppid_stamps().saturating_sub(plain);
         let mut calls = Calls::new(Cost::default(), 0, u64::MAX);
-        self.read(|line| calls.line(line))?;
+        self.read(|line| calls.add_line(line))?;
         for kind in ["p", "r"] {
             self.write(&format!("events/{NAME}/{kind}_{NOTHING}/enable"), "0")?;
         }
@@ -135,6 +141,7 @@ impl Probes {
         Ok(Cost { entry, call, around: both.saturating_sub(call) })
     }
 
+    /// Hands over each line of the own trace, the oldest first.
     fn read(&self, mut each: impl FnMut(&str)) -> Result<(), String> {
         let no = |error| format!("{}: {error}", self.folder.display());
         let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
@@ -153,7 +160,7 @@ impl Probes {
         let start = world.start_stamp.load(Relaxed);
         let end = start + world.speed.stamps(world.workload.duration_ns);
         let mut calls = Calls::new(self.cost, start, end);
-        self.read(|line| calls.line(line))?;
+        self.read(|line| calls.add_line(line))?;
         let mut found = Found {
             release: ReleaseOutcome::default(),
             events: Vec::new(),
@@ -178,7 +185,8 @@ impl Probes {
 }
 
 impl Found {
-    /// Adds the releases to a report.
+    /// Adds the releases to a report: numbers, notes on their precision, what was not measured, and
+    /// events if it has a trace.
     pub fn tell(self, report: &mut Report) {
         report.outcome.release = self.release;
         report.not_measured.retain(|path| path != "release");
@@ -270,7 +278,10 @@ impl Calls {
         }
     }
 
-    fn line(&mut self, text: &str) {
+    /// Applies a line of the trace within the run: an entry opens a call on that CPU, a return ends
+    /// it, and any other probe counts as work of the innermost call. Notes how many events were
+    /// lost.
+    fn add_line(&mut self, text: &str) {
         if let Some(lost) = lost_events(text) {
             self.lost = lost;
         }
@@ -289,14 +300,16 @@ impl Calls {
                 };
                 self.open.entry(line.cpu).or_default().push(open);
             }
-            "r_distribute_cfs_runtime" => self.returns(&line, Some(Releaser::Distribute)),
-            "r___cfsb_csd_unthrottle" => self.returns(&line, Some(Releaser::Handler)),
-            "r___x64_sys_getppid" => self.returns(&line, None),
-            _ => self.hit(&line),
+            "r_distribute_cfs_runtime" => self.end_call(&line, Some(Releaser::Distribute)),
+            "r___cfsb_csd_unthrottle" => self.end_call(&line, Some(Releaser::Handler)),
+            "r___x64_sys_getppid" => self.end_call(&line, None),
+            _ => self.count_work(&line),
         }
     }
 
-    fn hit(&mut self, line: &TraceLine<'_>) {
+    /// Counts a probe inside of a call: a release, a walk, an enqueue or an interrupt to another
+    /// CPU. Subtracts the cost of the probe. Ignored outside of calls.
+    fn count_work(&mut self, line: &TraceLine<'_>) {
         let Some(open) = self.open.get_mut(&line.cpu).and_then(|open| open.last_mut()) else {
             return;
         };
@@ -317,7 +330,10 @@ impl Calls {
         }
     }
 
-    fn returns(&mut self, line: &TraceLine<'_>, by: Option<Releaser>) {
+    /// Ends the innermost call on the CPU of a return probe. Its length, in counter ticks, leaves
+    /// out the cost of probes and nested calls. It is kept if it or a nested call released
+    /// something. `by` is `None` for the calls that measure the cost of probes.
+    fn end_call(&mut self, line: &TraceLine<'_>, by: Option<Releaser>) {
         let Some(stack) = self.open.get_mut(&line.cpu) else { return };
         let Some(Open { mut call, without, acted, .. }) = stack.pop() else { return };
         let took = line.at.saturating_sub(call.at_ns);
@@ -345,7 +361,7 @@ mod tests {
     fn lines_become_calls_without_the_cost_of_probes() {
         let mut calls = Calls::new(Cost { entry: 10, call: 30, around: 5 }, 1000, 9000);
         let mut hit = |cpu: u16, at: u64, event: &str| {
-            calls.line(&format!("  <idle>-0  [{cpu:03}] d.h2.  {at}: {event}: (f+0x4/0x10)"));
+            calls.add_line(&format!("  <idle>-0  [{cpu:03}] d.h2.  {at}: {event}: (f+0x4/0x10)"));
         };
         hit(0, 900, "p_distribute_cfs_runtime");
         hit(0, 1100, "r_distribute_cfs_runtime");
@@ -377,7 +393,7 @@ mod tests {
         // Outside of a call, and after the end of the run.
         hit(1, 3060, "p_enqueue_task_fair");
         hit(2, 9001, "p_distribute_cfs_runtime");
-        calls.line("# entries-in-buffer/entries-written: 20/23   #P:3");
+        calls.add_line("# entries-in-buffer/entries-written: 20/23   #P:3");
         assert_eq!(calls.lost, 3);
         let call = |at_ns, cpu, ns, [told, rqs, cfs_rqs, tasks]: [u64; 4]| Call {
             at_ns,
