@@ -72,7 +72,8 @@ pub struct Row {
 pub type EachRow<'a> = &'a mut dyn FnMut(Row) -> ControlFlow<()>;
 
 impl Study {
-    /// The workload as it is, on the newest modelled kernel, with seed 1.
+    /// The workload with its own limits, on the newest modelled kernel, with seed 1 and without
+    /// noise.
     pub fn new(workload: impl Into<Arc<Workload>>) -> Study {
         Study {
             workload: workload.into(),
