@@ -350,6 +350,8 @@ impl Timeline {
         }
     }
 
+    /// Applies a recorded switch: `prev` leaves the CPU as `left` says, `next` enters it. Names,
+    /// priorities and groups are taken over.
     fn apply_switch(
         &mut self,
         event: &Event<'_>,
@@ -379,6 +381,8 @@ impl Timeline {
         self.enter_cpu(cpu, next.tid, now_ns, Entry::Seen { from_idle: prev.tid == 0 });
     }
 
+    /// Applies a wakeup: an edge from the waker, or an interrupt, will end the wait of `wakee`.
+    /// Ignored for a thread that is ready or dead, or was woken already.
     fn apply_wakeup(&mut self, event: &Event<'_>, wakee: &ThreadRef<'_>) {
         self.signs.wakeups += 1;
         if wakee.tid <= 0 {

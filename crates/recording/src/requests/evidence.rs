@@ -276,6 +276,8 @@ struct ArrivalsByLoad {
 }
 
 impl ArrivalsByLoad {
+    /// Counts, up to the last arrival, how many requests arrived while so many others were under
+    /// way. The first arrival does not count.
     fn of<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> ArrivalsByLoad {
         let mut crowd = ArrivalsByLoad { more: vec![0.0], ns: vec![0.0] };
         let last_ns = requests.clone().map(|request| request.arrived_ns).max().unwrap_or(0);

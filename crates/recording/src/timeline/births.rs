@@ -125,6 +125,9 @@ impl Timeline {
         }
     }
 
+    /// A thread forks `child`, which is ready from now on, and a kernel thread if its parent is
+    /// one. An event that comes twice is counted as a defect; an older thread with the id of the
+    /// child is retired.
     pub(super) fn apply_fork(&mut self, event: &Event<'_>, child: i32, child_comm: &str) {
         if child <= 0 {
             return;
