@@ -197,6 +197,10 @@ fn kernel_name(preemption: Preemption) -> &'static str {
     }
 }
 
+/// Writes a setting in a virtual machine, unless it `stands` already.
+///
+/// # Errors
+/// The kernel refuses it; on a host, any setting that does not stand.
 fn write_setting(path: &str, stands: bool, wanted: &str, in_vm: bool) -> Result<(), String> {
     if stands {
         return Ok(());
