@@ -203,6 +203,8 @@ pub(crate) fn check_name_and_duration(workload: &Parts) -> Checked {
     check_time(PartIx::Top, "duration", workload.duration_ns, 1..=MAX_DURATION_NS)
 }
 
+/// Checks the number of CPUs, and that each set of CPUs is not empty, ascending, and within the
+/// machine.
 fn check_cpu_sets(workload: &Parts) -> Checked {
     check_in_range(PartIx::Machine, "cpus", workload.machine.cpus.into(), 1..=MAX_CPUS)?;
     for (ix, cpus) in workload.cpu_sets.iter().enumerate() {
@@ -236,8 +238,8 @@ pub(crate) fn check_cpu(workload: &Parts, part: PartIx, field: &'static str, cpu
     refuse(part, field, Kind::Value, format!("there is no CPU {cpu}"), accepted)
 }
 
-/// Checks the settings of the machine, and that softirqs exist only on PREEMPT_RT, with valid CPUs
-/// and locks.
+/// Checks the settings of the machine, and that softirqs exist only on `PREEMPT_RT`, with valid
+/// CPUs and locks.
 pub(crate) fn check_machine(workload: &Parts) -> Checked {
     let machine = &workload.machine;
     let part = PartIx::Machine;

@@ -238,7 +238,7 @@ fn draw_channels(dice: &mut Dice) -> Vec<(String, u64)> {
     (0..dice.range(0, 3)).map(|ix| (format!("channel{ix}"), capacity(dice))).collect()
 }
 
-/// A machine with so many CPUs. Softirqs, which take the locks, are drawn only for PREEMPT_RT.
+/// A machine with so many CPUs. Softirqs, which take the locks, are drawn only for `PREEMPT_RT`.
 fn draw_machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine {
     let maybe = |dice: &mut Dice| !dice.one_in(3);
     let mut spec = MachineSpec {

@@ -161,6 +161,7 @@ impl<'t> Fields<'t> {
         self.list(name, Form::Names, |value, name| Ok(text(value, name)?.to_owned()))
     }
 
+    /// The list in this field, each item read by `read`; `None` if the field is absent.
     fn list<T>(
         &self,
         name: &str,
@@ -207,6 +208,7 @@ pub(super) fn text<'t>(value: &'t Value<'t>, name: &str) -> Read<&'t str> {
     }
 }
 
+/// The items of a list; `name` is for the message.
 pub(super) fn array<'t>(
     value: &'t Value<'t>,
     name: &str,
@@ -217,6 +219,7 @@ pub(super) fn array<'t>(
     }
 }
 
+/// Reads a whole number in `range`; `name` is for the message.
 pub(super) fn number(value: &Value<'_>, name: &str, range: RangeInclusive<u64>) -> Read<u64> {
     let form = format!("a whole number from {} to {}", range.start(), range.end());
     let DeValue::Integer(integer) = value.get_ref() else {
@@ -231,6 +234,7 @@ pub(super) fn number(value: &Value<'_>, name: &str, range: RangeInclusive<u64>) 
     )
 }
 
+/// Reads a nice value from -20 to 19; `name` is for the message.
 pub(super) fn nice(value: &Value<'_>, name: &str) -> Read<i8> {
     let form = "a whole number from -20 to 19";
     let DeValue::Integer(integer) = value.get_ref() else {
@@ -243,6 +247,7 @@ pub(super) fn nice(value: &Value<'_>, name: &str) -> Read<i8> {
     })
 }
 
+/// Reads a finite number, with or without a point; `name` is for the message.
 pub(super) fn float(value: &Value<'_>, name: &str) -> Read<f64> {
     let number = match value.get_ref() {
         DeValue::Float(float) => float.as_str().parse::<f64>().ok(),
@@ -255,6 +260,7 @@ pub(super) fn float(value: &Value<'_>, name: &str) -> Read<f64> {
     })
 }
 
+/// Reads a length of time, ns; `name` is for the message.
 pub(super) fn read_time(value: &Value<'_>, name: &str) -> Read<u64> {
     let text = match value.get_ref() {
         DeValue::String(text) => text.as_ref(),
@@ -279,6 +285,7 @@ pub(super) fn read_cpus(text: &str, or: &str) -> Read<CpuSet> {
     })
 }
 
+/// Reads one of several words; the refusal suggests the accepted ones.
 pub(super) fn choice<T: Copy>(
     value: &Value<'_>,
     name: &str,
@@ -293,6 +300,7 @@ pub(super) fn choice<T: Copy>(
     })
 }
 
+/// The refusal of a value of the wrong type; `form` says what would be accepted.
 pub(super) fn wrong_type(value: &Value<'_>, name: &str, form: &str) -> Refusal {
     let what = match value.get_ref() {
         DeValue::String(_) => "a text",
