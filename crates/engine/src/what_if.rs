@@ -260,6 +260,7 @@ fn two_digits_ns(ns: f64) -> u64 {
     us.div_ceil(unit) * unit * 1000
 }
 
+/// Short form of a limit and weight: `50/100+20 w200`, ms; `none` without a quota.
 fn label(share: &Share) -> String {
     let Share { limit, weight } = share;
     let burst =

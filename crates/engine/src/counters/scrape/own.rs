@@ -34,6 +34,7 @@ struct Selector {
 }
 
 impl Selector {
+    /// Reads `METRIC` or `METRIC{LABEL="VALUE"}`; `option` is for the message.
     fn parse(text: &str, option: &str) -> Result<Selector, Error> {
         let wrong = || {
             let form = "give METRIC or METRIC{LABEL=\"VALUE\"}, such as http_requests_total";
