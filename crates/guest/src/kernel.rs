@@ -187,7 +187,8 @@ fn is_rt(preemption: Preemption) -> bool {
     matches!(preemption, Preemption::Rt | Preemption::RtLazy)
 }
 
-/// The kernel's name. A real-time kernel stays one whatever is written.
+/// The kernel's word for a preemption, as its `preempt` file takes it. A real-time kernel stays one
+/// whatever is written.
 fn kernel_name(preemption: Preemption) -> &'static str {
     match preemption {
         Preemption::None => "none",
