@@ -477,6 +477,9 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Checks a loop at its end. It nests with other loops and system calls, and ends with the
+    /// locks that it began with. Not more than `MAX_INSTANT_OPS` instructions are executed before
+    /// time passes. Its effects count for the loop around it.
     fn close_loop(&mut self, ix: usize, start: u32) -> Checked {
         let matching = |open: &OpenLoop| open.start == start as usize && open.end as usize == ix;
         let Some(open) = self.loops.pop().filter(matching) else {

@@ -76,6 +76,7 @@ impl<'t> Fields<'t> {
         })
     }
 
+    /// A text in quotes; `None` if absent.
     pub fn text(&self, name: &str) -> Read<Option<&'t str>> {
         self.read(name, |form, value| {
             matches!(form, Form::Text | Form::Rate).then(|| text(value, name))
@@ -87,6 +88,7 @@ impl<'t> Fields<'t> {
         self.required(name, self.text(name)?.map(str::to_owned), "a text in quotes")
     }
 
+    /// `true` or `false`; `None` if absent.
     pub fn flag(&self, name: &str) -> Read<Option<bool>> {
         self.read(name, |form, value| match (form, value.get_ref()) {
             (Form::Flag, DeValue::Boolean(flag)) => Some(Ok(*flag)),
@@ -95,6 +97,7 @@ impl<'t> Fields<'t> {
         })
     }
 
+    /// A whole number in the range that the field's form allows; `None` if absent.
     pub fn number(&self, name: &str) -> Read<Option<u64>> {
         self.read(name, |form, value| match form {
             Form::Number(low, high) => Some(number(value, name, low..=high)),
@@ -111,18 +114,22 @@ impl<'t> Fields<'t> {
         })
     }
 
+    /// A nice value; `None` if absent.
     pub fn nice(&self, name: &str) -> Read<Option<i8>> {
         self.read(name, |form, value| matches!(form, Form::Nice).then(|| nice(value, name)))
     }
 
+    /// A finite number; `None` if absent.
     pub fn float(&self, name: &str) -> Read<Option<f64>> {
         self.read(name, |form, value| matches!(form, Form::Float).then(|| float(value, name)))
     }
 
+    /// A length of time, ns; `None` if absent.
     pub fn time(&self, name: &str) -> Read<Option<u64>> {
         self.read(name, |form, value| matches!(form, Form::Time).then(|| read_time(value, name)))
     }
 
+    /// A set of CPUs; `None` if absent.
     pub fn cpus(&self, name: &str) -> Read<Option<CpuSet>> {
         self.read(name, |form, value| matches!(form, Form::Cpus).then(|| cpus(value, name)))
     }
@@ -143,6 +150,7 @@ impl<'t> Fields<'t> {
         Ok(cpus.unwrap_or(Cpus::All))
     }
 
+    /// One of the words in `choices`; `None` if absent.
     pub fn choice<T: Copy>(&self, name: &str, choices: &[(&'static str, T)]) -> Read<Option<T>> {
         self.read(name, |form, value| match form {
             Form::Choice(listed) => {
@@ -153,10 +161,12 @@ impl<'t> Fields<'t> {
         })
     }
 
+    /// A list of lengths of time, ns; `None` if absent.
     pub fn times(&self, name: &str) -> Read<Option<Vec<u64>>> {
         self.list(name, Form::Times, read_time)
     }
 
+    /// A list of texts; `None` if absent.
     pub fn names(&self, name: &str) -> Read<Option<Vec<String>>> {
         self.list(name, Form::Names, |value, name| Ok(text(value, name)?.to_owned()))
     }
