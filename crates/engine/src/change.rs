@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::builtin::most_alike;
-use crate::job::{Share, give};
+use crate::job::{Share, with_shares};
 use cpumax_limit::{Missing, Part, Rules, Setting, Target, one_line};
 use cpumax_machine::kernel::Kernel;
 use cpumax_workload::{Action, GroupIx, Workload};
@@ -34,7 +34,7 @@ fn write_part(workload: Workload, group: GroupIx, part: &Part) -> Result<Workloa
     }
     let applied = part.apply(workload.groups[group as usize].limit, &Rules::NEWEST)?;
     let share = Share { limit: applied.limit, weight: applied.weight };
-    Ok(give(workload, &[(group, share)])?)
+    Ok(with_shares(workload, &[(group, share)])?)
 }
 
 /// The rules by which a kernel reads limits; unreleased ones read like the newest.

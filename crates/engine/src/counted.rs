@@ -261,6 +261,7 @@ impl Present {
     }
 }
 
+/// Whether a group above was throttled in the observed time.
 fn is_throttled(above: &Above) -> bool {
     above.periods.nr_throttled > 0
 }
@@ -308,7 +309,7 @@ fn enough_for(most: f64, cpus: &Ranged<f64>, periods: &Periods, asked: &Asked) -
     all.find(keeps).and_then(|limit| limit.millicpus())
 }
 
-/// Sentences on missing or censored counters.
+/// Sentences for the user on missing or censored counters, and how to get them.
 fn notes(
     observed: &Observed,
     present: &Present,
@@ -378,6 +379,7 @@ impl Periods {
         Some(Periods { phases: (0..PHASES).map(phase).collect(), cpus, read_off_ns })
     }
 
+    /// The largest usage of a period, ns, at any phase of the periods.
     fn most_ns(&self) -> f64 {
         self.phases.iter().flatten().fold(0.0, |most, ns| most.max(*ns))
     }

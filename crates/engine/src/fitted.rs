@@ -354,6 +354,10 @@ impl Predictor<'_> {
         }
     }
 
+    /// Ranges under the measured limit on each other kernel that was asked for, in that order.
+    ///
+    /// # Errors
+    /// A run of the model fails.
     fn on_kernels(&self) -> Result<Vec<OnKernel>, Error> {
         let on = |kernel: &Kernel| {
             let seen = self.runs.under(&self.draws.all, self.measured.limit, *kernel)?;
@@ -402,20 +406,22 @@ impl Predictor<'_> {
     }
 }
 
-/// How a range is widened.
+/// How a range is widened: its ends move away from the median, by ratio or by difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scale {
-    /// By a factor.
+    /// By the ratio to the median, to the power of [`WIDER`]: for CPUs.
     Ratio,
-    /// By a larger factor.
+    /// By the ratio to the median, to the power of [`MUCH_WIDER`]: for latencies.
     Times,
-    /// By a difference.
+    /// By the difference from the median, times [`WIDER`], not below 0.
     Plain,
-    /// By a larger difference, within 0 and 100.
+    /// By the difference from the median, times [`MUCH_WIDER`], within 0 and 100.
     Percent,
 }
 
-/// The median of weighted numbers, and the range that holds nine tenths of the weight, widened.
+/// The median of `all` (pairs of weight and number), and the range that leaves out a twentieth of
+/// the weight on each side. `scale` says how the range is then widened, to a least width. `None` if
+/// `all` is empty.
 fn range(mut all: Vec<(f64, f64)>, scale: Scale) -> Option<Ranged<f64>> {
     const LEAST: f64 = 1e-9;
     all.sort_by(|a, b| a.1.total_cmp(&b.1));

@@ -104,8 +104,16 @@ pub struct Share {
     pub weight: Option<u32>,
 }
 
-/// The workload with these limits and weights. Kernels leave out the parts that they do not have.
-pub(crate) fn give(workload: Workload, shares: &[(GroupIx, Share)]) -> Result<Workload, Error> {
+/// The workload with these limits and weights in place of its own. All parts of a limit are kept,
+/// as on the newest kernel; older kernels leave out at the start of a run the parts that they do
+/// not have.
+///
+/// # Errors
+/// There is no such group, or it is the root; a limit or weight is refused.
+pub(crate) fn with_shares(
+    workload: Workload,
+    shares: &[(GroupIx, Share)],
+) -> Result<Workload, Error> {
     shares.iter().try_fold(workload, |workload, (group, share)| {
         let limited = workload.with_limit(*group, share.limit, &Rules::NEWEST)?;
         match share.weight {
@@ -126,7 +134,7 @@ impl WhatIf {
     /// # Errors
     /// A limit is refused, or there is no such group.
     pub fn apply(&self, workload: Workload) -> Result<Workload, Error> {
-        let workload = give(workload, &self.shares)?.with_duration(self.duration_ns)?;
+        let workload = with_shares(workload, &self.shares)?.with_duration(self.duration_ns)?;
         match self.phase_ns {
             Some(phase_ns) => workload.with_timer_phase(phase_ns),
             None => Ok(workload),

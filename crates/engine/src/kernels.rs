@@ -48,6 +48,7 @@ pub fn fetched(list: &str) -> Result<Fetched, Error> {
     fetched_of(list, is_here)
 }
 
+/// As [`fetched`], with `is_here` to tell which kernels are there.
 fn fetched_of(list: &str, is_here: impl Fn(&str) -> bool) -> Result<Fetched, Error> {
     let mut names: Vec<&str> = Vec::new();
     let mut fetched = Fetched::default();

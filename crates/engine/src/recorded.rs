@@ -201,6 +201,7 @@ pub(crate) fn find_group(workload: &Workload, path: &str) -> Result<GroupIx, Err
     at.map(|at| at as GroupIx).ok_or_else(|| Error::NotInGroup { path: path.to_owned() })
 }
 
+/// The kinds of task in this group or below it.
 pub(crate) fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
     let within = |task: &&TaskSpec| {
         let mut at = Some(task.group);

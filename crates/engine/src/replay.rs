@@ -9,7 +9,7 @@ use crate::traced::RunTrace;
 use crate::what_if::{self, Try};
 use crate::{Error, recorded};
 
-use crate::job::{Share, WhatIf, give};
+use crate::job::{Share, WhatIf, with_shares};
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::named::{self, Taken};
@@ -98,10 +98,13 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Prepares the recording called `name` and chooses the group that is limited.
+    /// Prepares the recording called `name` and chooses the group that is limited. Without limits
+    /// in the request, those of a ladder around the group's CPU usage are tried. Runs nothing yet.
     ///
     /// # Errors
-    /// The request chooses nothing in this recording, or contradicts itself.
+    /// The recording is too long, or recording took nearly all of its CPU time. The request chooses
+    /// nothing in this recording, or contradicts itself. A limit is for a group that does not
+    /// exist.
     pub fn new(name: &str, recording: &Recording, request: &Request) -> Result<Replay, Error> {
         let summary = recording.summary();
         if summary.span_ns > MAX_DURATION_NS {
@@ -196,6 +199,7 @@ impl Replay {
         self.limits.iter().flat_map(|limit| kernels.iter().filter_map(on(limit))).collect()
     }
 
+    /// The workload of the most likely reading.
     fn workload(&self) -> &Workload {
         &self.readings[0].workload
     }
@@ -391,7 +395,7 @@ fn keep_in_force(
     let in_force = in_force::in_force(told, &readings[0].workload, group);
     for reading in readings.iter_mut().filter(|_| !in_force.is_empty()) {
         let workload = Workload::clone(&reading.workload);
-        reading.workload = Arc::new(give(workload, &in_force)?);
+        reading.workload = Arc::new(with_shares(workload, &in_force)?);
     }
     Ok(in_force)
 }

@@ -72,7 +72,8 @@ pub struct Row {
 pub type EachRow<'a> = &'a mut dyn FnMut(Row) -> ControlFlow<()>;
 
 impl Study {
-    /// The workload as it is, on the newest modelled kernel, with seed 1.
+    /// The workload with its own limits, on the newest modelled kernel, with seed 1 and without
+    /// noise.
     pub fn new(workload: impl Into<Arc<Workload>>) -> Study {
         Study {
             workload: workload.into(),
@@ -146,7 +147,8 @@ impl Study {
         self.cells().map(|cell| self.job(&cell)).collect()
     }
 
-    /// The combinations, in the order of the table.
+    /// The combinations, in the order of the table: by limit, then variant, kernel and seed.
+    /// Kernels that support nothing of a limit are left out.
     fn cells<'a>(&'a self) -> impl Iterator<Item = Cell<'a>> {
         let of_kernel = move |limit, variant, kernel: &'a NamedKernel| {
             let tried = lacks(limit, kernel).is_ok();

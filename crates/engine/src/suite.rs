@@ -242,7 +242,8 @@ impl Suite {
         self.studies().flat_map(|study| study.jobs()).collect()
     }
 
-    /// The study of each plan.
+    /// The study of each plan, on the kernels that were asked for and then on those that its
+    /// expectations compare with; with all seeds, and the noise of the plan.
     fn studies(&self) -> impl Iterator<Item = Study> {
         self.plans.iter().zip(&self.references).map(|(plan, references)| {
             let references = references.iter().copied().map(NamedKernel::from);
@@ -356,6 +357,8 @@ fn slack(outcome: &Outcome, path: &str, value: f64, tolerances: Tolerances) -> f
     tolerance.map_or(value.abs() * SHARE, |tolerance| tolerance as f64)
 }
 
+/// Paths of the numbers that were not measured, sorted; `PATH (on KERNELS)` where other kernels
+/// measured them.
 fn not_measured(reports: &[Report]) -> Vec<String> {
     let mut kernels: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for report in reports {

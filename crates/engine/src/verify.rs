@@ -189,6 +189,10 @@ pub fn verify(
     })
 }
 
+/// The study's runs under this limit alone, of one recording. `name`: of the group, for messages.
+///
+/// # Errors
+/// The group has no limit, the study does not predict this one, or it does for several recordings.
 fn runs_of_limit<'a>(
     saved: &'a Saved,
     name: &str,
@@ -297,6 +301,8 @@ fn numbers(run: &Predicted, deltas: &[Delta], seed: u64) -> Vec<Number> {
 }
 
 impl Number {
+    /// A measured number beside its prediction and its bound. It came true if the ranges meet and
+    /// the bound holds, give or take `slack` and what late readings of counters cost.
     fn of(
         what: What,
         predicted: Option<Ranged<f64>>,

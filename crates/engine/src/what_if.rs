@@ -119,10 +119,12 @@ impl Try {
         self.setting.as_ref().map(Setting::understood).unwrap_or_default()
     }
 
-    /// Parts of this limit that a kernel does not support.
+    /// Parts of this limit that a kernel does not support, such as a burst before 5.14; the run is
+    /// without them. Empty if the kernel supports all.
     ///
     /// # Errors
-    /// The kernel supports nothing of it.
+    /// The limit is for one group only, and the kernel supports nothing of it; or the kernel
+    /// refuses a value.
     pub fn lacks(&self, kernel: Kernel) -> Result<Vec<Missing>, Error> {
         let rules = change::rules(kernel);
         let Some(setting) = &self.setting else {
@@ -152,6 +154,7 @@ impl Try {
         limited.map(|limit| limit.period_ns()).max()
     }
 
+    /// All limits that this sets: of the group, the pod, and the groups beside.
     fn limits(&self) -> impl Iterator<Item = Limit> {
         let others = self.pod.iter().chain(self.beside.iter().map(|beside| &beside.share));
         std::iter::once(self.limit).chain(others.map(|share| share.limit))
@@ -257,6 +260,7 @@ fn two_digits_ns(ns: f64) -> u64 {
     us.div_ceil(unit) * unit * 1000
 }
 
+/// Short form of a limit and weight: `50/100+20 w200`, ms; `none` without a quota.
 fn label(share: &Share) -> String {
     let Share { limit, weight } = share;
     let burst =

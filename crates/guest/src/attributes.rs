@@ -22,6 +22,7 @@ pub fn move_task(world: &World, slot: &Slot, group: GroupIx) {
     slot.group.store(group, Relaxed);
 }
 
+/// The number in decimal digits, at the end of `text`. Allocates nothing.
 fn decimal(mut n: u32, text: &mut [u8; 12]) -> &[u8] {
     let mut at = text.len();
     loop {

@@ -279,6 +279,7 @@ impl Task {
         }
     }
 
+    /// Adds kernel time of a drawn length: reads of random bytes, of the calibrated number.
     fn add_work(&mut self, call: &mut Call, span: cpumax_workload::Span) {
         let world = self.world;
         let ns = self.draw_work(span);
@@ -299,11 +300,15 @@ impl Task {
         }
     }
 
+    /// Adds a read of the call's timer, which waits until it fires.
     fn add_timer(&self, call: &mut Call) {
         call.waits = true;
         call.add_request(AIO_PREAD, call.timer, self.world.scratch as u64, 8);
     }
 
+    /// Adds the taking of a lock. For an inode that is one write, which lasts as long as the lock
+    /// is held; the steps up to the unlock are skipped. For a pipe the bytes are taken as
+    /// `Lock::take` does. Other locks are not taken in lists.
     fn add_lock(&mut self, call: &mut Call, at: usize, lock: u32, mode: LockMode) {
         let mode = self.lock_mode(lock, mode);
         let scratch = self.world.scratch;
@@ -344,6 +349,7 @@ impl Task {
         }
     }
 
+    /// Adds the release of a lock made of a pipe; other locks have none here.
     fn add_unlock(&mut self, call: &mut Call, lock: u32) {
         let made = &self.world.locks[lock as usize];
         let (RealLock::Pipe { readers }, Some(mode)) = (made.made, self.note_released(lock)) else {
@@ -357,6 +363,8 @@ impl Task {
         }
     }
 
+    /// Adds reads of `n` tokens, one receiver at a time where the channel asks for that, and the
+    /// return of their credits.
     fn add_receive(&mut self, call: &mut Call, channel: u32, n: u64) {
         (call.waits, call.talks) = (true, true);
         let channel = &self.world.channels[channel as usize];

@@ -44,10 +44,12 @@ pub struct Group {
 }
 
 impl Hierarchy {
-    /// Finds the hierarchy with the `cpu` controller; makes nothing.
+    /// Finds the hierarchy with the `cpu` controller, v2 before v1, below `/sys/fs/cgroup`. In a
+    /// virtual machine the workload's root is the hierarchy's own; on a host it is a group with a
+    /// new random name. Makes no group.
     ///
     /// # Errors
-    /// No hierarchy with a `cpu` controller is mounted.
+    /// No hierarchy with a `cpu` controller is mounted, or the kernel gives no random bytes.
     pub fn find(in_vm: bool) -> Result<Hierarchy, String> {
         let top = Path::new("/sys/fs/cgroup");
         let own_name = if in_vm { None } else { Some(claim::new_name()) };
@@ -97,6 +99,7 @@ impl Hierarchy {
         self.base.with_file_name(name).exists()
     }
 
+    /// Directories of the guest's own group, in each hierarchy; none in a virtual machine.
     fn own_bases(&self) -> impl Iterator<Item = &PathBuf> {
         let bases = [Some(&self.base), self.usage_base.as_ref()].into_iter().flatten();
         bases.filter(|_| self.own_name.is_some())
@@ -150,6 +153,8 @@ impl Hierarchy {
         Self::open(&dir, None)
     }
 
+    /// Makes a group unless it exists; `threaded` makes it a threaded one (v2), so that groups with
+    /// children can have tasks.
     fn make_dir(&self, dir: &Path, threaded: bool) -> Result<(), String> {
         match fs::create_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -163,6 +168,8 @@ impl Hierarchy {
         Ok(())
     }
 
+    /// Opens a group that exists, and makes its group in the hierarchy of `cpuacct` where that is a
+    /// separate one.
     fn open(dir: &Path, usage_dir: Option<PathBuf>) -> Result<Group, String> {
         let procs_fd = open_write(&dir.join("cgroup.procs"))?;
         let usage_procs_fd = match &usage_dir {
@@ -240,6 +247,7 @@ impl Hierarchy {
         Ok((stat, local.map(|local| local.throttled_ns)))
     }
 
+    /// CPU time of a v1 group, ns, which its `cpu.stat` lacks; `None` for v2.
     fn usage_ns(&self, group: &Group) -> Option<u64> {
         if self.v2 {
             return None;
@@ -334,6 +342,7 @@ fn groups_below(dir: &Path) -> Vec<PathBuf> {
     dirs
 }
 
+/// Kills all processes and threads in a group, but not the caller.
 fn kill_all(dir: &Path) {
     let me = std::process::id().cast_signed();
     for file in ["cgroup.procs", "cgroup.threads"] {

@@ -170,6 +170,7 @@ fn give(fd: i32, mut n: usize) {
     }
 }
 
+/// Reads `n` bytes from a pipe, waiting for them; returns early on an error.
 fn take(fd: i32, mut n: usize) {
     let mut bytes = [0u8; 256];
     while n > 0 {

@@ -93,6 +93,7 @@ struct Owner {
 }
 
 impl Owner {
+    /// The calling process, with its start time and namespaces.
     fn this() -> Owner {
         let pid = std::process::id();
         let namespace = |kind: &str| {
@@ -107,6 +108,7 @@ impl Owner {
         }
     }
 
+    /// Whether a process with this pid and start time exists in the caller's pid namespace.
     fn is_alive(&self) -> bool {
         start_time(self.pid) == Some(self.started)
     }
@@ -137,11 +139,14 @@ fn start_time(pid: u32) -> Option<u64> {
     fields.get(22 - 3)?.parse().ok().filter(|_| is_there)
 }
 
+/// Locks the folder by flock(2); returns whether that succeeded.
 fn lock(folder: &File, how: libc::c_int) -> bool {
     // SAFETY: the descriptor is the folder's.
     unsafe { libc::flock(folder.as_raw_fd(), how) == 0 }
 }
 
+/// Writes the owner into an extended attribute of the group: the first of `MARKS` that can be
+/// created. Failures are ignored.
 fn mark(dir: &Path, owner: &Owner) {
     let Some(path) = c_string(dir) else { return };
     let text = owner.print();
@@ -157,6 +162,7 @@ fn mark(dir: &Path, owner: &Owner) {
     }
 }
 
+/// The owner that a group's extended attribute names; `None` without a readable one.
 fn owner_of(dir: &Path) -> Option<Owner> {
     let path = c_string(dir)?;
     MARKS.iter().filter_map(|name| CString::new(*name).ok()).find_map(|name| {

@@ -54,7 +54,8 @@ pub(crate) fn sample_usage(run: &mut Run, group: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Reaps all children that have exited; returns whether others remain.
+/// Reaps all children that have exited, without waiting, and adds their counts to their kinds.
+/// Returns whether others remain.
 pub(crate) fn reap(world: &World) -> bool {
     loop {
         // SAFETY: all zeroes is a value of it.
@@ -88,7 +89,11 @@ pub(crate) fn kill_all(world: &World) {
     }
 }
 
-/// The report of a run that is over, made while its tasks still exist.
+/// The report of a run that is over, made while its tasks still exist. `before`: the groups'
+/// counters at its start. Takes the notes out of `run`.
+///
+/// # Errors
+/// A counter cannot be read, a task noted a fault, or there were more requests than the log holds.
 pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Report, Error> {
     let ended_ns = run.world.now_ns();
     let after = read_counters(run)?;
@@ -143,6 +148,7 @@ pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Repo
     })
 }
 
+/// Settings of the kernel, and what the run measured of its own circumstances.
 fn conditions(run: &mut Run) -> Conditions {
     Conditions {
         hz: Some(kernel::hz()),
@@ -186,6 +192,7 @@ fn cpu_of(pid: i32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(PROCESSOR)?.parse().ok()
 }
 
+/// By name of the lock: what it is made of.
 fn locks(world: &World) -> BTreeMap<String, String> {
     let name = |made: &RealLock| match made {
         RealLock::Inode => "inode",
@@ -198,6 +205,10 @@ fn locks(world: &World) -> BTreeMap<String, String> {
     specs.map(|(spec, made)| (spec.name.clone(), name(made).to_owned())).collect()
 }
 
+/// Refuses a run in which a task noted a fault.
+///
+/// # Errors
+/// The first such fault.
 fn check_faults(world: &World) -> Result<(), Error> {
     let [fault, error] = [0, 1].map(|ix| world.failure[ix].load(Relaxed));
     let error = std::io::Error::from_raw_os_error(error as i32);
@@ -211,6 +222,8 @@ fn check_faults(world: &World) -> Result<(), Error> {
     Err(Error::Failed(what))
 }
 
+/// By path of the group: the differences between its counters before and after the run, without
+/// latencies.
 fn group_counts(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<String, GroupOutcome> {
     let mut groups = BTreeMap::new();
     for (ix, spec) in run.world.workload.groups.iter().enumerate().skip(1) {
@@ -232,6 +245,8 @@ fn group_counts(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<Stri
     groups
 }
 
+/// Counts of tasks by index of their kind, without latencies. Adds those of tasks that still exist
+/// to their kinds, which must happen once only. `ended_ns`: end of the run.
 fn task_counts(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
     for slot in world.slots.iter().filter(|slot| slot.state.load(Relaxed) != FREE) {
         let counts = &world.kind_counts[slot.kind.load(Relaxed) as usize];

@@ -85,6 +85,7 @@ fn prepare(in_vm: bool) -> Result<Environment, String> {
     Ok(Environment { in_vm, hierarchy, settings, speed, files, scratch })
 }
 
+/// The first message: the protocol's version, and what the kernel and the calibration say.
 fn ready(env: &Environment) -> Ready {
     Ready {
         protocol: VERSION,
@@ -142,10 +143,13 @@ fn answer(job: &Job, env: &Environment, connection: &mut Connection) -> Option<S
     }
 }
 
+/// The message, as a line of JSON, that a job failed for this reason.
 fn failed(reason: &str) -> String {
     to_text(&FromGuest::Failed { reason: reason.to_owned() })
 }
 
+/// In the child process: runs the job in a process group of its own, writes the answer to
+/// `answer_fd` and exits. On a host it dies with its parent.
 fn run_and_exit(job: &Job, env: &Environment, answer_fd: i32) -> ! {
     // SAFETY: the call takes numbers.
     unsafe { libc::setpgid(0, 0) };

@@ -71,8 +71,10 @@ impl Connection {
         Connection { input: 0, output: 1, pending: Vec::new(), ended: false }
     }
 
-    /// In a virtual machine: takes the jobs that came with the machine, if there are any; they
-    /// replace the input. Before that, the machine may be saved, to be restored at this point.
+    /// In a virtual machine: takes the jobs that came with the machine, from the hypervisor's
+    /// firmware device or else from the file `/jobs`. They replace the input, which ends after
+    /// them; without any, the input stays. Before that, the machine may be saved, to be restored at
+    /// this point.
     ///
     /// # Errors
     /// The firmware device does not answer as it should.
@@ -120,6 +122,8 @@ impl Connection {
         }
     }
 
+    /// Appends what can be read to `pending`, waiting for it. Notes the end of the input, also
+    /// after an error or SIGTERM.
     fn fill(&mut self) {
         let mut bytes = [0u8; 4096];
         let got = sys::read(self.input, bytes.as_mut_ptr(), bytes.len());
@@ -279,6 +283,7 @@ pub fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), Stri
     Ok(())
 }
 
+/// Opens a file, to be closed when a program is executed. The error names the path.
 fn open(path: &str, flags: i32) -> Result<i32, String> {
     let name = CString::new(path).unwrap_or_default();
     // SAFETY: the path is a C string.
@@ -286,7 +291,7 @@ fn open(path: &str, flags: i32) -> Result<i32, String> {
     if fd < 0 { Err(format!("{path}: {}", std::io::Error::last_os_error())) } else { Ok(fd) }
 }
 
-/// Makes a terminal pass bytes unchanged, without echo.
+/// Makes a terminal pass bytes unchanged, without echo; any other file stays as it is.
 fn make_raw(fd: i32) {
     // SAFETY: all zeroes is a value of it, and the calls have room to write to.
     unsafe {

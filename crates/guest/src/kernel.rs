@@ -187,7 +187,8 @@ fn is_rt(preemption: Preemption) -> bool {
     matches!(preemption, Preemption::Rt | Preemption::RtLazy)
 }
 
-/// The kernel's name. A real-time kernel stays one whatever is written.
+/// The kernel's word for a preemption, as its `preempt` file takes it. A real-time kernel stays one
+/// whatever is written.
 fn kernel_name(preemption: Preemption) -> &'static str {
     match preemption {
         Preemption::None => "none",
@@ -197,6 +198,10 @@ fn kernel_name(preemption: Preemption) -> &'static str {
     }
 }
 
+/// Writes a setting in a virtual machine, unless it `stands` already.
+///
+/// # Errors
+/// The kernel refuses it; on a host, any setting that does not stand.
 fn write_setting(path: &str, stands: bool, wanted: &str, in_vm: bool) -> Result<(), String> {
     if stands {
         return Ok(());

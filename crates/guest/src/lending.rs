@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 /// Appended to the name of a guest's group, this names the marker group.
 const SUFFIX: &str = "-lent";
 
-/// Has `above` pass the controller on to a guest's group `base`, and marks that, unless the host
-/// itself has it so.
+/// Has `above` pass the `cpu` controller on to a guest's group `base`, and makes the marker group
+/// of `base`. Does nothing if the host itself passes it on.
 ///
 /// # Errors
-/// The kernel refused a file or a group.
+/// The kernel refuses a file or a group; for example, `above` has processes of its own.
 pub fn enable_cpu(above: &Path, base: &Path) -> Result<(), String> {
     let _locked = lock(above)?;
     if has_cpu(&above.join(PASSED_ON)) && notes(above).next().is_none() {
@@ -62,12 +62,14 @@ pub fn disable_for_gone_guests(above: &Path) {
     }
 }
 
+/// Path of the marker group of a guest's group.
 fn note_of(base: &Path) -> PathBuf {
     let mut name = base.as_os_str().to_owned();
     name.push(SUFFIX);
     PathBuf::from(name)
 }
 
+/// The marker groups below `above`.
 fn notes(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(above).into_iter().flatten().flatten();
     let is_note = |name: &str| name.strip_suffix(SUFFIX).is_some_and(|own| pid_in(own).is_some());

@@ -77,7 +77,7 @@ impl Lock {
         }
     }
 
-    /// Releases the lock from user mode.
+    /// Releases the lock from user mode; `mode` is that in which it was taken.
     pub fn release(&self, mode: LockMode) {
         match self.made {
             RealLock::Pipe { readers } => {
@@ -91,6 +91,8 @@ impl Lock {
         }
     }
 
+    /// Takes the byte of the gate, then one byte for a reader or all for a writer. A reader opens
+    /// the gate again; a writer keeps it shut until it releases the lock.
     fn take_pipe(&self, mode: LockMode, readers: u32) {
         take(self.gate[0], 1);
         if mode == LockMode::Write {
@@ -103,6 +105,8 @@ impl Lock {
 }
 
 impl Queue {
+    /// Takes a ticket and waits for its turn. A reader lets the next ticket go on; a writer waits
+    /// until no reader is inside.
     fn take(&self, mode: LockMode) {
         let ticket = self.next.fetch_add(1, SeqCst);
         loop {
@@ -126,6 +130,7 @@ impl Queue {
         }
     }
 
+    /// A writer lets the next ticket go on; the last reader wakes a writer that waits.
     fn release(&self, mode: LockMode) {
         if mode == LockMode::Write {
             self.serve_next();
@@ -134,6 +139,7 @@ impl Queue {
         }
     }
 
+    /// Lets the next ticket go on, and wakes its task if it waits.
     fn serve_next(&self) {
         let serving = self.serving.fetch_add(1, SeqCst).wrapping_add(1);
         if self.next.load(SeqCst) != serving {
@@ -141,6 +147,7 @@ impl Queue {
         }
     }
 
+    /// Whether a task holds a ticket whose turn is now or later.
     fn is_waited_for(&self) -> bool {
         self.next.load(SeqCst) != self.serving.load(Relaxed)
     }
@@ -166,6 +173,7 @@ pub fn open_pipe() -> Result<[i32; 2], String> {
     Ok(ends)
 }
 
+/// Writes up to 64 bytes to a pipe.
 fn put(fd: i32, n: usize) {
     let bytes = [0u8; 64];
     sys::write(fd, bytes.as_ptr(), n.min(bytes.len()));

@@ -117,6 +117,11 @@ impl MemoryMap {
         Ok(map)
     }
 
+    /// Maps so many readable pages, without huge pages, and populates them. Their costs are not
+    /// measured yet.
+    ///
+    /// # Errors
+    /// There is no memory, or the kernel is older than 5.14 (`MADV_POPULATE_READ`).
     fn map_pages(pages: usize) -> Result<MemoryMap, String> {
         let error = |what: &str, result: isize| {
             let error = std::io::Error::from_raw_os_error(-result as i32);
@@ -140,6 +145,11 @@ impl MemoryMap {
         }
     }
 
+    /// Measures what calls cost by their number of pages: mprotect(2) to either protection, and
+    /// madvise(2).
+    ///
+    /// # Errors
+    /// One of these calls fails.
     fn measure(&mut self, speed: &Speed) -> Result<(), String> {
         let mut failed = 0;
         let mut cost = |call: &dyn Fn(usize) -> isize| {
@@ -183,14 +193,19 @@ impl MemoryMap {
         }
     }
 
+    /// Populates the first pages, which are there: the kernel walks them under the lock for
+    /// reading. Returns 0 or the kernel's error.
     fn populate_read(&self, pages: usize) -> isize {
         sys::madvise(self.at, pages.min(self.pages) * PAGE_BYTES, MADV_POPULATE_READ)
     }
 
+    /// Changes the protection of the next so many pages. Returns 0 or the kernel's error.
     fn protect(&self, pages: usize) -> isize {
         self.protect_from(self.pages_handed_out.fetch_add(pages, Relaxed), pages)
     }
 
+    /// Changes the protection of pages from number `at` on, a call for each pass over the mapping:
+    /// passes make the pages writable and read-only by turns. Returns 0 or the kernel's error.
     fn protect_from(&self, mut at: usize, pages: usize) -> isize {
         let mut left = pages;
         while left > 0 {

@@ -118,6 +118,8 @@ pub fn make_plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
     Ok(plan)
 }
 
+/// Refuses a machine with more CPUs than are online, or with other `nohz_full` CPUs than the kernel
+/// was booted with.
 fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
     let machine = &workload.machine;
     if u32::from(machine.cpus) > facts.cpus {
@@ -149,6 +151,8 @@ fn check_sources(workload: &Workload) -> Result<(), String> {
     Ok(())
 }
 
+/// Refuses a kind of task that no real process can be, such as one that serves jobs or keeps
+/// interrupts off. A kernel thread runs as a process, with a note in the plan.
 fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(), String> {
     let name = &spec.name;
     if spec.class == Class::Kthread {

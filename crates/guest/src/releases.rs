@@ -104,7 +104,8 @@ impl Probes {
         Ok(probes)
     }
 
-    /// Installs one probe, named after its function.
+    /// Installs and enables one probe, named after its function. `kind`: `p` at its entry, `r` at
+    /// its return.
     fn add_probe(&self, kind: &str, function: &str) -> Result<(), String> {
         let no = |error| format!("{KPROBE_EVENTS}: {kind} {function}: {error}");
         let mut events = OpenOptions::new().append(true).open(KPROBE_EVENTS).map_err(no)?;
@@ -113,12 +114,17 @@ impl Probes {
         self.write(&format!("events/{INSTANCE}/{kind}_{function}/enable"), "1")
     }
 
+    /// Writes a file of the own tracefs instance.
     fn write(&self, file: &str, value: &str) -> Result<(), String> {
         let path = self.folder.join(file);
         fs::write(&path, value).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Measures the cost of probes at a system call that does almost nothing.
+    /// Measures the cost of probes at a system call that does almost nothing, then disables its
+    /// probes and empties the trace.
+    ///
+    /// # Errors
+    /// The kernel refuses a probe, or the trace cannot be read.
     fn measure_cost(&self) -> Result<Cost, String> {
         let plain = getppid_stamps();
         self.add_probe("p", EMPTY_FUNCTION)?;
@@ -136,6 +142,7 @@ impl Probes {
         Ok(Cost { entry, call, around: both.saturating_sub(call) })
     }
 
+    /// Hands over each line of the own trace, the oldest first.
     fn read(&self, mut each: impl FnMut(&str)) -> Result<(), String> {
         let no = |error| format!("{}: {error}", self.folder.display());
         let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
@@ -179,7 +186,8 @@ impl Probes {
 }
 
 impl MeasuredReleases {
-    /// Adds the releases to a report.
+    /// Adds the releases to a report: numbers, notes on their precision, what was not measured, and
+    /// events if it has a trace.
     pub fn add_to_report(self, report: &mut Report) {
         report.outcome.release = self.release;
         report.not_measured.retain(|path| path != "release");
@@ -271,6 +279,9 @@ impl Calls {
         }
     }
 
+    /// Applies a line of the trace within the run: an entry opens a call on that CPU, a return ends
+    /// it, and any other probe counts as work of the innermost call. Notes how many events were
+    /// lost.
     fn read_line(&mut self, text: &str) {
         if let Some(lost) = lost_events(text) {
             self.lost = lost;
@@ -297,6 +308,8 @@ impl Calls {
         }
     }
 
+    /// Counts a probe inside of a call: a release, a walk, an enqueue or an interrupt to another
+    /// CPU. Subtracts the cost of the probe. Ignored outside of calls.
     fn count_work(&mut self, line: &TraceLine<'_>) {
         let Some(open) = self.open.get_mut(&line.cpu).and_then(|open| open.last_mut()) else {
             return;
@@ -318,6 +331,9 @@ impl Calls {
         }
     }
 
+    /// Ends the innermost call on the CPU of a return probe. Its length, in counter ticks, leaves
+    /// out the cost of probes and nested calls. It is kept if it or a nested call released
+    /// something. `by` is `None` for the calls that measure the cost of probes.
     fn end_call(&mut self, line: &TraceLine<'_>, by: Option<Releaser>) {
         let Some(stack) = self.open.get_mut(&line.cpu) else { return };
         let Some(Open { mut call, excluded, acted, .. }) = stack.pop() else { return };

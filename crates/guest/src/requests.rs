@@ -27,6 +27,8 @@ pub(crate) fn under_way(world: &World, ended_ns: u64) -> Vec<UnderWay> {
     all
 }
 
+/// The request that a task works on; `None` if it works on none. Reads the task's memory while it
+/// may run.
 fn request_of_task(slot: &Slot) -> Option<UnderWay> {
     let task: *const Task = slot.task.load(Relaxed);
     if task.is_null() {

@@ -138,6 +138,10 @@ pub fn run(job: &Job, env: &Environment) -> Result<Report, Error> {
     report
 }
 
+/// Makes what tasks share: locks, channels, slots with stacks, and logs. Starts no task.
+///
+/// # Errors
+/// A lock would be held too long, or the kernel refuses a file, a pipe or memory.
 fn make_world(
     workload: Workload,
     plan: Plan,
@@ -214,6 +218,7 @@ fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize,
     Ok(longest.min(work::MAX_CALL_BYTES))
 }
 
+/// A free slot whose stack ends at `stack`; its first pages are touched.
 fn make_slot(ix: usize, stack: *mut u8, env: &Environment) -> Slot {
     let buffer = libc::iovec { iov_base: env.scratch.cast(), iov_len: SCRATCH_BYTES };
     let buffers = TaskBuffers { vector: [buffer; VECTOR], call: Call::new() };
@@ -533,6 +538,8 @@ impl Run {
         }
     }
 
+    /// Starts the process of a task in its group; `go`: whether it begins at once. Does nothing
+    /// without a free slot. A refusal of the kernel is noted as a fault.
     fn create_task(&self, start: &Start, go: Cue) {
         let world = self.world;
         let spec = &world.workload.tasks[start.kind as usize];

@@ -29,9 +29,13 @@ pub(crate) struct Script {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
+    /// A task starts: index in [`Script::starts`].
     Start(usize),
+    /// A token of a source arrives: index of the source.
     Arrival(usize),
+    /// A change from outside: index of the intervention.
     Intervention(usize),
+    /// A period of a limited group ends, and its usage is read: index of the group.
     Sample(usize),
 }
 
@@ -77,6 +81,7 @@ impl Script {
         Ok(script)
     }
 
+    /// Adds a step; steps of one time are performed in the order in which they were added.
     fn push(&mut self, at_ns: u64, step: Step) {
         self.queue.push(Reverse((at_ns, self.numbers, step)));
         self.numbers += 1;
@@ -100,6 +105,8 @@ impl Script {
         Ok(())
     }
 
+    /// Waits until `at_ns` (`CLOCK_MONOTONIC`). If the workload kills tasks, reaps those that die
+    /// meanwhile.
     fn wait(&self, run: &mut Run, at_ns: u64) {
         if !self.has_kills {
             // Sleeping until a past time would let another task run for a moment.
@@ -124,6 +131,12 @@ impl Script {
         }
     }
 
+    /// Performs one step that was due at `at_ns` (since the start of the run), and schedules the
+    /// next one of its source, intervention or group.
+    ///
+    /// # Errors
+    /// A pipe has no room for an arriving token, the kernel refuses a write, or a counter cannot be
+    /// read.
     fn perform(&mut self, run: &mut Run, at_ns: u64, step: Step) -> Result<(), Error> {
         match step {
             Step::Start(ix) => run.start_task(&self.starts[ix]),
@@ -158,6 +171,8 @@ impl Script {
         Ok(())
     }
 
+    /// Schedules the next arrival of a source, the one before having been at `from_ns`. None
+    /// follows after the source's count, or its last listed time.
     fn schedule_arrival(&mut self, world: &World, ix: usize, from_ns: u64) {
         let source = &world.workload.sources[ix];
         let arriving = &mut self.arrivals[ix];
@@ -175,6 +190,12 @@ impl Script {
         self.push(at_ns, Step::Arrival(ix));
     }
 
+    /// Makes one change from outside at once: writes prepared files; signals, moves or changes the
+    /// living tasks of a kind; or switches a CPU on or off. A task that cannot be changed is left
+    /// as it is.
+    ///
+    /// # Errors
+    /// The kernel refuses a write to the files of a group or a CPU.
     fn intervene(&self, world: &World, ix: usize, action: Action) -> Result<(), Error> {
         match action {
             Action::WriteLimit { .. } | Action::WriteWeight { .. } => {
@@ -227,7 +248,12 @@ impl World {
     }
 }
 
-/// By intervention: the files to write, opened, and their texts.
+/// The files that each intervention writes, opened for writing, and the texts, in order of
+/// interventions. Limits are followed through the run, as the order of writes depends on the old
+/// limit.
+///
+/// # Errors
+/// A file cannot be opened.
 fn limit_writes(run: &Run) -> Result<Vec<Vec<(i32, String)>>, String> {
     let workload = &run.world.workload;
     let hierarchy = &run.env.hierarchy;
@@ -251,11 +277,13 @@ fn limit_writes(run: &Run) -> Result<Vec<Vec<(i32, String)>>, String> {
     Ok(all)
 }
 
+/// Switches a CPU on (`1`) or off (`0`).
 fn set_online(cpu: u16, text: &str) -> Result<(), Error> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
     crate::cgroup::write(std::path::Path::new(&path), text).map_err(Error::Failed)
 }
 
+/// The set of signals that holds SIGCHLD alone.
 fn child_signal() -> libc::sigset_t {
     // SAFETY: all zeroes is a value of it, and both calls have room to write to.
     unsafe {
@@ -266,12 +294,14 @@ fn child_signal() -> libc::sigset_t {
     }
 }
 
+/// Blocks SIGCHLD for this process, so that `wait_child_signal` can take it.
 fn block_child_signal() {
     let set = child_signal();
     // SAFETY: the set is one; the old mask is not asked for.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
+/// Waits at most `max_ns` for SIGCHLD; returns whether it came.
 fn wait_child_signal(max_ns: u64) -> bool {
     let set = child_signal();
     let time = libc::timespec {

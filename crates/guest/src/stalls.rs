@@ -60,7 +60,9 @@ impl Stalls {
         task.stalled_ns = Some(locked_ns.unwrap_or(at_ns));
     }
 
-    /// Notes that a task left its CPU, in a state of `sched_switch`.
+    /// Notes that a task left its CPU, in a state of `sched_switch`. A stall begins if it is
+    /// preempted (`R`) or waits for a lock (`D`); a stall goes on if the task left again at once to
+    /// park or to wait for a lock.
     pub fn note_left(&mut self, pid: u32, at_ns: u64, state: &str) {
         let task = self.tasks.entry(pid).or_default();
         let came_ns = task.came_ns.take();

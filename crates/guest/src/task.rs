@@ -172,6 +172,8 @@ impl Task {
         }
     }
 
+    /// Works in user mode, in chunks, until so much time has been worked; waits for a CPU do not
+    /// count.
     fn user_time(&mut self, span: Span) {
         let speed = &self.world.speed;
         let mut left_ns = self.draw_work(span);
@@ -248,7 +250,10 @@ impl Task {
         self.account_work(ns);
     }
 
-    /// Takes the lock of the clock's owner: reads the owner, or sets it to the same value.
+    /// One fcntl(2) that takes the lock of the clock's owner for a moment: reads the owner, or sets
+    /// it to the same value. The call stands for `ns` of kernel time, which is accounted for. The
+    /// call's own length cannot be chosen; later work makes up for the difference. A failure is
+    /// noted as a fault.
     pub fn hold_owner_lock(&mut self, clock: &Clock, mode: LockMode, ns: u64) {
         self.asked_ns += ns;
         self.set_phase(Phase::Blocked, ns);
@@ -269,6 +274,7 @@ impl Task {
         (own.vector.as_ptr(), whole + 1)
     }
 
+    /// Sleeps for a drawn length. The end that was due begins the next request.
     fn sleep(&mut self, span: Span) {
         let ns = self.draw(span);
         let due_ns = self.world.now_ns() + ns;
@@ -280,6 +286,8 @@ impl Task {
         self.account_wakeup(due_ns);
     }
 
+    /// Sleeps until `period_ns` after the time at which the activation before was due, or after the
+    /// task's start; not at all if that has passed. The due time begins the next request.
     fn every(&mut self, period_ns: u64) {
         self.activations += 1;
         let due_ns = self.started_ns.saturating_add(period_ns.saturating_mul(self.activations));
@@ -291,6 +299,7 @@ impl Task {
         }
     }
 
+    /// Sleeps until `due_ns` (since the start of the run), signals or not.
     fn sleep_on(&self, due_ns: u64) {
         let at_ns = self.world.start_ns.load(Relaxed).saturating_add(due_ns);
         while sys::sleep_until(at_ns) == -(libc::EINTR as isize) {}
@@ -307,6 +316,7 @@ impl Task {
         self.account_time(0);
     }
 
+    /// Takes a lock from user mode, waiting for it, and notes it as held.
     fn lock(&mut self, lock: u32, mode: LockMode) {
         let mode = self.lock_mode(lock, mode);
         self.set_phase(Phase::Blocked, 0);
@@ -315,6 +325,7 @@ impl Task {
         self.account_time(0);
     }
 
+    /// Releases a lock in the mode in which this task holds it; does nothing if it does not.
     fn unlock(&mut self, lock: u32) {
         if let Some(mode) = self.note_released(lock) {
             self.world.locks[lock as usize].release(mode);
@@ -348,6 +359,7 @@ impl Task {
         }
     }
 
+    /// Sends tokens; waits for credits where the channel is bounded.
     fn send(&mut self, channel: u32, n: u64) {
         let channel = &self.world.channels[channel as usize];
         if channel.credits[0] < 0 {
@@ -362,6 +374,7 @@ impl Task {
         }
     }
 
+    /// Receives tokens, waiting for them. The arrival of the last one begins the next request.
     fn receive(&mut self, channel: u32, n: u64) {
         let world = self.world;
         let from_ns = world.now_ns();
@@ -387,6 +400,8 @@ impl Task {
         }
     }
 
+    /// Starts a task of this kind in the caller's group. Notes a fault if there is no free slot, or
+    /// the kernel refuses.
     fn fork(&mut self, kind: u32) {
         let world = self.world;
         let Some(slot) = world.take_slot(kind, self.slot.group.load(Relaxed)) else {
@@ -409,6 +424,7 @@ impl Task {
         self.account_work(0);
     }
 
+    /// Waits until all children have exited, and adds their counts to their kinds.
     fn wait_children(&mut self) {
         self.set_phase(Phase::Asleep, 0);
         loop {
@@ -425,6 +441,7 @@ impl Task {
         self.restart_accounting();
     }
 
+    /// Calls `act` for this task, or for each living task of a kind.
     fn each(&self, who: Target, act: impl Fn(&World, &Slot)) {
         match who {
             Target::Myself => act(self.world, self.slot),
@@ -462,10 +479,12 @@ impl Task {
         self.overrun_ns += took_ns as i64 - needed_ns as i64;
     }
 
+    /// Draws a length of time, ns, from this task's random stream.
     pub fn draw(&mut self, span: Span) -> u64 {
         span.draw(&self.world.workload.distributions, &mut self.random)
     }
 
+    /// Enters a loop, or jumps behind its `end` if it has no round. `u64::MAX` rounds never end.
     pub fn loop_start(&mut self, times: u64, end: u32) {
         if times == 0 {
             self.pc = end as usize + 1;
@@ -475,6 +494,8 @@ impl Task {
         }
     }
 
+    /// Jumps back to the first instruction of the loop at `start`, or leaves the loop after its
+    /// last round.
     pub fn loop_end(&mut self, start: u32) {
         let Some(rounds) = self.depth.checked_sub(1).and_then(|top| self.loops.get_mut(top)) else {
             return;
@@ -525,6 +546,7 @@ impl Task {
         self.slot.phase.store(Phase::Ready as u32, Relaxed);
     }
 
+    /// Notes the exit, marks the slot as ended, and exits.
     fn end(self) -> ! {
         let kind = self.slot.kind.load(Relaxed) as usize;
         let counts = &self.world.kind_counts[kind];

@@ -35,7 +35,8 @@ impl PinnedCpu {
     }
 
     /// The period timers of this CPU. The kernel walks its timers anew for each line of the file,
-    /// so a timer that fires meanwhile hides another one; then the file is read again.
+    /// so a timer that fires meanwhile hides another one; then the file is read again. After eight
+    /// such reads the last one counts.
     ///
     /// # Errors
     /// `/proc/timer_list` cannot be read; only root may.

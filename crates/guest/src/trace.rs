@@ -266,6 +266,9 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Applies a `sched_switch`: notes who left and who got the CPU, for stalls and for threads
+    /// outside of the workload, and records the events. `early`: before the start of the run, so
+    /// nothing is recorded.
     fn switch(&mut self, line: &TraceLine<'_>, time_ns: u64, early: bool) {
         let state = line.field("prev_state=").unwrap_or("");
         if let Some(pid) = line.pid("prev_") {
@@ -312,6 +315,8 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Applies a wakeup: notes it for stalls and for threads outside of the workload, and records
+    /// it unless it is `early` (before the start of the run).
     fn wakeup(&mut self, line: &TraceLine<'_>, time_ns: u64, early: bool) {
         if let Some(pid) = line.pid("") {
             if self.is_other(pid) {

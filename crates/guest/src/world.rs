@@ -163,7 +163,8 @@ impl World {
     }
 
     /// Starts the process of the task in this slot, in a cgroup (descriptor of its directory) or in
-    /// the caller's. Returns its pid, or the kernel's error.
+    /// the caller's. The task counts as ready from the slot's `start_at_ns` on. Returns its pid,
+    /// which is logged in `births`, or the kernel's error as a negative number.
     pub fn start_process(&self, slot: &Slot, cgroup: Option<i32>) -> isize {
         // The task counts as ready from its start time on.
         let from = self.speed.stamps(slot.start_at_ns.load(Relaxed));
@@ -190,7 +191,8 @@ impl World {
         self.slots.iter().find(is_it)
     }
 
-    /// Adds the counts of a reaped task to its kind and frees its slot.
+    /// Adds the CPU time and waits of a reaped task to its kind and frees its slot. For a killed
+    /// task it also notes the exit and the wait in which it died. A pid of no task is ignored.
     pub fn account_reaped(&self, pid: i32, usage: &libc::rusage) {
         let Some(slot) = self.slot_of(pid) else { return };
         let us = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;

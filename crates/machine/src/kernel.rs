@@ -93,7 +93,8 @@ pub const UNRELEASED: &[Unreleased] = &[
         version: PULL,
         name: "pull",
         rules: &rules::PULL,
-        changed: "rules of our own: CPUs fetch runtime and tasks themselves, see docs/lab/proposal.md",
+        changed: "rules of our own: CPUs fetch runtime and tasks themselves, see \
+                  docs/lab/proposal.md",
     },
 ];
 /// The rules of this project.

@@ -422,7 +422,8 @@ impl Recording {
         })
     }
 
-    /// Ids of the thread, its process and its known ancestors.
+    /// Ids of the thread and its process, then of its ancestors, the nearest first; the search ends
+    /// at `ANCESTORS_MOST`.
     fn pids(&self, ix: usize) -> Vec<i32> {
         let mut pids = Vec::new();
         let mut next = Some(ix);

@@ -97,7 +97,8 @@ fn cost_of_least(gaps_ns: impl Iterator<Item = u64>, native_ns: u64) -> Option<u
     (cost_ns <= MOST_NS).then_some(cost_ns as u32)
 }
 
-/// The shortest of many times, without outliers; `None` if there are too few.
+/// The shortest of at least `LEAST` times, ns, after the shortest `LEFT_OUT_PERCENT` of them;
+/// `None` if there are fewer.
 fn shortest_ns(mut gaps_ns: Vec<u64>) -> Option<u64> {
     if gaps_ns.len() < LEAST {
         return None;

@@ -119,15 +119,18 @@ const NETWORK_PERCENT: u64 = 20;
 /// Most threads named in a sentence.
 const NAMED_MOST: usize = 3;
 
+/// Whether `part` is more than `percent` per cent of `all`.
 fn exceeds(part: u64, percent: u64, all: u64) -> bool {
     u128::from(part) * 100 > u128::from(all) * u128::from(percent)
 }
 
+/// `part` as a percentage of `all`, rounded down.
 fn percent(part: u64, all: u64) -> u64 {
     let percent = u128::from(part) * 100 / u128::from(all.max(1));
     u64::try_from(percent).unwrap_or(u64::MAX)
 }
 
+/// A time in seconds with one digit after the point, cut, for messages: `1.5 s`.
 fn seconds(ns: u64) -> String {
     format!("{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10)
 }
@@ -178,7 +181,9 @@ impl Recording {
         gaps.0
     }
 
-    /// Adds CPUs without events, and threads that must have run there.
+    /// Adds CPUs without events, doubtful if the user chose the CPUs or threads must have run
+    /// there. If every CPU has events, adds threads that were woken again and again but not seen to
+    /// run.
     fn add_missing_cpus(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         let online = self.machine.cpus.unwrap_or(0);
@@ -212,7 +217,8 @@ impl Recording {
         }
     }
 
-    /// Adds events that were filtered by thread.
+    /// Adds, as doubtful, that only some threads were recorded. An option of perf shows it, or one
+    /// thread in every switch of a CPU.
     fn add_filtered_threads(&self, gaps: &mut Gaps) {
         const FILTERS: [&str; 7] = ["--filter", "-p", "--pid", "-t", "--tid", "-u", "--uid"];
         let words = self.perf_option(&FILTERS);
@@ -253,7 +259,8 @@ impl Recording {
         Some(cpumax_limit::one_line(&words.join(" ")).to_string())
     }
 
-    /// Adds intervals without events, and an end that was cut off.
+    /// Adds intervals in which no CPU has an event, and an end that was cut off. Long intervals are
+    /// doubtful unless they are cut out of the recording.
     fn add_silences(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         if signs.silences > 0 {
@@ -281,7 +288,9 @@ impl Recording {
         }
     }
 
-    /// Adds lost, overwritten and unreadable events.
+    /// Adds a gap each for lost or unreadable events, for overwritten ones, and for thread switches
+    /// that must have been lost. Lost events are doubtful above `LOST_PERCENT` of all events, or of
+    /// the CPU time; missing switches always, overwritten events never.
     fn add_lost_events(&self, gaps: &mut Gaps) {
         let defects = &self.defects;
         let ended = self.machine.ended.as_deref();
@@ -317,8 +326,9 @@ impl Recording {
         }
     }
 
-    /// Adds missing and impossible charges of CPU time, and CPU time taken by interrupts or the
-    /// host.
+    /// Adds what is wrong with the CPU time that the kernel charged: it was not recorded; it
+    /// exceeds the time on a CPU (doubtful); or it falls short, because interrupts or the host took
+    /// the rest.
     fn add_wrong_charges(&self, gaps: &mut Gaps) {
         if !self.has_runtime {
             let told = "The CPU time that the kernel charged (sched_stat_runtime) was not \
@@ -349,7 +359,8 @@ impl Recording {
         }
     }
 
-    /// Adds the estimated cost of recording.
+    /// Adds the cost of recording where it is an estimate and a notable share of the CPU time of
+    /// the `chosen` threads; doubtful from `COST_PERCENT` on.
     fn add_guessed_cost(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let cost_ns = sum(chosen.iter().map(|thread| thread.cost_ns));
         let all_ns = sum(chosen.iter().map(|thread| thread.runtime_ns)).saturating_add(cost_ns);
@@ -364,6 +375,8 @@ impl Recording {
         }
     }
 
+    /// Adds that wakeups by interrupts look like wakeups by threads, where no event tells its
+    /// context. Doubtful if the requests of `service` are inferred.
     fn add_missing_context(&self, service: Option<&Service>, gaps: &mut Gaps) {
         if self.has_context {
             return;
@@ -375,7 +388,8 @@ impl Recording {
         gaps.add(GapKind::Context, inferred, told.to_owned());
     }
 
-    /// Adds threads that cpu.max does not hold.
+    /// Adds real-time threads among the `chosen` ones, which cpu.max does not hold; doubtful where
+    /// they use nearly all of the CPU time.
     fn add_real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let ordinary: Vec<&&Thread> = chosen.iter().filter(|t| !self.is_kernel(t)).collect();
         let all_ns = sum(ordinary.iter().map(|thread| thread.runtime_ns));
@@ -399,7 +413,8 @@ impl Recording {
         gaps.add(GapKind::RealTime, nothing_else, told);
     }
 
-    /// Adds clients on other machines, of which only the wakeups are seen.
+    /// Adds clients on other machines, where data from the network ends a notable share of the
+    /// waits of the threads that are `inside`. Never doubtful.
     fn add_network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| **inside);
         let (asked, waits) = chosen.fold((0, 0), |(asked, waits), (thread, _)| {
@@ -416,6 +431,8 @@ impl Recording {
     }
 }
 
+/// Adds, as doubtful, that too many waits of the `chosen` threads end for an unknown reason to tell
+/// latencies from them.
 fn add_unknown_waits(chosen: &[&Thread], gaps: &mut Gaps) {
     let waits = chosen.iter().fold(Waits::default(), |sum, thread| sum.with(thread));
     if !waits.are_known() {

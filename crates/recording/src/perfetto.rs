@@ -345,7 +345,10 @@ fn new_name<'a>(event: &FtraceEvent<'a>) -> Option<&'a str> {
     Some(comm).filter(|comm| !comm.is_empty())
 }
 
-/// Passes on one event of a CPU, and updates the current thread.
+/// Passes on one event of a CPU to `sink`. `has_waking`: wakeups repeat earlier events and count
+/// for nothing; `names_who_runs`: events other than switches and forks tell their thread; `groups`:
+/// by thread, the group last seen. `current`: the thread on that CPU, by which compact events are
+/// completed; a switch replaces it.
 fn emit(
     item: &Item<'_>,
     time_ns: u64,

@@ -75,7 +75,12 @@ impl Recording {
         Recording::read_pipe(&name, BufReader::with_capacity(READ_SIZE, file), options)
     }
 
-    /// Reads a directory of `perf record --kcore` or `--threads`.
+    /// Reads a directory of `perf record --kcore` (its file `data`) or `--threads` (also `data.0`,
+    /// `data.1`, ...).
+    ///
+    /// # Errors
+    /// The directory has no file `data`, for example because it is a CTF trace; else as
+    /// [`Recording::read`].
     fn read_directory(name: &str, path: &Path, options: Options) -> Result<Recording, Error> {
         let open = |file: &str| File::open(path.join(file));
         let Ok(first) = open("data") else {

@@ -545,6 +545,8 @@ struct PollTimes {
 }
 
 impl PollTimes {
+    /// Follows waits, polls and transfers of each thread. A transfer before any wait or poll has
+    /// bounds of 0.
     fn of(recording: &Recording) -> PollTimes {
         let mut bounds = vec![(0, 0); recording.ios.len()];
         for thread in &recording.threads {

@@ -255,6 +255,9 @@ impl Timeline {
         self.enter_cpu(cpu, tid, now_ns, entry);
     }
 
+    /// Puts a thread (0: idle) on a CPU: ends its wait or its other stay, counts its time on the
+    /// run queue, and makes it running. A stay that `entry` does not show begins at an estimated
+    /// time, never before the thread was woken.
     fn enter_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, entry: Entry) {
         let (mut since_ns, mut earliest_ns) = match entry {
             Entry::Seen { .. } => (now_ns, None),
@@ -311,8 +314,9 @@ impl Timeline {
         self.live(tid).state = State::Running(on);
     }
 
-    /// Whether this CPU, for which a thread waits, was busy since `from_ns` while another one was
-    /// idle.
+    /// Whether a thread that now enters `cpu` waited there although another CPU was idle: since
+    /// `from_ns`, ns, this CPU ran other threads and some CPU was idle throughout. False unless the
+    /// switch was recorded and did not come from idle.
     fn waits_beside_idle_cpu(&self, cpu: usize, from_ns: u64, entry: Entry) -> bool {
         let idle = |other: &Cpu| {
             other.current == Some(0) && other.idle_ns.is_some_and(|idle_ns| idle_ns <= from_ns)
@@ -346,6 +350,8 @@ impl Timeline {
         }
     }
 
+    /// Applies a recorded switch: `prev` leaves the CPU as `left` says, `next` enters it. Names,
+    /// priorities and groups are taken over.
     fn apply_switch(
         &mut self,
         event: &Event<'_>,
@@ -375,6 +381,8 @@ impl Timeline {
         self.enter_cpu(cpu, next.tid, now_ns, Entry::Seen { from_idle: prev.tid == 0 });
     }
 
+    /// Applies a wakeup: an edge from the waker, or an interrupt, will end the wait of `wakee`.
+    /// Ignored for a thread that is ready or dead, or was woken already.
     fn apply_wakeup(&mut self, event: &Event<'_>, wakee: &ThreadRef<'_>) {
         self.signs.wakeups += 1;
         if wakee.tid <= 0 {
@@ -407,6 +415,7 @@ impl Timeline {
         }
     }
 
+    /// Adds a wakeup between two threads to both; returns it as the cause of a wait.
     fn add_edge(&mut self, waker: i32, wakee: i32, now_ns: u64) -> Cause {
         let wakee = self.live(wakee).thread;
         let waker_ix = self.live(waker).thread;

@@ -33,7 +33,8 @@ pub fn fit_text(fit: &Fit, page: Page) -> String {
     let from = format!(
         "From counters: of {} services, the {:.0} that reproduce what was counted, {which}; ranges \
          hold 9 of 10; the row of now is measured. p99 below the present limit cannot be told \
-         from counters: record the service (`cpumax record`), or ask `cpumax replay` with a recording.",
+         from counters: record the service (`cpumax record`), or ask `cpumax replay` with a \
+         recording.",
         fit.drawn, fit.effective
     );
     let _ = writeln!(out, "{}", page.wrapped(&from));

@@ -52,6 +52,8 @@ pub(crate) const WEIGHTS: RangeInclusive<u64> = 1..=10_000;
 pub(crate) const PATH_FORM: &str =
     "a path from the root down, such as \"/services/web\", without empty parts, `.` or `..`";
 
+/// All checks. The order matters: each relies on the references and ranges that those before have
+/// checked.
 pub(crate) fn check(workload: &Parts) -> Checked {
     check_sizes(workload)?;
     check_name_and_duration(workload)?;
@@ -83,6 +85,7 @@ pub(crate) fn refuse<T>(
     Err(PartRefusal { part, field, refusal: Refusal::new(kind, problem, accepted) })
 }
 
+/// Refuses a number outside of `range`.
 pub(crate) fn check_in_range(
     part: PartIx,
     field: &'static str,
@@ -96,6 +99,7 @@ pub(crate) fn check_in_range(
     refuse(part, field, Kind::Value, format!("{field} is {value}"), accepted)
 }
 
+/// Refuses a length of time, ns, outside of `range`.
 pub(crate) fn check_time(
     part: PartIx,
     field: &'static str,
@@ -159,6 +163,7 @@ fn check_name(part: PartIx, field: &'static str, name: &str) -> Checked {
     Ok(())
 }
 
+/// Checks the labels of kinds of task, which need not be unique.
 pub(crate) fn check_labels(workload: &Parts) -> Checked {
     for (ix, task) in workload.tasks.iter().enumerate() {
         task.label.as_ref().map_or(Ok(()), |label| check_name(PartIx::Task(ix), "label", label))?;
@@ -166,6 +171,8 @@ pub(crate) fn check_labels(workload: &Parts) -> Checked {
     Ok(())
 }
 
+/// Refuses a workload with more groups, tasks, instructions or other entries than `bounds` allows.
+/// Depends on no other check.
 fn check_sizes(workload: &Parts) -> Checked {
     let ops: u64 = workload.programs().map(|program| program.len() as u64).sum();
     let listed: u64 = workload.cpu_sets.iter().map(|cpus| cpus.0.len() as u64).sum();
@@ -196,6 +203,8 @@ pub(crate) fn check_name_and_duration(workload: &Parts) -> Checked {
     check_time(PartIx::Top, "duration", workload.duration_ns, 1..=MAX_DURATION_NS)
 }
 
+/// Checks the number of CPUs, and that each set of CPUs is not empty, ascending, and within the
+/// machine.
 fn check_cpu_sets(workload: &Parts) -> Checked {
     check_in_range(PartIx::Machine, "cpus", workload.machine.cpus.into(), 1..=MAX_CPUS)?;
     for (ix, cpus) in workload.cpu_sets.iter().enumerate() {
@@ -216,6 +225,7 @@ fn check_cpu_sets(workload: &Parts) -> Checked {
     Ok(())
 }
 
+/// Refuses a CPU that the machine does not have.
 pub(crate) fn check_cpu(workload: &Parts, part: PartIx, field: &'static str, cpu: u16) -> Checked {
     let cpus = workload.machine.cpus;
     if cpu < cpus {
@@ -228,6 +238,8 @@ pub(crate) fn check_cpu(workload: &Parts, part: PartIx, field: &'static str, cpu
     refuse(part, field, Kind::Value, format!("there is no CPU {cpu}"), accepted)
 }
 
+/// Checks the settings of the machine, and that softirqs exist only on `PREEMPT_RT`, with valid
+/// CPUs and locks.
 pub(crate) fn check_machine(workload: &Parts) -> Checked {
     let machine = &workload.machine;
     let part = PartIx::Machine;
@@ -268,6 +280,7 @@ pub(crate) fn check_machine(workload: &Parts) -> Checked {
     Ok(())
 }
 
+/// Refuses a read mode for a mutex or spinlock. The reference to the lock must be valid.
 pub(crate) fn check_lock_mode(
     workload: &Parts,
     part: PartIx,
@@ -315,6 +328,8 @@ pub(crate) fn path_problem(path: &str) -> Option<String> {
     })
 }
 
+/// Checks that the root comes first and parents before children, with valid and unique paths,
+/// weights and limits; for v1 also the rule of its hierarchy.
 fn check_groups(workload: &Parts) -> Checked {
     let root = workload.groups.first();
     if !root.is_some_and(|root| {
@@ -349,6 +364,7 @@ fn check_groups(workload: &Parts) -> Checked {
     check_v1_groups(workload)
 }
 
+/// Refuses v1 groups that have more at the start than an ancestor.
 fn check_v1_groups(workload: &Parts) -> Checked {
     let limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
     check_v1_hierarchy(workload, &limits).or_else(|(group, problem)| {
@@ -381,7 +397,8 @@ pub(crate) fn check_limit(part: PartIx, limit: Limit) -> Checked {
     refuse(part, "max", Kind::Limit, "a limit is finer than a microsecond", accepted)
 }
 
-/// Checks v1's rule that a group may not have more than its ancestors.
+/// Checks v1's rule that no group may have a larger ratio of quota to period than an ancestor.
+/// `limits`: those of the groups at one time, by index. Groups of v2 are not concerned.
 ///
 /// # Errors
 /// The index of the group, and the reason.
@@ -409,6 +426,8 @@ pub(crate) fn check_v1_hierarchy(
     }
 }
 
+/// Checks names, references and ranges of the kinds of task, and the number of all tasks at the
+/// start.
 fn check_tasks(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     let mut total = 0;
@@ -438,6 +457,7 @@ fn check_tasks(workload: &Parts) -> Checked {
     Ok(())
 }
 
+/// Refuses a nice value outside of -20 to 19.
 pub(crate) fn check_nice(part: PartIx, nice: i8) -> Checked {
     if (-20..=19).contains(&nice) {
         return Ok(());

@@ -61,10 +61,12 @@ impl Printer<'_> {
         let _ = writeln!(self.text, "{line}");
     }
 
+    /// Prints `name = value`; the value is TOML already.
     fn print_field(&mut self, name: &str, value: impl Display) {
         self.print_line(format_args!("{name} = {value}"));
     }
 
+    /// Prints a field whose value is a text, quoted.
     fn print_text(&mut self, name: &str, value: &str) {
         self.print_field(name, quote(value));
     }
@@ -73,6 +75,7 @@ impl Printer<'_> {
         self.print_text(name, &print_duration(ns));
     }
 
+    /// Begins an entry of an array of tables: `[[name]]`.
     fn print_header(&mut self, name: &str) {
         self.print_line(format_args!("\n[[{name}]]"));
     }
@@ -229,6 +232,8 @@ impl Printer<'_> {
         }
     }
 
+    /// Prints a program with an instruction on each line, indented by nesting. It need not be
+    /// valid.
     fn print_program(&mut self, program: &[Op]) {
         self.print_line("program = [");
         let mut depth: usize = 1;
@@ -247,6 +252,8 @@ impl Printer<'_> {
         self.print_line("]");
     }
 
+    /// An instruction as an inline table with its comma. Those that begin a loop or call leave its
+    /// list open; those that end it close it.
     fn instruction_text(&self, op: &Op) -> String {
         let timed = |verb: &str, span: Span| format!("{{ {verb} = {} }},", self.span_text(span));
         let tokens = |verb: &str, channel: u32, n: u64| {
@@ -398,6 +405,7 @@ impl Printer<'_> {
         }
     }
 
+    /// Prints an `[[expect]]`; equal bounds become `is`.
     fn print_expectation(&mut self, expectation: &Expectation) {
         self.print_header("expect");
         if !expectation.kernels.is_empty() {
@@ -428,6 +436,7 @@ impl Printer<'_> {
         }
     }
 
+    /// A length of time, or a table that names its distribution.
     fn span_text(&self, span: Span) -> String {
         let time = |ns: u64| quote(&print_duration(ns));
         let ix = match span {
@@ -459,6 +468,7 @@ impl Printer<'_> {
         }
     }
 
+    /// The set of CPUs with this index; empty if there is none.
     fn cpu_set_text(&self, ix: u32) -> String {
         self.workload.cpu_sets.get(ix as usize).map_or_else(String::new, print_cpus)
     }

@@ -80,10 +80,16 @@ pub fn with_jobs(seed: u64) -> Workload {
     build_or_panic(seed, &jobs::add(&mut Dice(Stream::new(seed, Domain::Workload, 1)), draft))
 }
 
+/// Builds the draft of this seed.
+///
+/// # Panics
+/// If the checks refuse it.
 fn build_or_panic(seed: u64, draft: &Builder) -> Workload {
     draft.build().unwrap_or_else(|error| panic!("random workload of seed {seed}: {error}"))
 }
 
+/// Draws a whole workload. Later parts refer only to groups, locks and channels drawn before, so
+/// that the checks accept it.
 fn draw_builder(seed: u64, bounds: &Bounds) -> Builder {
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 0));
     let cpus = dice.range(1, bounds.cpus) as u16;
@@ -140,6 +146,7 @@ impl Dice {
         low + self.0.below(high.saturating_sub(low) + 1)
     }
 
+    /// True with a probability of 1 in `n`.
     fn one_in(&mut self, n: u64) -> bool {
         self.0.below(n) == 0
     }
@@ -167,10 +174,13 @@ impl Dice {
         .max(1)
     }
 
+    /// As `time_ns`, from 1 us to `most_ns`.
     fn time(&mut self, most_ns: u64) -> Duration {
         Duration::from_nanos(self.time_ns(most_ns))
     }
 
+    /// A length of time that is fixed in half of the cases, else drawn anew each time from a random
+    /// distribution.
     fn length(&mut self, most_ns: u64) -> Length {
         let ns = self.time_ns(most_ns);
         match self.0.below(8) {
@@ -195,6 +205,7 @@ impl Dice {
         }
     }
 
+    /// A set of at least one of the CPUs below `cpus`.
     fn cpu_set(&mut self, cpus: u16) -> CpuSet {
         let mut set: Vec<u16> = (0..cpus).filter(|_| self.one_in(2)).collect();
         if set.is_empty() {
@@ -203,26 +214,31 @@ impl Dice {
         CpuSet(set)
     }
 
+    /// A nice value from -20 to 19.
     fn nice(&mut self) -> i8 {
         self.range(0, 39) as i8 - 20
     }
 
+    /// A class other than kernel thread; half of them fair.
     fn class(&mut self) -> Class {
         self.choose([Class::Fair, Class::Fair, Class::Idle, Class::Rt])
     }
 }
 
+/// Up to four locks of any kind: names and kinds.
 fn draw_locks(dice: &mut Dice) -> Vec<(String, LockKind)> {
     let kinds =
         [LockKind::Mutex, LockKind::Rwsem, LockKind::PercpuRwsem, LockKind::Rwlock, LockKind::Spin];
     (0..dice.range(0, 4)).map(|ix| (format!("lock{ix}"), dice.choose(kinds))).collect()
 }
 
+/// Up to three channels: names and capacities, `u64::MAX` without a bound.
 fn draw_channels(dice: &mut Dice) -> Vec<(String, u64)> {
     let capacity = |dice: &mut Dice| if dice.one_in(2) { u64::MAX } else { dice.range(1, 8) };
     (0..dice.range(0, 3)).map(|ix| (format!("channel{ix}"), capacity(dice))).collect()
 }
 
+/// A machine with so many CPUs. Softirqs, which take the locks, are drawn only for `PREEMPT_RT`.
 fn draw_machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine {
     let maybe = |dice: &mut Dice| !dice.one_in(3);
     let mut spec = MachineSpec {
@@ -323,6 +339,8 @@ fn nearest_limit(groups: &[Group], path: &str) -> Option<(u64, u64)> {
     None
 }
 
+/// A limit with a quota from 1 ms to 1.25 times the CPUs, a period from 1 to 250 ms, and sometimes
+/// a burst.
 fn draw_limit(dice: &mut Dice, cpus: u16) -> Limit {
     let period_us = dice.choose([1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 100_000, 250_000]);
     let most_us = period_us * u64::from(cpus);
@@ -335,6 +353,7 @@ fn draw_limit(dice: &mut Dice, cpus: u16) -> Limit {
     limit(quota_us, period_us, burst_us)
 }
 
+/// A limit of these microseconds; none if they are refused.
 fn limit(quota_us: u64, period_us: u64, burst_us: u64) -> Limit {
     Limit::new(Some(quota_us * 1000), period_us * 1000, burst_us * 1000).unwrap_or(Limit::UNLIMITED)
 }
@@ -364,6 +383,8 @@ fn draw_kinds(dice: &mut Dice, bounds: &Bounds) -> Vec<KindPlan> {
     kinds
 }
 
+/// Draws the rest of a kind of task: group, nice value, affinity, start, slice and program. Its
+/// start is in the first half of the run.
 fn draw_task(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, duration_ns: u64) -> Task {
     let mut task = Task::new(&kind.name).count(kind.count).class(kind.class);
     if let Some(path) = dice.pick(context.paths) {
@@ -389,6 +410,7 @@ fn draw_task(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, duration_n
     task.program(program::program(dice, context, kind))
 }
 
+/// A source of tokens for this channel: a few listed times, or every 0.2 to 20 ms on average.
 fn draw_source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> Source {
     let name = format!("source{ix}");
     if dice.one_in(4) {
@@ -413,6 +435,7 @@ fn draw_source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> S
     source
 }
 
+/// A change from outside at any time of the run, sometimes repeated.
 fn draw_change(
     dice: &mut Dice,
     context: &Context<'_>,
@@ -433,6 +456,8 @@ fn draw_change(
     change
 }
 
+/// A change that the checks accept: of a limit, a weight, the tasks of a kind, or a CPU other than
+/// CPU 0.
 fn draw_act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], kinds: &[KindPlan]) -> Act {
     let kind = dice.pick(kinds).map_or("task0", |kind| &kind.name).to_owned();
     let path = dice.pick(context.paths).map_or("/", |path| path).to_owned();
@@ -466,6 +491,7 @@ fn draw_act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], kinds: &[K
     }
 }
 
+/// An expectation that parses; whether a run meets it does not matter.
 fn draw_expectation(dice: &mut Dice, groups: &[Group]) -> Expect {
     let metric = match dice.pick(groups) {
         Some(group) => format!("groups.{}.usage_usec", group.path),

@@ -65,11 +65,14 @@ pub fn load(path: &Path) -> Result<Workload, Error> {
     parse(&text, &file)
 }
 
+/// The error for a scenario file with more than `MAX_FILE_BYTES`.
 pub(crate) fn too_large(file: &str) -> Error {
     let reason = format!("is larger than {} MiB", MAX_FILE_BYTES >> 20);
     Error::File { file: file.to_owned(), reason }
 }
 
+/// Reads the tables of a scenario. References between them are checked only when the workload is
+/// built. A refusal has its position in the text.
 fn read(text: &str, file_name: &str) -> Read<Builder> {
     let tree = DeTable::parse(text).map_err(|error| {
         let at = error.span().map(ByteRange::from).unwrap_or_default();
@@ -120,6 +123,7 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
     Ok(draft)
 }
 
+/// Reads `[machine]` into the draft; absent fields keep their defaults.
 fn read_machine(fields: &Fields<'_>, draft: &mut Builder) -> Read<()> {
     let machine = &mut draft.machine;
     machine.positions = fields.positions();
@@ -153,6 +157,8 @@ fn read_machine(fields: &Fields<'_>, draft: &mut Builder) -> Read<()> {
     Ok(())
 }
 
+/// Reads a `[[group]]`. `shares` of v1 become a weight. Quota, period and burst are refused as the
+/// kernel would refuse them.
 fn read_group(fields: &Fields<'_>) -> Read<Group> {
     let mut group = Group::new(fields.name("path")?);
     group.positions = fields.positions();
@@ -213,6 +219,8 @@ fn read_task(fields: &Fields<'_>) -> Read<Task> {
     Ok(task)
 }
 
+/// Reads a `[[source]]`, which needs exactly one of `every` and `at`. Without `count` it sends for
+/// ever.
 fn read_source(fields: &Fields<'_>) -> Read<Source> {
     let positions = fields.positions();
     let arrivals = match (fields.length("every")?, fields.times("at")?) {
@@ -236,6 +244,8 @@ fn read_source(fields: &Fields<'_>) -> Read<Source> {
     })
 }
 
+/// Reads an `[[at]]`: a change from outside with its time. Without `until`, a repeated one ends
+/// with the run.
 fn read_change(fields: &Fields<'_>) -> Read<Change> {
     let positions = fields.positions();
     let at_ns =
@@ -249,7 +259,11 @@ fn read_change(fields: &Fields<'_>) -> Read<Change> {
     })
 }
 
-/// Reads exactly one change from outside and its fields.
+/// Reads what an `[[at]]` changes: the limit or weight of a group, one property of the tasks of a
+/// kind, or whether a CPU is online. Names are not looked up yet.
+///
+/// # Errors
+/// The fields are those of no change, or of more than one.
 fn read_act(fields: &Fields<'_>) -> Read<Act> {
     const ON_GROUP: [&str; 3] = ["max", "burst", "weight"];
     const ON_TASK: [&str; 5] = ["signal", "move", "affinity", "nice", "class"];
@@ -282,6 +296,7 @@ fn read_act(fields: &Fields<'_>) -> Read<Act> {
     }
 }
 
+/// Reads the change `verb` of a kind of task: `signal`, `move`, `affinity`, `nice` or `class`.
 fn read_act_on_task(fields: &Fields<'_>, task: String, verb: &str) -> Read<Act> {
     let positions = fields.positions();
     let missing =
@@ -295,6 +310,7 @@ fn read_act_on_task(fields: &Fields<'_>, task: String, verb: &str) -> Read<Act> 
     })
 }
 
+/// Reads an `[[expect]]`. `is` sets both bounds, and excludes `min` and `max`.
 fn read_expect(fields: &Fields<'_>) -> Read<Expect> {
     let positions = fields.positions();
     let exactly = fields.float("is")?;

@@ -437,6 +437,7 @@ impl Resolver {
         Ok(())
     }
 
+    /// Resolves the changes from outside, in order of time; changes of one time keep their order.
     fn resolve_interventions(&mut self, draft: &Builder) -> Resolved<()> {
         let mut changes: Vec<_> = draft.changes.iter().collect();
         changes.sort_by_key(|change| change.at_ns);
@@ -454,6 +455,8 @@ impl Resolver {
         Ok(())
     }
 
+    /// Resolves the names in a change. `limits`: by group, the limit in force before it; written
+    /// files change a part of that, and it is updated.
     fn resolve_action(
         &mut self,
         act: &Act,
@@ -510,6 +513,8 @@ impl Resolver {
         })
     }
 
+    /// Index of this set of CPUs, which is added unless an equal one exists. `at`: its position in
+    /// the file.
     fn resolve_cpu_set(&mut self, cpus: &CpuSet, at: ByteRange) -> CpuSetIx {
         let next = self.workload.cpu_sets.len() as CpuSetIx;
         let ix = *self.cpu_sets.entry(cpus.0.clone()).or_insert(next);
@@ -520,6 +525,8 @@ impl Resolver {
         ix
     }
 
+    /// A fixed length, or the index of its distribution, which is added unless an equal one exists.
+    /// `at`: its position in the file.
     fn resolve_span(&mut self, length: &Length, at: ByteRange) -> Span {
         let distribution = match length {
             Length::Fixed(length) => return Span::Fixed(to_ns(*length)),

@@ -122,6 +122,7 @@ impl Workload {
     }
 }
 
+/// Refuses a factor outside of `FACTORS`.
 fn check_factor(factor: f64) -> Result<(), Error> {
     if FACTORS.contains(&factor) {
         return Ok(());
@@ -194,6 +195,7 @@ impl Lengths<'_> {
         ((ns as f64 * self.times).round() as u64).max(u64::from(ns > 0))
     }
 
+    /// Index of the scaled copy of a distribution, which is made once.
     fn scaled(&mut self, ix: DistIx) -> DistIx {
         if let Some(&made) = self.made.get(&ix) {
             return made;

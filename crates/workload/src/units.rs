@@ -49,7 +49,8 @@ pub(crate) fn parse_duration(text: &str) -> Option<u64> {
 pub(crate) const RATE_FORM: &str =
     "a number per unit of time, such as \"200/s\" or \"0.5/min\"; units ms, s, min, h";
 
-/// Reads a rate, such as `200/s`, as the mean time between two events, ns, from 1 ns to a day.
+/// Reads a rate, such as `200/s`, as the mean time between two events, ns, rounded. `None` for
+/// malformed text, or a mean outside of 1 ns to a day.
 pub(crate) fn parse_rate(text: &str) -> Option<u64> {
     let (number, unit) = text.split_once('/')?;
     let (number, unit) = (number.trim().replace('_', ""), unit.trim());
@@ -102,6 +103,7 @@ pub(crate) fn parse_cpus(text: &str) -> Option<CpuSet> {
     Some(CpuSet(cpus))
 }
 
+/// Sorts the CPUs and removes repeated ones.
 fn tidy(cpus: &mut Vec<u16>) {
     if !cpus.is_sorted_by(|a, b| a < b) {
         cpus.sort_unstable();
@@ -109,6 +111,7 @@ fn tidy(cpus: &mut Vec<u16>) {
     }
 }
 
+/// Prints a set of CPUs as the kernel does: `0-3,8`.
 pub(crate) fn print_cpus(cpus: &CpuSet) -> String {
     let mut text = String::new();
     let mut rest = cpus.0.as_slice();

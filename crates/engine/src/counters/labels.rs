@@ -76,6 +76,8 @@ impl Labels {
         wanted.iter().all(|(name, value)| self.value(name) == value)
     }
 
+    /// The kind of cgroup that cAdvisor's labels describe: a pod, a container, a pod's sandbox, or
+    /// any other group.
     pub fn kind(&self) -> Kind {
         // Kubelets before 1.16 append `_name` to these labels.
         let either = |one, other| {

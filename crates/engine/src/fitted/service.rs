@@ -102,6 +102,7 @@ impl Shape {
         }
     }
 
+    /// A length of this shape with this mean, at least 1 ns.
     fn of_mean(self, mean_ns: f64) -> Length {
         let ns = mean_ns.max(1.0) as u64;
         match self {
@@ -227,6 +228,8 @@ impl Service {
 }
 
 impl Seen {
+    /// Numbers of the limited group in a run, per second where they are rates; `None` if the run
+    /// has no such group.
     fn of(outcome: &Outcome, windows: Vec<f64>) -> Option<Seen> {
         let group = outcome.groups.get(GROUP)?;
         let seconds = outcome.simulated_ns as f64 / 1e9;

@@ -87,8 +87,8 @@ pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
 }
 
 impl Prediction {
-    /// Widens every range by an alternative that may hold as well. Where the two differ, marks the
-    /// prediction unreliable for the reason `reason`.
+    /// Widens every range by an alternative that may hold as well, and takes over its runs; values
+    /// stay. Where the two differ, marks the prediction unreliable for the reason `reason`.
     pub(crate) fn widen_by(&mut self, other: Prediction, reason: &str) {
         let differ = self.differs(&other);
         self.runs.extend(other.runs);

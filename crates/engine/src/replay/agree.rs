@@ -71,7 +71,11 @@ impl Replay {
     }
 
     /// Marks the runs unreliable on kernels where the replay differs from the recording. Runs the
-    /// replay of the recording where `runs` does not hold it.
+    /// replay of the recording where `runs` does not hold it, once for each kernel; later calls use
+    /// the stored result.
+    ///
+    /// # Errors
+    /// A run of that replay fails.
     pub(super) fn mark_disagreements(
         &self,
         runs: &mut [Run],
@@ -115,7 +119,10 @@ impl Replay {
         Ok(())
     }
 
-    /// Differences between a replay and the recording, one line for each.
+    /// Differences between a replay and the recording beyond the tolerances above, one line for
+    /// each, for messages. Compared are CPUs, requests a second and percentiles of latency. Of a
+    /// recording under a limit, the whole range of the replay agrees, else only its median; of
+    /// latencies always the range.
     fn disagreements(&self, replayed: &Prediction) -> Vec<String> {
         let mut lines = Vec::new();
         let recorded = self.recorded();
@@ -153,7 +160,8 @@ impl Replay {
     }
 }
 
-/// Factor on the cost of the work in the replay under the limit of the recording.
+/// Factor on the cost of the work in the replay under the recording's own limit: 1, so that
+/// throttling does not raise it; `None` without a limit.
 fn limited_scale(own: &Try) -> Option<f64> {
     own.limit.quota_ns().map(|_| 1.0)
 }

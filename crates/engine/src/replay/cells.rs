@@ -69,8 +69,13 @@ impl Replay {
         Ok(runs)
     }
 
-    /// Like [`Replay::under`], without the comparison with the recording. `scale`: factor on the
-    /// recorded cost of the work.
+    /// Like [`Replay::under`], without the comparison with the recording. `seed`: that of the first
+    /// run of each cell; the others follow from it. `scale`: factor on the recorded cost of the
+    /// work; `None`: the cost as recorded, and more where the limit throttles often. Returns a run
+    /// for each limit and kernel, in order of limits, then of kernels.
+    ///
+    /// # Errors
+    /// As [`Replay::runs`].
     pub(super) fn run_limits(
         &self,
         limits: &[&Try],
@@ -106,15 +111,19 @@ impl Replay {
         Ok(self.runs_of(cells))
     }
 
-    /// Evaluates the first run of a cell, with the costs of a reading.
+    /// What the first run of a cell tells for the choice of its other draws: how often the limit
+    /// throttles, and the cost of the requests in a reading.
     fn first_run(&self, cell: &Cell<'_>, reading: usize) -> FirstRun {
         let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);
         let relative_cost = self.readings[reading].costs.relative_cost(answered);
         FirstRun { throttled_percent: cell.throttled_percent(), relative_cost }
     }
 
-    /// Runs the draws that `choose` picks for each cell, each with its reading, and stores the
-    /// samples.
+    /// Runs the draws that `choose` picks for each cell, each with the index of its reading.
+    /// Appends their samples to the cell, by reading; the cell's first outcome stays.
+    ///
+    /// # Errors
+    /// Of several failed runs, the first one's error.
     fn run_draws(
         &self,
         cells: &mut [Cell<'_>],
@@ -146,8 +155,8 @@ impl Replay {
         })
     }
 
-    /// How many runs may go on at once, by their memory. A host with many CPUs may not have enough
-    /// of it for a large recording.
+    /// How many runs may go on at once, by their memory; 0 if even one takes more than that. A host
+    /// with many CPUs may not have enough of it for a large recording.
     fn runs_at_once(&self) -> usize {
         let bytes = |reading: &Reading| {
             let Reading { workload, .. } = reading;
@@ -157,7 +166,11 @@ impl Replay {
         RUNS_MAX_BYTES / most.max(1)
     }
 
-    /// The job of one draw.
+    /// The job of one draw: the limit, with the phase, seed and cost of the draw, for the reading's
+    /// workload.
+    ///
+    /// # Errors
+    /// The limit is for a group that does not exist.
     fn job(
         &self,
         reading: &Reading,
@@ -191,7 +204,8 @@ impl Replay {
         self.job(&self.readings[0], &run.limit, kernel, run.draw)
     }
 
-    /// Makes the runs with their predictions, doubts and slowdowns.
+    /// Makes a run of each cell that has an outcome, with its prediction, what makes it unreliable,
+    /// and its slowdown over the run without a limit on the same kernel, if that came before.
     fn runs_of(&self, cells: Vec<Cell<'_>>) -> Vec<Run> {
         let none = Try::none();
         let window = self.window_of_run();
@@ -238,7 +252,11 @@ impl Replay {
 }
 
 impl<'a> Cell<'a> {
-    /// Cells of a limit on those kernels that support anything of it.
+    /// Cells without samples, of a limit on those kernels that support anything of it, in order of
+    /// kernels.
+    ///
+    /// # Errors
+    /// None of the kernels supports anything of it.
     fn of(limit: &'a Try, kernels: &[Kernel]) -> Result<Vec<Cell<'a>>, Error> {
         let mut cells = Vec::new();
         let mut nothing = None;
@@ -267,6 +285,7 @@ impl<'a> Cell<'a> {
         Prediction { runs, ..predict(&likely, unit) }
     }
 
+    /// Throttled periods of the cell's first run, per cent; 0 if it has none.
     fn throttled_percent(&self) -> f64 {
         self.samples[0].first().and_then(|(sample, _)| sample.throttled_percent).unwrap_or(0.0)
     }

@@ -44,7 +44,7 @@ fn weight(files: &GroupFiles) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::give;
+    use crate::job::with_shares;
 
     fn files(path: &str, files: &[(&str, &str)]) -> GroupFiles {
         let files: Vec<[&str; 2]> = files.iter().map(|(name, text)| [*name, *text]).collect();
@@ -76,7 +76,7 @@ mod tests {
                 (above, Share { limit, weight: None })
             ]
         );
-        let workload = give(nested, &found).unwrap();
+        let workload = with_shares(nested, &found).unwrap();
         assert_eq!(workload.groups[above as usize].limit, limit);
         assert_eq!(workload.groups[group].limit.quota_ns(), None);
     }

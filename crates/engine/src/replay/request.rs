@@ -140,7 +140,13 @@ impl Request {
         }
     }
 
-    /// All readings that the recording allows, the most likely one first.
+    /// All readings that the recording allows, the most likely one first, with the traffic scaled
+    /// as asked. Others follow where it is uncertain whether clients are open or closed, and which
+    /// work is periodic.
+    ///
+    /// # Errors
+    /// The recording cannot be made a workload with this selection, or the traffic cannot be
+    /// scaled.
     pub(super) fn readings(
         &self,
         name: &str,

@@ -226,7 +226,8 @@ impl Follow {
         }
     }
 
-    /// Records period edges and pool changes of the group within stretches.
+    /// Records period edges and pool changes of the traced group in the stretches that are going
+    /// on, with times since they began. Changes before a stretch tell the pool at its start.
     fn record_limit(&mut self, what: What) {
         let (now_ns, own) = (self.now_ns, self.plan.group);
         let within = |kept: &&mut Kept| {

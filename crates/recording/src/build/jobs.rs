@@ -257,6 +257,7 @@ impl Assembly<'_> {
         section.answer_at = Some(at + 1);
     }
 
+    /// Adds the sections as jobs, and the tokens as one source for each channel, in order of time.
     fn add_to(self, workload: &mut Parts) {
         for (at, section) in self.sections.into_iter().enumerate() {
             let name = match section.request {

@@ -38,6 +38,9 @@ pub(super) struct ProgramOptions {
 }
 
 impl Recording {
+    /// The program of a thread: its recorded steps as instructions, with waits as `plans` says, by
+    /// index of the wait. It begins with a move if `moved`, and ends before a wait beyond
+    /// `until_ns`.
     pub(super) fn program(
         &self,
         ix: usize,

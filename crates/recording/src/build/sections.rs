@@ -72,7 +72,8 @@ impl Recording {
         serving.flat_map(|ix| self.sections(ix, task_map, &tags)).collect()
     }
 
-    /// The sections of a thread, in order of time.
+    /// Cuts the steps of a thread into sections, each of one request or of other work, in order of
+    /// time. The first begins at the birth of the thread or of the recording.
     fn sections(&self, ix: usize, task_map: &TaskMap, tags: &Tags) -> Vec<Section> {
         let thread = &self.threads[ix];
         let mut cutter = Cutter {

@@ -95,8 +95,11 @@ impl Section {
     }
 }
 
-/// Checks the head, the sections and the chain of records. Returns the bytes that the reader will
-/// hold of them.
+/// Checks the head, the sections and the chain of records. Returns the bytes of memory that the
+/// reader will hold of them.
+///
+/// # Errors
+/// The file cannot be read, is cut off or contradicts itself.
 pub(super) fn check<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, Error> {
     let io = |source| Error::io(name, source);
     let len = file.seek(SeekFrom::End(0)).map_err(io)?;
@@ -108,7 +111,11 @@ pub(super) fn check<F: BufRead + Seek>(name: &str, file: &mut F) -> Result<u64, 
 }
 
 impl<F: BufRead + Seek> Guard<'_, F> {
-    /// Checks the head; returns the section of the data, and the size of all further sections.
+    /// Takes the byte order from the head. Returns the section of the data, and the size of all
+    /// further sections, bytes.
+    ///
+    /// # Errors
+    /// The file ends too early, perf did not finish it, or a field of the head is impossible.
     fn check_head(&mut self) -> Result<(Section, u64), Error> {
         let head =
             self.read_at(0, HEADER_SIZE.min(usize::try_from(self.len).unwrap_or(HEADER_SIZE)))?;

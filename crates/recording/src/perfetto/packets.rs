@@ -40,6 +40,11 @@ pub(crate) fn is_perfetto(start: &[u8]) -> bool {
     }
 }
 
+/// Hands each packet of a stream to `f`, unpacked where it was compressed.
+///
+/// # Errors
+/// The stream cannot be read, holds something else than packets or one of more than 64 MiB; or an
+/// error of `f`.
 pub(super) fn each(
     name: &str,
     mut file: impl BufRead,

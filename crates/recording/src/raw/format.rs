@@ -130,6 +130,8 @@ fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
 }
 
 impl Field {
+    /// The number in this field, with its sign. `None` if it reaches beyond the record, or has not
+    /// 1, 2, 4 or 8 bytes.
     pub fn number(self, raw: Bytes<'_>) -> Option<i64> {
         raw.number(self.offset, self.size, self.signed)
     }
@@ -139,6 +141,8 @@ impl Field {
         raw.u64(self.offset.checked_add(i * 8)?)
     }
 
+    /// The text in this field, up to its first zero byte. It may stand elsewhere in the record
+    /// (`__data_loc`, `__rel_loc`). `None` if it begins beyond the record.
     pub fn text(self, raw: Bytes<'_>) -> Option<&str> {
         let (offset, len) = match self.place {
             Place::Here => (self.offset, self.size),
@@ -154,7 +158,9 @@ impl Field {
         raw.text(offset, len)
     }
 
-    /// Finds a field by its name: `\tfield:TYPE NAME[N];\toffset:N;\tsize:N;\tsigned:N;`.
+    /// Finds a field by its name in a format description of tracefs, whose lines read `\tfield:TYPE
+    /// NAME[N];\toffset:N;\tsize:N;\tsigned:N;`. `None`: there is no such field, or its line lacks
+    /// offset or size.
     fn find(text: &str, name: &str) -> Option<Field> {
         text.lines().find_map(|line| {
             let mut parts = line.trim().strip_prefix("field:")?.split(';');

@@ -250,7 +250,10 @@ struct SleepCounts {
 }
 
 impl SleepCounts {
-    /// `None` if the events, in order of time, are too few or too regular for an inference.
+    /// Follows the events, in order of time, and sums up the time in which no thread is awake, and
+    /// the timers that end it. Requests under way grow by one with each timer and shrink with each
+    /// answer. `None` if timers or answers are too few, or the timers too regular, for an
+    /// inference.
     fn of(events: &[(u64, Event)]) -> Option<SleepCounts> {
         let count = |kind| events.iter().filter(|(_, event)| *event == kind).count();
         let (timers, answers) = (count(Event::Timer), count(Event::Answer));
@@ -291,7 +294,8 @@ impl SleepCounts {
         Some(asleep)
     }
 
-    /// Adds a time asleep, split by the age of the last request; `ends` bound the ages.
+    /// Adds the time asleep between two moments, ns, split by the age of the last request. `row`:
+    /// requests under way; `ends`: the times, ns, at which an age ends and the next begins.
     fn add_sleep(&mut self, row: usize, ends: &[u64; AGES.len()], (from, to): (u64, u64)) {
         let rows = self.ns.len().max(row + 1);
         self.ns.resize(rows, [0.0; STRATA]);
@@ -305,7 +309,8 @@ impl SleepCounts {
         }
     }
 
-    /// Logarithm of how much likelier so many closed clients are than open ones.
+    /// Natural logarithm of how much likelier these counts are with so many closed clients, of
+    /// which only the idle ones ask, than with open clients. Positive: closed.
     fn log_likelihood_ratio(&self, clients: u32) -> f64 {
         let free = |under_way: usize| (f64::from(clients) - under_way as f64).max(NO_IDLE_RATE);
         let of = |age: usize| {
@@ -321,6 +326,7 @@ impl SleepCounts {
     }
 }
 
+/// Index of the age that a request has at this time; `ends` as for `add_sleep`.
 fn stratum(ends: &[u64; AGES.len()], at_ns: u64) -> usize {
     ends.iter().filter(|end_ns| **end_ns <= at_ns).count()
 }

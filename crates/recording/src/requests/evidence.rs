@@ -276,6 +276,8 @@ struct ArrivalsByLoad {
 }
 
 impl ArrivalsByLoad {
+    /// Counts, up to the last arrival, how many requests arrived while so many others were under
+    /// way. The first arrival does not count.
     fn of<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> ArrivalsByLoad {
         let mut crowd = ArrivalsByLoad { more: vec![0.0], ns: vec![0.0] };
         let last_ns = requests.clone().map(|request| request.arrived_ns).max().unwrap_or(0);
@@ -335,7 +337,7 @@ pub(crate) fn shares_plan(connections: &[Vec<Request>]) -> bool {
     alone.get(alone.len() / 2).is_some_and(|alone| alone * turns * OWN_PLAN >= together)
 }
 
-/// See [`Evidence::dispersion`]; `times` ascending, ns.
+/// See [`Evidence::dispersion`]; `times` ascending, ns. 1 without times, as for random ones.
 fn dispersion(times: &[u64]) -> f64 {
     let (Some(first), Some(last)) = (times.first(), times.last()) else { return 1.0 };
     let interval_ns = (last - first) / INTERVALS as u64 + 1;

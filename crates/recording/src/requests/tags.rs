@@ -24,6 +24,8 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
+    /// Tags all transfers of the recording: those of clients' connections first, then those within
+    /// the group that follow from them.
     pub fn of(recording: &Recording, traffic: &Traffic) -> Tags {
         let ios = recording.ios.len();
         let mut tags =
@@ -40,19 +42,23 @@ impl Tags {
         tags
     }
 
+    /// The request that a transfer belongs to; `None` if unknown. `io`: index in the recording.
     pub fn request(&self, io: u32) -> Option<Tag> {
         self.request_of[io as usize]
     }
 
+    /// Whether this transfer is the last write of an answer to a client.
     pub fn answers(&self, io: u32) -> bool {
         self.answers[io as usize]
     }
 
+    /// For a read on a connection within the group: the thread that wrote the data.
     pub fn called_by(&self, io: u32) -> Option<u32> {
         self.inner[io as usize]
     }
 
-    /// Tags the transfers on a connection with its requests.
+    /// Tags the transfers on a client's connection with its requests: those from the first read of
+    /// a request to its answer. `line`: index of the connection.
     fn add(&mut self, traffic: &Traffic, line: u32, one: &Connection) {
         let mut next = 0;
         for &at in one.ends.iter().flat_map(|end| &traffic.ends.all[*end as usize].transfers) {
@@ -113,7 +119,8 @@ impl<'a> Tagger<'a> {
         Tagger { recording, traffic, ends, lines, deals, answered, waits }
     }
 
-    /// Tags the transfers of the group among each other.
+    /// Tags the transfers between threads of the group: each with the request on whose behalf the
+    /// connection is used, and each read also with the thread that wrote last.
     fn tag(mut self, tags: &mut Tags) {
         let mut order: Vec<(u64, u32)> = Vec::new();
         for (at, io) in self.recording.ios.iter().enumerate() {
@@ -156,7 +163,9 @@ impl<'a> Tagger<'a> {
         }
     }
 
-    /// Notes that a thread works on a request now.
+    /// Makes `tag` the latest open request of a thread. Answered requests of the thread are
+    /// dropped, `tag` as well if it is answered. Beyond `DEALS_MOST` the one touched longest ago
+    /// goes.
     fn note_work(&mut self, thread: u32, tag: Tag) {
         let open = |tag: &Tag| self.answered[tag.0 as usize] <= tag.1;
         let all = self.deals.entry(thread).or_default();
@@ -167,7 +176,10 @@ impl<'a> Tagger<'a> {
         }
     }
 
-    /// Notes that a thread writes to another one of its group.
+    /// Notes a write by `thread` to another thread of the group, on the inner connection `line`.
+    /// While the last call there is unanswered, the write belongs to it. Otherwise a call begins,
+    /// on behalf of the latest open request of the thread that has no call under way, or else of
+    /// its latest one.
     fn note_call(&mut self, line: usize, thread: u32) {
         let of = self.lines[line];
         if of.asked.is_some() && !of.answered {
@@ -187,6 +199,8 @@ impl<'a> Tagger<'a> {
         self.lines[line] = InnerState { asked, ..InnerState::default() };
     }
 
+    /// The asking thread reads on the inner connection `line`: the first such read ends the call
+    /// under way there. Later reads take the rest of the answer and change nothing.
     fn note_answer_read(&mut self, line: usize) {
         if let Some(asked) = self.lines[line].asked
             && !std::mem::replace(&mut self.lines[line].taken, true)
@@ -195,7 +209,7 @@ impl<'a> Tagger<'a> {
         }
     }
 
-    /// Notes that a call was answered.
+    /// One call fewer is under way for this request and asking thread.
     fn end_call(&mut self, asked: (Tag, u32)) {
         if let Some(times) = self.waits.get_mut(&asked) {
             *times = times.saturating_sub(1);

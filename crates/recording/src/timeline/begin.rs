@@ -7,11 +7,15 @@ use super::{Asleep, State, Timeline};
 use crate::thread::Birth;
 
 impl Timeline {
+    /// Counts events that a ring buffer overwrote; the recording then begins where all CPUs have
+    /// events.
     pub(super) fn note_overwritten(&mut self, events: u64) {
         self.defects.overwritten_events = self.defects.overwritten_events.saturating_add(events);
         self.is_overwritten = true;
     }
 
+    /// Counts events lost on a CPU. Its current thread leaves the CPU at the last event there, for
+    /// an unknown reason. Before the first event of that CPU the loss counts as overwriting.
     pub(super) fn note_lost_on(&mut self, cpu: u32, events: u64) {
         self.defects.add_lost(events, false);
         match self.cpus.get(cpu as usize) {

@@ -37,6 +37,8 @@ impl Announced {
 }
 
 impl Timeline {
+    /// Takes over name and priority from an event; a new name acts as [`Timeline::rename`] does. An
+    /// empty name, and the idle thread, change nothing.
     pub(super) fn set_name_and_prio(&mut self, named: &ThreadRef<'_>, now_ns: u64) {
         if named.tid <= 0 {
             return;
@@ -48,8 +50,9 @@ impl Timeline {
         self.thread_of(named.tid).prio = named.prio;
     }
 
-    /// Gives a thread a new name. `perf` that becomes the program it starts forgets what it did
-    /// before.
+    /// Gives a thread a new name, cut to `COMM_MAX_BYTES`. If it has used enough CPU time, a new
+    /// part of it begins at `now_ns`. A thread of `perf` that becomes the program it starts forgets
+    /// what it did before, and counts as present from `now_ns` on.
     pub(super) fn rename(&mut self, tid: i32, comm: &str, now_ns: u64) {
         let comm = start_of(comm);
         let first_ns = self.first_ns;
@@ -92,7 +95,8 @@ impl Timeline {
         }
     }
 
-    /// A new thread may run. Without a recorded fork it begins here.
+    /// A new thread may run: it becomes ready. Without a recorded fork it begins here. An older
+    /// thread with the same id is retired.
     pub(super) fn begin_thread(&mut self, child: &ThreadRef<'_>, now_ns: u64) {
         if child.tid <= 0 {
             return;
@@ -121,6 +125,9 @@ impl Timeline {
         }
     }
 
+    /// A thread forks `child`, which is ready from now on, and a kernel thread if its parent is
+    /// one. An event that comes twice is counted as a defect; an older thread with the id of the
+    /// child is retired.
     pub(super) fn apply_fork(&mut self, event: &Event<'_>, child: i32, child_comm: &str) {
         if child <= 0 {
             return;
@@ -157,6 +164,8 @@ impl Timeline {
         }
     }
 
+    /// Applies what perf says beside events: names and parents of threads, paths of groups, lost
+    /// events. Threads without events yet are only announced.
     pub(super) fn apply_note(&mut self, note: &Note<'_>) {
         match *note {
             Note::Comm { pid, tid, comm } if tid > 0 => {
@@ -244,6 +253,7 @@ impl Timeline {
     }
 }
 
+/// Depth of a group by its path; 0 for the root.
 fn levels(path: &str) -> u64 {
     path.split('/').filter(|part| !part.is_empty()).count() as u64
 }

@@ -10,6 +10,8 @@ use crate::thread::{FdOrSocket, Io, Step};
 const EINPROGRESS: i32 = -115;
 
 impl Timeline {
+    /// A thread enters a system call: notes whether it may wait and what it transfers. Only a write
+    /// is stored at once; other transfers are when the call returns.
     pub(super) fn enter_call(&mut self, event: &Event<'_>, number: i64, args: &[u64; 6]) {
         if event.tid <= 0 {
             return;
@@ -33,6 +35,8 @@ impl Timeline {
         }
     }
 
+    /// A thread returns from a system call: completes its write, or stores its transfer if it
+    /// succeeded. An exit without an entry is ignored.
     pub(super) fn leave_call(&mut self, event: &Event<'_>, result: i64) {
         if event.tid <= 0 || !self.cross_kernel(event, None) {
             return;

@@ -100,7 +100,7 @@ impl OnCpu {
         (self.prio, self.ran_ns) = (prio, ran_ns);
     }
 
-    /// Forgets the steps before `now_ns`.
+    /// Forgets the steps and charges before `now_ns`, as if the stay began there.
     pub fn restart(&mut self, now_ns: u64) {
         self.points.clear();
         self.charged_until_ns = now_ns;

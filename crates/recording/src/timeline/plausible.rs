@@ -55,6 +55,8 @@ impl Timeline {
         })
     }
 
+    /// The reason to refuse a recording that lacks too many switches, or holds too many unreadable
+    /// records.
     fn missing_records(&self) -> Option<String> {
         let missing = self.defects.mismatched_switches;
         if missing > FEW && missing > self.signs.switches / SWITCHES_PER_MISSING {

@@ -56,6 +56,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
+    /// Counts a switch, and follows which of its two threads has been part of all switches of the
+    /// CPU.
     fn add_switch(&mut self, prev: i32, left: PrevState, next: i32) {
         self.count += 1;
         if self.count == 1 {

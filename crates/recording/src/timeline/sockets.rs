@@ -101,7 +101,8 @@ impl Timeline {
         push_one(&mut self.ready, Ready { socket, at_ns: event.time_ns });
     }
 
-    /// Adds a change of state of a TCP socket, in the context of any thread.
+    /// Adds a transfer where a TCP socket is accepted, connected or closed; other changes of state
+    /// mean nothing. The event may be in the context of any thread, so the transfer has none.
     pub(super) fn apply_socket_state(
         &mut self,
         event: &Event<'_>,

@@ -216,6 +216,10 @@ impl CpuBuffer {
         Ok(Bytes::new(&data, self.endian).u32(0).unwrap_or(0))
     }
 
+    /// Reads the next `len` bytes and moves on behind them.
+    ///
+    /// # Errors
+    /// Fewer are left in the section or in the file, or the file cannot be read.
     fn read_bytes<F: Read + Seek>(&mut self, file: &mut F, len: u64) -> Result<Vec<u8>, WalkError> {
         if len > self.end - self.at {
             return Err(self.malformed("less data than its length tells"));

@@ -21,6 +21,8 @@ struct Fork {
     after_time: bool,
 }
 
+/// Refuses forks that would make more than `MAX_TASKS` instances of a kind. Kinds that fork each
+/// other in a cycle are checked by `check_chains` instead.
 pub(super) fn check(workload: &Parts) -> Checked {
     let forks: Vec<Vec<Fork>> =
         workload.tasks.iter().map(|task| forks_of(workload, task)).collect();
@@ -46,6 +48,7 @@ pub(super) fn check(workload: &Parts) -> Checked {
     Ok(())
 }
 
+/// The forks of a kind of task up to its exit, with the number of executions by its loops.
 fn forks_of(workload: &Parts, task: &TaskSpec) -> Vec<Fork> {
     let mut forks = Vec::new();
     let mut loops = vec![(1u64, false)];

@@ -12,6 +12,7 @@ use crate::model::{ChannelIx, Class, JobIx, Op, Parts};
 use crate::units::quoted;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Refuses jobs with invalid or equal names.
 pub(super) fn check_names(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, job) in workload.jobs.iter().enumerate() {
@@ -77,7 +78,8 @@ struct Instant {
     posts: Vec<Posted>,
 }
 
-/// Counts a job's instructions; a job in which time passes has none.
+/// Counts a job's instructions, each as often as its loops execute it; a job in which time passes
+/// has none.
 fn instant(workload: &Parts, program: &[Op]) -> Instant {
     if program.iter().any(|op| passes_time(workload, op)) {
         return Instant::default();
@@ -99,6 +101,8 @@ fn instant(workload: &Parts, program: &[Op]) -> Instant {
     found
 }
 
+/// Refuses jobs that lead to themselves, or to more than `MAX_INSTANT_OPS` instructions, before any
+/// time has passed. Visits each job after those that it posts.
 fn check_instants(workload: &Parts) -> Checked {
     let jobs: Vec<Instant> =
         workload.jobs.iter().map(|job| instant(workload, &job.program)).collect();
@@ -116,7 +120,7 @@ fn check_instants(workload: &Parts) -> Checked {
                 path.pop();
                 under_way[job] = false;
                 if sums[job].is_none() {
-                    sums[job] = Some(sum(workload, &jobs, &sums, job)?);
+                    sums[job] = Some(count_with_posted(workload, &jobs, &sums, job)?);
                 }
                 continue;
             };
@@ -132,8 +136,12 @@ fn check_instants(workload: &Parts) -> Checked {
     Ok(())
 }
 
-/// Instructions of a job and of all that it posts, whose sums are known.
-fn sum(
+/// Number of instructions of a job and of all jobs that it leads to. `sums` holds the numbers of
+/// the jobs that it posts.
+///
+/// # Errors
+/// There are more than `MAX_INSTANT_OPS`.
+fn count_with_posted(
     workload: &Parts,
     jobs: &[Instant],
     sums: &[Option<u64>],

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 /// them.
 type Edges = BTreeMap<LockIx, BTreeMap<LockIx, PartIx>>;
 
+/// Refuses locks that are taken in a cycle. Programs must have been checked.
 pub(super) fn check(workload: &Parts) -> Checked {
     let edges = edges(workload);
     let Some(cycle) = cycle(&edges) else {

@@ -35,6 +35,7 @@ fn check_instructions(mut walk: Walk<'_>) -> Checked {
     walk.check_end()
 }
 
+/// Checks a fixed length of time, or the reference of a drawn one.
 pub(super) fn check_span(
     workload: &Parts,
     part: PartIx,
@@ -201,6 +202,7 @@ impl<'a> Walk<'a> {
         self.refuse(ix, Kind::Program, format!("`{verb}` in a job"), accepted)
     }
 
+    /// Checks the references and ranges of one instruction, without those around it.
     fn check_references(&self, ix: usize, op: &Op) -> Checked {
         let workload = self.workload;
         let part = self.owner.part(ix);
@@ -274,11 +276,13 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Checks that the channel and the job exist.
     fn check_posted(&self, part: PartIx, channel: u32, job: u32) -> Checked {
         check_reference(part, "to", channel, self.workload.channels.len())?;
         check_reference(part, "post", job, self.workload.jobs.len())
     }
 
+    /// Checks the channel, and that `n` is within bounds and the channel's capacity.
     fn check_tokens(&self, part: PartIx, field: &'static str, channel: u32, n: u64) -> Checked {
         check_reference(part, field, channel, self.workload.channels.len())?;
         check_in_range(part, "n", n, 1..=MAX_TOKENS)?;
@@ -381,6 +385,8 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Follows which locks are held. Refuses to take one twice, to release one that is not held, to
+    /// exit with one, to hold too many, and a spinlock outside of the kernel.
     fn check_locks(&mut self, ix: usize, op: &Op) -> Checked {
         match *op {
             Op::Lock { lock, .. } => {
@@ -419,10 +425,12 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Names of the held locks, with commas between them.
     fn held_list(&self) -> String {
         self.held.iter().map(|&lock| self.lock_name(lock)).collect::<Vec<_>>().join(", ")
     }
 
+    /// The held locks, for the text of what would be accepted.
     fn held_names(&self) -> String {
         match self.held.as_slice() {
             [] => "no lock is held".to_owned(),
@@ -430,6 +438,8 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Follows loops and the effects of the instructions in them; `close_loop` checks a loop at its
+    /// end. Refuses deep nesting.
     fn check_loops(&mut self, ix: usize, op: &Op) -> Checked {
         match *op {
             Op::LoopStart { times, end } => {
@@ -467,6 +477,9 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Checks a loop at its end. It nests with other loops and system calls, and ends with the
+    /// locks that it began with. Not more than `MAX_INSTANT_OPS` instructions are executed before
+    /// time passes. Its effects count for the loop around it.
     fn close_loop(&mut self, ix: usize, start: u32) -> Checked {
         let matching = |open: &OpenLoop| open.start == start as usize && open.end as usize == ix;
         let Some(open) = self.loops.pop().filter(matching) else {

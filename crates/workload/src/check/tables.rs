@@ -11,6 +11,7 @@ use crate::units::{accepted_names, quoted};
 use cpumax_limit::Limit;
 use std::collections::BTreeSet;
 
+/// Refuses locks or channels with invalid or equal names, and a capacity of 0.
 pub(super) fn check_locks_and_channels(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, lock) in workload.locks.iter().enumerate() {
@@ -32,6 +33,8 @@ pub(super) fn check_countable(part: PartIx, field: &'static str, value: u64) -> 
     }
 }
 
+/// Checks the lengths and parameters of all distributions. A distribution of values needs a count
+/// for each.
 pub(super) fn check_distributions(workload: &Parts) -> Checked {
     for (ix, distribution) in workload.distributions.iter().enumerate() {
         let part = PartIx::Distribution(ix);
@@ -76,6 +79,8 @@ pub(super) fn check_distributions(workload: &Parts) -> Checked {
     Ok(())
 }
 
+/// Checks names, references, times and counts of the sources. A list of times is ascending and
+/// excludes start and count.
 pub(super) fn check_sources(workload: &Parts) -> Checked {
     let mut seen = BTreeSet::new();
     for (ix, source) in workload.sources.iter().enumerate() {
@@ -154,6 +159,8 @@ pub(super) fn takes_time(workload: &Parts, span: Span) -> bool {
     }
 }
 
+/// Checks the changes from outside: in order of time, each valid, and each limit of a v1 group one
+/// that the kernel accepts after those before it. Groups, tasks and sets of CPUs have been checked.
 pub(super) fn check_interventions(workload: &Parts) -> Checked {
     /// Bound on the work of checking v1 limits after each write: groups visited in all.
     const MAX_V1_VISITS: u64 = 200_000_000;
@@ -203,6 +210,8 @@ pub(super) fn check_interventions(workload: &Parts) -> Checked {
     Ok(())
 }
 
+/// Checks the references and ranges of one change. The root has no limit or weight, and CPU 0 stays
+/// online.
 fn check_action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
     let kind = |kind| check_reference(part, "task", kind, workload.tasks.len());
     let group = |field, group| check_reference(part, field, group, workload.groups.len());
@@ -252,6 +261,7 @@ fn check_action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
     }
 }
 
+/// Checks metrics, selections of kernels, and bounds.
 pub(crate) fn check_expectations(workload: &Parts) -> Checked {
     let names = Names {
         groups: workload.groups.iter().skip(1).map(|group| group.path.as_str()).collect(),
@@ -278,6 +288,7 @@ struct Names<'a> {
     tasks: BTreeSet<&'a str>,
 }
 
+/// Refuses an expectation without bounds, with infinite ones, or with `min` above `max`.
 fn check_bounds(part: PartIx, expectation: &Expectation) -> Checked {
     let (min, max) = (expectation.min, expectation.max);
     if min.is_none() && max.is_none() {

@@ -89,6 +89,8 @@ fn draw_server(dice: &mut Dice, draft: &Builder, name: &str, channel: &str) -> T
     task.program([if dice.one_in(4) { repeat(dice.range(1, 20), body) } else { forever(body) }])
 }
 
+/// A source every 0.5 ms or more on average, whose tokens carry up to three jobs by turns;
+/// sometimes lossy.
 fn draw_source(dice: &mut Dice, plan: &Plan, ix: usize, channel: &str) -> Source {
     // Rare enough that a second does not hold millions of arrivals.
     let mean_ns = dice.range(500_000, 4 * LONGEST_NS);
@@ -106,6 +108,8 @@ fn draw_source(dice: &mut Dice, plan: &Plan, ix: usize, channel: &str) -> Source
     if dice.one_in(3) { source.lossy() } else { source }
 }
 
+/// The program of job number `job`: some work and up to four blocks. At once it posts only jobs
+/// with higher numbers, so no chain of jobs is endless.
 fn draw_program(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
     let work = Duration::from_nanos(dice.range(50_000, LONGEST_NS));
     // Blocks keep paired instructions, such as lock and unlock, together.
@@ -120,6 +124,7 @@ fn draw_program(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
     blocks.into_iter().flatten().collect()
 }
 
+/// One to a few instructions that stay together.
 fn draw_block(dice: &mut Dice, plan: &Plan, job: u64) -> Vec<Step> {
     match dice.0.below(12) {
         0 => vec![user(dice.length(LONGEST_NS))],

@@ -209,7 +209,7 @@ fn lengths(dice: &mut Dice, most_ns: u64) -> crate::build::Length {
     high.into()
 }
 
-/// A request: some waiting, some work.
+/// The body of a task's loop: a request that begins with a wait or at once, some work, and its end.
 fn draw_body(dice: &mut Dice, context: &Context<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
     match dice.0.below(4) {
@@ -227,6 +227,8 @@ fn draw_body(dice: &mut Dice, context: &Context<'_>) -> Vec<Step> {
     steps
 }
 
+/// Adds one piece of work that a real kernel can do: CPU time, a lock in a system call, a sleep or
+/// a small change of the task itself.
 fn add_work(dice: &mut Dice, context: &Context<'_>, steps: &mut Vec<Step>) {
     match dice.0.below(12) {
         0..3 => steps.push(user(lengths(dice, 20_000_000))),
@@ -255,6 +257,7 @@ fn add_work(dice: &mut Dice, context: &Context<'_>, steps: &mut Vec<Step>) {
     }
 }
 
+/// A change that a real kernel can make, of a group or the tasks of a kind.
 fn draw_act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], names: &[String]) -> Act {
     let group = dice.pick(groups).map_or("/g0", |group| &group.path).to_owned();
     let kind = dice.pick(names).map_or("task0", |name| name).to_owned();

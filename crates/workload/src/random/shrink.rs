@@ -159,6 +159,7 @@ fn without_task(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// Leaves at most one task of a kind at the start.
 fn with_one_instance(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     Some(changed(workload, |w| {
@@ -167,6 +168,7 @@ fn with_one_instance(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// Leaves one task less of a kind that has several at the start.
 fn with_an_instance_less(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     Some(changed(workload, |w| {

@@ -76,6 +76,7 @@ impl<'t> Fields<'t> {
         })
     }
 
+    /// A text in quotes; `None` if absent.
     pub fn text(&self, name: &str) -> Read<Option<&'t str>> {
         self.read(name, |form, value| {
             matches!(form, Form::Text | Form::Rate).then(|| text(value, name))
@@ -87,6 +88,7 @@ impl<'t> Fields<'t> {
         self.required(name, self.text(name)?.map(str::to_owned), "a text in quotes")
     }
 
+    /// `true` or `false`; `None` if absent.
     pub fn flag(&self, name: &str) -> Read<Option<bool>> {
         self.read(name, |form, value| match (form, value.get_ref()) {
             (Form::Flag, DeValue::Boolean(flag)) => Some(Ok(*flag)),
@@ -95,6 +97,7 @@ impl<'t> Fields<'t> {
         })
     }
 
+    /// A whole number in the range that the field's form allows; `None` if absent.
     pub fn number(&self, name: &str) -> Read<Option<u64>> {
         self.read(name, |form, value| match form {
             Form::Number(low, high) => Some(number(value, name, low..=high)),
@@ -111,18 +114,22 @@ impl<'t> Fields<'t> {
         })
     }
 
+    /// A nice value; `None` if absent.
     pub fn nice(&self, name: &str) -> Read<Option<i8>> {
         self.read(name, |form, value| matches!(form, Form::Nice).then(|| nice(value, name)))
     }
 
+    /// A finite number; `None` if absent.
     pub fn float(&self, name: &str) -> Read<Option<f64>> {
         self.read(name, |form, value| matches!(form, Form::Float).then(|| float(value, name)))
     }
 
+    /// A length of time, ns; `None` if absent.
     pub fn time(&self, name: &str) -> Read<Option<u64>> {
         self.read(name, |form, value| matches!(form, Form::Time).then(|| read_time(value, name)))
     }
 
+    /// A set of CPUs; `None` if absent.
     pub fn cpus(&self, name: &str) -> Read<Option<CpuSet>> {
         self.read(name, |form, value| matches!(form, Form::Cpus).then(|| cpus(value, name)))
     }
@@ -143,6 +150,7 @@ impl<'t> Fields<'t> {
         Ok(cpus.unwrap_or(Cpus::All))
     }
 
+    /// One of the words in `choices`; `None` if absent.
     pub fn choice<T: Copy>(&self, name: &str, choices: &[(&'static str, T)]) -> Read<Option<T>> {
         self.read(name, |form, value| match form {
             Form::Choice(listed) => {
@@ -153,14 +161,17 @@ impl<'t> Fields<'t> {
         })
     }
 
+    /// A list of lengths of time, ns; `None` if absent.
     pub fn times(&self, name: &str) -> Read<Option<Vec<u64>>> {
         self.list(name, Form::Times, read_time)
     }
 
+    /// A list of texts; `None` if absent.
     pub fn names(&self, name: &str) -> Read<Option<Vec<String>>> {
         self.list(name, Form::Names, |value, name| Ok(text(value, name)?.to_owned()))
     }
 
+    /// The list in this field, each item read by `read`; `None` if the field is absent.
     fn list<T>(
         &self,
         name: &str,
@@ -207,6 +218,7 @@ pub(super) fn text<'t>(value: &'t Value<'t>, name: &str) -> Read<&'t str> {
     }
 }
 
+/// The items of a list; `name` is for the message.
 pub(super) fn array<'t>(
     value: &'t Value<'t>,
     name: &str,
@@ -217,6 +229,7 @@ pub(super) fn array<'t>(
     }
 }
 
+/// Reads a whole number in `range`; `name` is for the message.
 pub(super) fn number(value: &Value<'_>, name: &str, range: RangeInclusive<u64>) -> Read<u64> {
     let form = format!("a whole number from {} to {}", range.start(), range.end());
     let DeValue::Integer(integer) = value.get_ref() else {
@@ -231,6 +244,7 @@ pub(super) fn number(value: &Value<'_>, name: &str, range: RangeInclusive<u64>) 
     )
 }
 
+/// Reads a nice value from -20 to 19; `name` is for the message.
 pub(super) fn nice(value: &Value<'_>, name: &str) -> Read<i8> {
     let form = "a whole number from -20 to 19";
     let DeValue::Integer(integer) = value.get_ref() else {
@@ -243,6 +257,7 @@ pub(super) fn nice(value: &Value<'_>, name: &str) -> Read<i8> {
     })
 }
 
+/// Reads a finite number, with or without a point; `name` is for the message.
 pub(super) fn float(value: &Value<'_>, name: &str) -> Read<f64> {
     let number = match value.get_ref() {
         DeValue::Float(float) => float.as_str().parse::<f64>().ok(),
@@ -255,6 +270,7 @@ pub(super) fn float(value: &Value<'_>, name: &str) -> Read<f64> {
     })
 }
 
+/// Reads a length of time, ns; `name` is for the message.
 pub(super) fn read_time(value: &Value<'_>, name: &str) -> Read<u64> {
     let text = match value.get_ref() {
         DeValue::String(text) => text.as_ref(),
@@ -279,6 +295,7 @@ pub(super) fn read_cpus(text: &str, or: &str) -> Read<CpuSet> {
     })
 }
 
+/// Reads one of several words; the refusal suggests the accepted ones.
 pub(super) fn choice<T: Copy>(
     value: &Value<'_>,
     name: &str,
@@ -293,6 +310,7 @@ pub(super) fn choice<T: Copy>(
     })
 }
 
+/// The refusal of a value of the wrong type; `form` says what would be accepted.
 pub(super) fn wrong_type(value: &Value<'_>, name: &str, form: &str) -> Refusal {
     let what = match value.get_ref() {
         DeValue::String(_) => "a text",

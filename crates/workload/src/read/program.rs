@@ -12,10 +12,13 @@ use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, quoted};
 use std::time::Duration;
 use toml::de::DeValue;
 
+/// The mode in which a lock is taken, if given.
 pub(super) fn read_mode(fields: &Fields<'_>) -> Read<Option<LockMode>> {
     fields.choice("mode", &MODES)
 }
 
+/// Reads an array of instructions; `name` is its field, `depth` the number of loops and calls
+/// around it.
 fn read_steps(value: &Value<'_>, name: &str, depth: u64) -> Read<Vec<Step>> {
     // Only bounds the recursion: resolving refuses deep nesting with the right message.
     if depth > MAX_LOOP_DEPTH + 2 {
@@ -25,6 +28,10 @@ fn read_steps(value: &Value<'_>, name: &str, depth: u64) -> Read<Vec<Step>> {
     array(value, name)?.map(|item| read_step(item, depth)).collect()
 }
 
+/// Reads an instruction: a table with the fields of exactly one verb.
+///
+/// # Errors
+/// The value is no table, or has no verb, an unknown one, or several.
 fn read_step(value: &Value<'_>, depth: u64) -> Read<Step> {
     let form = "an instruction in braces, such as { user = \"1ms\" }";
     let DeValue::Table(table) = value.get_ref() else {
@@ -57,6 +64,11 @@ fn read_step(value: &Value<'_>, depth: u64) -> Read<Step> {
     Ok(Step { verb: read_verb(&fields, verb, depth)?, at })
 }
 
+/// Reads the fields of an instruction whose verb is known. `depth`: number of loops and calls
+/// around it; bodies are one deeper. Names of locks, channels and tasks are not looked up yet.
+///
+/// # Errors
+/// A field that the verb needs is missing, or its value has the wrong type or range.
 fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<Verb> {
     let length = || fields.required(verb, fields.length(verb)?, DURATION_FORM);
     let body = |name, form| fields.required(name, fields.steps(name, depth + 1)?, form);
@@ -119,20 +131,22 @@ fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<Verb> {
 }
 
 impl Fields<'_> {
-    /// A program at this depth of nesting.
+    /// The program in this field, at this depth of nesting; `None` if the field is absent.
     pub fn steps(&self, name: &str, depth: u64) -> Read<Option<Vec<Step>>> {
         self.read(name, |form, value| {
             matches!(form, Form::Steps).then(|| read_steps(value, name, depth))
         })
     }
 
+    /// The length of time in this field, fixed or drawn; `None` if the field is absent.
     pub fn length(&self, name: &str) -> Read<Option<Length>> {
         self.read(name, |form, value| {
             matches!(form, Form::Length).then(|| read_length(value, name))
         })
     }
 
-    /// A verb without an argument: `{ yield = true }`.
+    /// A verb without an argument: `{ yield = true }`. `None` if it is absent; any value but `true`
+    /// is refused.
     fn bare(&self, name: &str) -> Read<Option<()>> {
         self.read(name, |form, value| match (form, value.get_ref()) {
             (Form::True, DeValue::Boolean(true)) => Some(Ok(())),
@@ -142,7 +156,11 @@ impl Fields<'_> {
     }
 }
 
-/// A length of time: a text, or a table that names a distribution.
+/// Reads a length of time: a text such as `"1ms"`, or a table that names one distribution, such as
+/// `{ exponential = "1ms" }`.
+///
+/// # Errors
+/// The table does not hold exactly one distribution, or its values are malformed.
 fn read_length(value: &Value<'_>, name: &str) -> Read<Length> {
     let DeValue::Table(table) = value.get_ref() else {
         return Ok(Length::Fixed(Duration::from_nanos(read_time(value, name)?)));

@@ -34,6 +34,8 @@ pub(super) fn read_service(fields: &Fields<'_>, draft: Builder) -> Read<Builder>
     Ok(draft)
 }
 
+/// Reads how clients ask a service: exactly one of `clients` (closed, with `think` between), `rate`
+/// (at random times) and `every`.
 fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
     let (clients, rate, every) = (
         fields.number("clients")?,

@@ -34,6 +34,7 @@ struct Selector {
 }
 
 impl Selector {
+    /// Reads `METRIC` or `METRIC{LABEL="VALUE"}`; `option` is for the message.
     fn parse(text: &str, option: &str) -> Result<Selector, Error> {
         let wrong = || {
             let form = "give METRIC or METRIC{LABEL=\"VALUE\"}, such as http_requests_total";
@@ -94,7 +95,10 @@ pub(super) struct Own {
 }
 
 impl Own {
-    /// Adds a sample to the sums, if its series is selected.
+    /// Adds a sample to the sums of each metric that selects its series; else does nothing.
+    ///
+    /// # Errors
+    /// The bound `le` of a bucket is no number from 0 on, or there are too many buckets.
     pub fn add(
         &mut self,
         name: &str,

@@ -52,7 +52,8 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// All requests that clients were answered.
+    /// All requests of clients that were answered, by time of the answer. Sections of a request are
+    /// in order of time.
     pub fn requests(mut self) -> Vec<UnassignedRequest> {
         let mut answers: Vec<(u64, usize)> = Vec::new();
         for (at, piece) in self.known.iter().enumerate() {
@@ -87,11 +88,14 @@ impl<'a> Pieces<'a> {
         all.into_iter().zip(answers).filter_map(loose).collect()
     }
 
+    /// Role of the thread of section `at`.
     fn server_of(&self, at: usize) -> &Server {
         &self.guess.servers[&self.sections[at].thread]
     }
 
-    /// The parts of a request that wakeups and forks show, the last one first.
+    /// Follows wakeups and forks back from the section that sent the answer. Returns that section
+    /// and those before it, by index, the last one in time first; at most `PARTS_MOST`. Marks the
+    /// sections before it as taken, and stops at one that another request has taken.
     fn linked_parts(&mut self, answer: usize) -> Vec<usize> {
         let mut parts = vec![answer];
         let mut now = answer;
@@ -105,7 +109,8 @@ impl<'a> Pieces<'a> {
         parts
     }
 
-    /// The section that led to this one.
+    /// The section whose thread woke or forked the thread of section `at`, at that moment. `None`
+    /// if the waker is unknown, or the two threads are not in neighbouring tiers.
     fn part_before(&self, at: usize) -> Option<usize> {
         let (server, piece) = (self.server_of(at), &self.known[at]);
         let by = piece.by?;
@@ -120,7 +125,7 @@ impl<'a> Pieces<'a> {
         follows.then(|| self.section_at(by, piece.burst_ns)).flatten()
     }
 
-    /// The section of a thread at a time.
+    /// Index of the section of a thread that covers this time; `None` between sections.
     fn section_at(&self, thread: usize, at_ns: u64) -> Option<usize> {
         let range = self.sections_of.get(&thread)?.clone();
         let sections = &self.sections[range.clone()];
@@ -128,8 +133,9 @@ impl<'a> Pieces<'a> {
         (at < range.end && self.sections[at].start_ns <= at_ns).then_some(at)
     }
 
-    /// A thread behind a front that was busy when the front asked was not woken by it. It then
-    /// serves the oldest unanswered request that came since its burst began.
+    /// The front's section that asked for `part`, where no wakeup shows it. A thread behind a front
+    /// that was busy when the front asked was not woken by it. It then serves the oldest unanswered
+    /// request of the front that came since its burst began. Marks the section as taken.
     fn take_oldest(&mut self, part: usize, answer: usize) -> Option<usize> {
         let Role::Behind { .. } = self.server_of(part).role else { return None };
         let thread = self.sections[answer].thread;
