@@ -57,7 +57,7 @@ pub enum GapKind {
     Context,
     /// Clients on other machines.
     Clients,
-    /// Real-time threads, which no limit holds.
+    /// CPU time of a real-time class, which no limit holds.
     RealTime,
 }
 
@@ -110,12 +110,14 @@ const STOLEN_PERCENT: u64 = 10;
 /// which it is doubtful.
 const COST_TOLD_PERCENT: u64 = 5;
 const COST_PERCENT: u64 = 20;
-/// Real-time threads as a percentage of CPU time: from which a note is given, and from which it is
+/// CPU time of a real-time class as a percentage: from which a note is given, and from which it is
 /// doubtful.
-const REAL_TIME_PERCENT: u64 = 1;
-const NOTHING_ELSE_PERCENT: u64 = 95;
+const REAL_TIME_TOLD_PERCENT: u64 = 1;
+const REAL_TIME_PERCENT: u64 = 5;
 /// Percentage of waits ended by data from the network from which a note is given.
 const NETWORK_PERCENT: u64 = 20;
+/// Short options of `perf record` that take no value.
+const FLAGS: &str = "abdghilnqsvBNPRTW";
 /// Most threads named in a sentence.
 const NAMED_MOST: usize = 3;
 
@@ -133,6 +135,32 @@ fn percent(part: u64, all: u64) -> u64 {
 /// A time in seconds with one digit after the point, cut, for messages: `1.5 s`.
 fn seconds(ns: u64) -> String {
     format!("{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10)
+}
+
+/// The rest of the word, its value, if it is one of these options of perf. Short options may stand
+/// together, as in `-aC0`.
+fn option_value<'a>(word: &'a str, options: &[&str]) -> Option<&'a str> {
+    let is_value = |rest: &str| rest.is_empty() || rest.starts_with('=');
+    if word.starts_with("--") {
+        let mut rests = options.iter().filter_map(|option| word.strip_prefix(option));
+        return rests.find(|rest| is_value(rest));
+    }
+    let letters = word.strip_prefix('-')?;
+    for (at, letter) in letters.char_indices() {
+        let rest = &letters[at + letter.len_utf8()..];
+        if options
+            .iter()
+            .any(|option| option.strip_prefix('-') == Some(letter.to_string().as_str()))
+        {
+            let value = rest.strip_prefix('=').unwrap_or(rest);
+            let is_number = value.starts_with(|c: char| c.is_ascii_digit());
+            return Some(rest).filter(|rest| is_value(rest) || is_number);
+        }
+        if !FLAGS.contains(letter) {
+            break;
+        }
+    }
+    None
 }
 
 #[derive(Default)]
@@ -241,20 +269,10 @@ impl Recording {
         let command = self.machine.command.as_deref().filter(|_| self.machine.about.is_none())?;
         let words: Vec<&str> =
             command.split_whitespace().take_while(|word| *word != "--").collect();
-        let is_it = |word: &&str| {
-            options.iter().any(|option| {
-                let short = option.len() == 2;
-                let rest = word.strip_prefix(option);
-                rest.is_some_and(|rest| {
-                    let value = rest.strip_prefix('=').unwrap_or(rest);
-                    rest.is_empty()
-                        || rest.starts_with('=')
-                        || short && value.starts_with(|c: char| c.is_ascii_digit())
-                })
-            })
-        };
-        let at = words.iter().position(is_it)?;
-        let has_value = options.contains(&words[at]);
+        let found = words.iter().enumerate();
+        let (at, rest) =
+            found.filter_map(|(at, word)| Some((at, option_value(word, options)?))).next()?;
+        let has_value = rest.is_empty();
         let words = &words[at..(at + 1 + usize::from(has_value)).min(words.len())];
         Some(cpumax_limit::one_line(&words.join(" ")).to_string())
     }
@@ -388,16 +406,17 @@ impl Recording {
         gaps.add(GapKind::Context, inferred, told.to_owned());
     }
 
-    /// Adds real-time threads among the `chosen` ones, which cpu.max does not hold; doubtful where
-    /// they use nearly all of the CPU time.
+    /// Adds real-time threads among the `chosen` ones, whose CPU time cpu.max does not hold; doubtful
+    /// where their share is large.
     fn add_real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let ordinary: Vec<&&Thread> = chosen.iter().filter(|t| !self.is_kernel(t)).collect();
         let all_ns = sum(ordinary.iter().map(|thread| thread.runtime_ns));
         let real_time_ns = sum(ordinary.iter().map(|thread| thread.real_time_ns()));
-        if !exceeds(real_time_ns, REAL_TIME_PERCENT, all_ns) {
+        if !exceeds(real_time_ns, REAL_TIME_TOLD_PERCENT, all_ns) {
             return;
         }
-        let of_it = ordinary.iter().filter(|t| t.real_time_ns() > t.runtime_ns / 2);
+        let told = |t: &Thread| exceeds(t.real_time_ns(), REAL_TIME_TOLD_PERCENT, t.runtime_ns);
+        let of_it = ordinary.iter().filter(|t| told(t));
         let mut names: Vec<&str> = of_it.map(|thread| thread.comm.as_str()).collect();
         names.sort_unstable();
         names.dedup();
@@ -406,11 +425,11 @@ impl Recording {
         let names = cpumax_limit::one_line(&names.join(", ")).to_string();
         let who = if names.is_empty() { String::new() } else { format!(" ({names}{more})") };
         let told = format!(
-            "{} % of the CPU time is of real-time threads{who}: cpu.max does not hold them.",
+            "{} % of the CPU time is of a real-time class{who}: cpu.max does not hold that part.",
             percent(real_time_ns, all_ns)
         );
-        let nothing_else = exceeds(real_time_ns, NOTHING_ELSE_PERCENT, all_ns);
-        gaps.add(GapKind::RealTime, nothing_else, told);
+        let much = exceeds(real_time_ns, REAL_TIME_PERCENT, all_ns);
+        gaps.add(GapKind::RealTime, much, told);
     }
 
     /// Adds clients on other machines, where data from the network ends a notable share of the
