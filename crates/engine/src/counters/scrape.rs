@@ -74,6 +74,8 @@ struct Scrape {
 }
 
 type Wanted = [(String, String)];
+    /// Docker's stats: of one container, which has a name and an id.
+    is_docker: bool,
 
 /// Reads the container whose labels have all of `labels` (`pod="web-1"`, quotes optional), and the
 /// service's own metrics, from scrapes in order of time. `apart` is the time between scrapes
@@ -113,7 +115,7 @@ fn observed(
     wanted: &Wanted,
     apart: Option<Duration>,
 ) -> Result<Observed, Error> {
-    let first = chosen(&scrapes[0].containers, wanted)?;
+    let first = chosen(&scrapes[0], wanted)?;
     let lives = lives(scrapes, first, wanted)?;
     let name = first.to_string();
     let wrong = |what: &str| Error::Question(format!("{name}: {what}"));
@@ -298,7 +300,8 @@ fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
 }
 
 /// The only container with these labels; of several the only one with a limit.
-fn chosen<'a>(scrape: &'a Containers, wanted: &Wanted) -> Result<&'a Labels, Error> {
+fn chosen<'a>(of: &'a Scrape, wanted: &Wanted) -> Result<&'a Labels, Error> {
+    let scrape = &of.containers;
     let found = scrape.iter().filter(|(_, series)| series.counts());
     let found: Vec<(&Labels, &Series)> = found.filter(|(l, _)| l.has_all(wanted)).collect();
     let Some(kind) = found.iter().map(|(labels, _)| labels.kind()).min() else {
@@ -320,6 +323,13 @@ fn chosen<'a>(scrape: &'a Containers, wanted: &Wanted) -> Result<&'a Labels, Err
             let pod = if pod { "; the pod itself by --label container=" } else { "" };
             let (count, hints) = (several.len(), hints(several));
             Err(Error::Question(format!(
+        let name = scrape.keys().find_map(Labels::option_of_one_life);
+        if let Some(name) = name.filter(|_| of.is_docker) {
+            return Err(Error::Question(format!(
+                "{what}: docker's stats have none but the name and the id of the container; give \
+                 {name}"
+            )));
+        }
                 "{count} containers have these labels: choose one by {hints}{pod}"
             )))
         }

@@ -193,7 +193,7 @@ fn stats(value: Value) -> Result<Vec<Scrape>, String> {
             ..Series::default()
         };
         let containers = [(labels.clone(), series)].into();
-        Some(Scrape { containers, cpus, ..Scrape::default() })
+        Some(Scrape { containers, cpus, is_docker: true, ..Scrape::default() })
     };
     let last = at(&stats.last, &stats.read);
     let last = last.ok_or("it has no total_usage, or `read` is not a time")?;

@@ -307,3 +307,5 @@ fn stats_of_docker_hold_two_times() {
         assert_eq!((observed.limit, observed.cpus.unwrap().count), (None, 2));
     }
 }
+    let error = told(&[text.to_owned()], &["pod=web-1"]).unwrap_err();
+    assert!(error.ends_with("the id of the container; give --label name=web-1"), "{error}");
