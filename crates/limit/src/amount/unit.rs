@@ -69,8 +69,8 @@ fn no_unit(given: &str, texts: Vec<String>) -> Option<SettingError> {
             DEFAULT_PERIOD_NS => String::new(),
             ns => format!(" in periods of {} ms", ns as f64 / 1e6),
         };
-        let unit = if cpus == 1.0 { "CPU" } else { "CPUs" };
         let cpus = without_zeros(&format!("{cpus:.3}")).to_owned();
+        let unit = if cpus == "1" { "CPU" } else { "CPUs" };
         meant.push(format!("'{text}' for {cpus} {unit}{period}"));
         limits.push(limit);
     }

@@ -154,7 +154,8 @@ fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
     for Found { mut metric, value, values } in data.result {
         let Some(name) = metric.remove("__name__") else {
             return Err("one series has no name: query the counters themselves, such as \
-                        {__name__=~\"container_cpu_.*|container_spec_cpu_.*\"}, without rate()"
+                        {__name__=~\"container_cpu_.*|container_spec_cpu_.*|container_start_.*\"}, \
+                        without rate()"
                 .to_owned());
         };
         if !is_known(&name) && !metrics.has(&name) {
