@@ -5,6 +5,8 @@
 //! (`CPUQuotaPerSecUSec` in whole 10 ms), systemd's `CPUQuota=` with `cgroup_cpu_adjust_period()`,
 //! and docker's `--cpus`. Integers only.
 
+mod unit;
+
 use crate::setting::SettingError;
 use crate::{Limit, LimitError, NS_PER_US};
 
@@ -20,6 +22,14 @@ const DIGITS: usize = 15;
 const FRACTION_DIGITS: usize = 9;
 /// A bare whole number below this means CPUs.
 const FEW_CPUS: u128 = 100;
+/// A bare whole number of us, without a period, is less: docker's `NanoCpus` are larger numbers.
+const BARE_US: u64 = 1_000_000;
+/// With a period a bare whole number of CPUs is less: larger ones may be times.
+const BARE_CPUS: u64 = 10;
+/// No machine has more CPUs.
+const CPUS_MAX: u64 = 1_024;
+/// Words of other systems for no limit: systemd's, a shell's, and that of cgroup v1.
+const NO_LIMIT: [&str; 4] = ["max", "infinity", "unlimited", "-1"];
 
 /// The kind of group, which decides the rounding of Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,17 +47,21 @@ pub(crate) fn cpu_max(text: &str, level: Level) -> Result<String, SettingError> 
         Some((amount, period)) => (amount.trim_end(), Some(period.trim())),
         None => (text, None),
     };
-    let is_whole = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let us = |text: &str| text.parse::<u64>().ok().filter(|_| is_whole(text));
-    let is_quota = us(amount).is_some_and(|us| u128::from(us) >= LEAST_US);
+    let is_quota = whole(amount).is_some_and(|us| u128::from(us) >= LEAST_US);
     let period = match period {
         // Both numbers are in us, as in the kernel's file.
-        Some(period) if is_quota && us(period).is_some() => us(period),
-        Some(period) => Some(period_us(text, period)?),
+        Some(period) if is_quota && whole(period).is_some() => whole(period),
+        Some(period) => match unit::of_fraction(text, amount, period) {
+            Some(error) => return Err(error),
+            None => Some(period_us(text, period)?),
+        },
         None => None,
     };
-    if amount == "max" {
+    if NO_LIMIT.contains(&amount) {
         return Ok(period.map_or_else(|| "max".to_owned(), |us| format!("max {us}")));
+    }
+    if let Some(error) = unit::of_large(text, amount, period).or_else(|| unit::of_words(text)) {
+        return Err(error);
     }
     let amount = Amount::parse(text, amount, period.is_some())?;
     let period_us = u128::from(period.unwrap_or(DEFAULT_PERIOD_US));
@@ -59,6 +73,11 @@ pub(crate) fn cpu_max(text: &str, level: Level) -> Result<String, SettingError> 
     };
     checked(text, quota_us, period_us)?;
     Ok(format!("{quota_us} {period_us}"))
+}
+
+/// The number, where the text has digits only.
+fn whole(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Parses a period with its unit; returns us.
@@ -194,9 +213,8 @@ impl Amount {
                 Ok(Amount::Milli(whole(NANO / 1_000, "0.001")?))
             }
             Unit::Nothing if nanos < LEAST_US * NANO => {
-                let rest = given.strip_prefix(number).unwrap_or("").to_owned();
                 let (given, number) = (given.to_owned(), number.to_owned());
-                Err(SettingError::Ambiguous { given, number, rest })
+                Err(SettingError::Ambiguous { given, number })
             }
             Unit::Nothing => Ok(Amount::QuotaUs(nanos / NANO)),
         }
@@ -308,6 +326,10 @@ mod tests {
         assert_eq!(container("1000"), "1000 100000");
         assert_eq!(container("max"), "max");
         assert_eq!(container("max/10ms"), "max 10000");
+        for text in ["infinity", "unlimited", "-1"] {
+            assert_eq!(container(text), "max", "{text}");
+        }
+        assert_eq!(container("999999"), "999999 100000");
         assert_eq!(container("50000/100000"), "50000 100000");
         assert_eq!(container("50000 / 20000"), "50000 20000");
     }
@@ -334,7 +356,7 @@ mod tests {
     fn other_texts_are_refused() {
         for text in [
             "",
-            "-1",
+            "-2",
             "+1",
             "1e3",
             "1.",
@@ -359,7 +381,7 @@ mod tests {
             "1/10ms/1",
             "9999999999999999",
             "999999999999999",
-            "infinity",
+            "infinite",
             "½",
         ] {
             let error = cpu_max(text, Level::Container).unwrap_err().to_string();

@@ -29,6 +29,10 @@ fn each_system_has_its_notation() {
         ("50000 100000", "50000 100000"),
         ("50000", "50000 100000"),
         ("max", "max 100000"),
+        ("infinity", "max 100000"),
+        ("unlimited/50ms", "max 50000"),
+        ("pod:-1", "max 100000"),
+        ("cpu.max=500000000 100000", "500000000 100000"),
         ("cpu.max=20000 50000", "20000 50000"),
         ("cpu.max=max 50000", "max 50000"),
         ("500m", "50000 100000"),
@@ -204,10 +208,20 @@ fn each_hint_is_taken_when_it_is_typed() {
         "--cpus=0",
         "--memory=1g",
         "quota=5",
-        "-1",
         "1e3",
-        "infinity",
-        "unlimited",
+        "500000000",
+        "1500000000",
+        "/a:1000000",
+        "500000000/100ms",
+        "500000000/100000",
+        "50/100ms",
+        "99/1s",
+        "1/2",
+        "1/4",
+        "1/3 CPU",
+        "100/50",
+        "25ms per 100ms",
+        "50% of 10ms",
         "0.5 CPU 100ms",
     ] {
         let error = given.parse::<Setting>().expect_err(given).to_string();
@@ -243,6 +257,10 @@ fn refusals_name_what_is_accepted() {
     for (given, told) in [
         ("nonsense", "'500m'"),
         ("500", "'500cpus', '500m'"),
+        ("500000000", "'500000000n' for 0.5 CPUs"),
+        ("pod:50/100ms", "'50ms/100ms' for 0.5 CPUs"),
+        ("1/4", "'0.25' for 0.25 CPUs"),
+        ("25ms per 100ms", "'25ms/100ms'"),
         ("50ms", "a part of a period"),
         ("0", "max for no limit"),
         ("0.0001", "a multiple of 0.001"),
@@ -287,7 +305,7 @@ fn the_table_of_the_documents_is_true() {
         assert_eq!(result, told, "{row}");
         rows += 1;
     }
-    assert_eq!(rows, 27);
+    assert_eq!(rows, 31);
 }
 
 /// Texts that resemble limits, and random ones.

@@ -10,7 +10,6 @@
 //! awslabs/amazon-eks-ami#372) and into Red Hat's 4.18 of EL 8.2 (kubernetes/kubernetes#67577).
 //! Debian's `4.19.0-8` is 4.19.98, its `4.19.0-6` 4.19.67. SLES 16.1 throttles by task on its 6.12
 //! (SUSE/release-notes#156).
-//! (SUSE/release-notes#156).
 
 use crate::kernel::{Kernel, KernelError, RELEASES, UNKNOWN_FROM, Version};
 use cpumax_limit::one_line;
@@ -55,6 +54,10 @@ enum Vendor {
     Ubuntu,
     Oracle,
     Suse,
+    /// Stable releases with patches of Amazon Linux, by their numbers.
+    Amazon,
+    /// Stable releases with patches of Azure Linux or WSL, by their numbers.
+    Microsoft,
 }
 
 /// A feature of later versions that a line has from this release on.
@@ -235,12 +238,12 @@ impl Named {
                 _ => {}
             }
         }
-        let number = match self.vendor {
-            Vendor::Stable => self.patch,
-            _ => self.build,
+        let (vendor, number) = match self.vendor {
+            Vendor::Stable | Vendor::Amazon | Vendor::Microsoft => (Vendor::Stable, self.patch),
+            vendor => (vendor, self.build),
         };
         let back_port = BACK_PORTS.iter().find(|back_port| {
-            back_port.vendor == self.vendor
+            back_port.vendor == vendor
                 && back_port.line == self.version
                 && number.is_some_and(|number| number >= back_port.from)
         });
@@ -253,20 +256,39 @@ impl Named {
 impl Vendor {
     fn of(release: &str, patch: Option<u32>, build: Option<u32>) -> Vendor {
         const DEBIAN: [&str; 4] = ["-amd64", "-arm64", "-686", "-686-pae"];
-        const UBUNTU: [&str; 7] =
-            ["-generic", "-lowlatency", "-aws", "-azure", "-gcp", "-gke", "-oracle"];
-        let is_el = |part: &str| {
-            part.strip_prefix("el")
+        // Flavours, perhaps with a variant behind them: `6.8.0-1021-aws-64k`.
+        const UBUNTU: [&str; 12] = [
+            "generic",
+            "lowlatency",
+            "aws",
+            "azure",
+            "gcp",
+            "gke",
+            "gkeop",
+            "oracle",
+            "ibm",
+            "nvidia",
+            "oem",
+            "raspi",
+        ];
+        let is_numbered = |part: &str, name: &str| {
+            part.strip_prefix(name)
                 .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        let is_of = |names: &[&str]| {
+            let mut parts = release.split(['.', '-', '_']);
+            parts.any(|part| names.iter().any(|name| is_numbered(part, name)))
         };
         // From SLES 12 on package numbers have six digits, service pack included.
         let is_suse = build.is_some_and(|build| (100_000..1_000_000).contains(&build));
         let ends = |ends: &[&str]| ends.iter().any(|end| release.ends_with(end));
         match release {
             _ if ends(&DEBIAN) && patch == Some(0) => Vendor::Debian,
-            _ if ends(&UBUNTU) => Vendor::Ubuntu,
+            _ if release.split('-').skip(1).any(|part| UBUNTU.contains(&part)) => Vendor::Ubuntu,
             _ if release.contains("uek") => Vendor::Oracle,
-            _ if release.split(['.', '-']).any(is_el) => Vendor::RedHat,
+            _ if is_of(&["el"]) => Vendor::RedHat,
+            _ if is_of(&["amzn"]) => Vendor::Amazon,
+            _ if is_of(&["azl", "cm"]) || release.contains("-microsoft-") => Vendor::Microsoft,
             _ if is_suse || release.ends_with("-default") => Vendor::Suse,
             _ => Vendor::Stable,
         }
@@ -281,6 +303,8 @@ impl Vendor {
             Vendor::Oracle => "Oracle",
             Vendor::Ubuntu => "Ubuntu",
             Vendor::Suse => "SUSE",
+            Vendor::Amazon => "Amazon",
+            Vendor::Microsoft => "Microsoft",
         };
         Some(format!("Linux {release} may have features of later versions that {who} added"))
     }
@@ -320,10 +344,34 @@ mod tests {
             ("6.12.0-160000.5-default", "6.12", true),
             ("6.12.0-160100.3-default", "6.18", true),
             ("6.12.107+deb13-cloud-amd64", "6.12", false),
+            ("4.14.153-1.amzn2.x86_64", "4.14", true),
+            ("6.11.4-301.fc41.x86_64", "6.11", false),
             ("6.18.1", "6.18", false),
             ("7.9.1", "7.3", true),
         ] {
             assert_eq!(is(release, &none), (version.to_owned(), is_told), "{release}");
+        }
+    }
+
+    #[test]
+    fn kernels_of_vendors_may_have_what_the_vendor_put_into_them() {
+        for (release, vendor) in [
+            ("6.1.119-129.201.amzn2023.x86_64", "Amazon"),
+            ("5.10.228-219.884.amzn2.x86_64", "Amazon"),
+            ("5.15.0-302.167.6.el9uek.x86_64", "Oracle"),
+            ("5.4.17-2136.338.4.2.uek.x86_64", "Oracle"),
+            ("6.8.0-1021-aws", "Ubuntu"),
+            ("6.8.0-1021-aws-64k", "Ubuntu"),
+            ("6.8.0-1020-azure", "Ubuntu"),
+            ("5.15.0-1075-gcp-fips", "Ubuntu"),
+            ("6.6.51.1-5.azl3", "Microsoft"),
+            ("5.15.167.1-2.cm2", "Microsoft"),
+            ("5.15.167.4-microsoft-standard-WSL2", "Microsoft"),
+        ] {
+            let why = taken(Some(release), &Functions::new()).why.unwrap_or_default();
+            assert!(why.contains(&format!("what {vendor} put into it")), "{release}: {why}");
+            let known = taken(Some(release), &functions(false, true)).why.unwrap_or_default();
+            assert!(!known.contains("put into it"), "{release}: {known}");
         }
     }
 

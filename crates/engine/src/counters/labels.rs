@@ -105,6 +105,12 @@ impl Labels {
         self.kind() == other.kind() && self.lasting().eq(other.lasting())
     }
 
+    /// Its name, or else its id, as an option of the command line.
+    pub fn option_of_one_life(&self) -> Option<String> {
+        let known = |name: &&str| !self.value(name).is_empty();
+        ["name", "id"].into_iter().find(known).map(|name| option(name, self.value(name)))
+    }
+
     /// The options that distinguish it from all `others`: one label where that is enough, and a
     /// readable one rather than an id.
     pub fn options_apart_from(&self, others: &[&Labels]) -> String {

@@ -40,6 +40,8 @@ const THROTTLED: &str = "container_cpu_cfs_throttled_periods_total";
 const THROTTLED_SECONDS: &str = "container_cpu_cfs_throttled_seconds_total";
 const QUOTA: &str = "container_spec_cpu_quota";
 const PERIOD: &str = "container_spec_cpu_period";
+/// When the container started, s since 1970.
+const START: &str = "container_start_time_seconds";
 /// Its label `kernelVersion` is the node's kernel.
 const VERSION: &str = "cadvisor_version_info";
 
@@ -55,6 +57,7 @@ struct Series {
     throttled_s: Option<f64>,
     quota_us: Option<f64>,
     period_us: Option<f64>,
+    start_s: Option<f64>,
     at_ms: Option<f64>,
 }
 
@@ -71,6 +74,8 @@ struct Scrape {
     kernel: Option<String>,
     /// CPUs of the machine.
     cpus: Option<usize>,
+    /// Docker's stats: of one container, which has a name and an id.
+    is_docker: bool,
 }
 
 type Wanted = [(String, String)];
@@ -113,7 +118,7 @@ fn observed(
     wanted: &Wanted,
     apart: Option<Duration>,
 ) -> Result<Observed, Error> {
-    let first = chosen(&scrapes[0].containers, wanted)?;
+    let first = chosen(&scrapes[0], wanted)?;
     let lives = lives(scrapes, first, wanted)?;
     let name = first.to_string();
     let wrong = |what: &str| Error::Question(format!("{name}: {what}"));
@@ -203,12 +208,16 @@ fn moments(
             stat: series.stat(),
             throttled_ns: series.throttled_s.map(ns),
             waited_ns: None,
-            is_anew: at > 0 && lives[at - 1].0 != *labels,
+            is_anew: at > 0
+                && (lives[at - 1].0 != *labels || series.started_after(&lives[at - 1].1)),
         });
     }
     // A file given twice, or answers that overlap, add nothing.
     let mut told = BTreeMap::new();
-    moments.retain(|moment| told.insert(moment.at_ns, *moment) != Some(*moment));
+    moments.retain(|moment| {
+        let counters = Moment { is_anew: false, ..*moment };
+        told.insert(moment.at_ns, counters) != Some(counters)
+    });
     if moments.windows(2).any(|pair| pair[0].at_ns >= pair[1].at_ns) {
         let what = "each scrape must be later than the one before it";
         return Err(Error::Question(what.to_owned()));
@@ -224,6 +233,13 @@ impl Series {
     /// Whether it has any counter.
     fn counts(&self) -> bool {
         self.usage_s.is_some() || self.by_cpu_s.1 > 0 || self.periods.is_some()
+    }
+
+    /// Whether the container started after the scrape before, whose counters are then those of an
+    /// earlier run, even where these are higher. Without times any later start counts.
+    fn started_after(&self, before: &Series) -> bool {
+        let before_s = before.at_ms.map(|ms| ms / 1e3).or(before.start_s);
+        self.start_s.zip(before_s).is_some_and(|(start_s, before_s)| start_s > before_s)
     }
 
     fn is_limited(&self) -> bool {
@@ -298,7 +314,8 @@ fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
 }
 
 /// The only container with these labels; of several the only one with a limit.
-fn chosen<'a>(scrape: &'a Containers, wanted: &Wanted) -> Result<&'a Labels, Error> {
+fn chosen<'a>(of: &'a Scrape, wanted: &Wanted) -> Result<&'a Labels, Error> {
+    let scrape = &of.containers;
     let found = scrape.iter().filter(|(_, series)| series.counts());
     let found: Vec<(&Labels, &Series)> = found.filter(|(l, _)| l.has_all(wanted)).collect();
     let Some(kind) = found.iter().map(|(labels, _)| labels.kind()).min() else {
@@ -306,6 +323,13 @@ fn chosen<'a>(scrape: &'a Containers, wanted: &Wanted) -> Result<&'a Labels, Err
         let there =
             if all.is_empty() { String::new() } else { format!("; there are: {}", hints(&all)) };
         let what = "no container of the first scrape has these labels";
+        let name = scrape.keys().find_map(Labels::option_of_one_life);
+        if let Some(name) = name.filter(|_| of.is_docker) {
+            return Err(Error::Question(format!(
+                "{what}: docker's stats have none but the name and the id of the container; give \
+                 {name}"
+            )));
+        }
         return Err(Error::Question(format!("{what}{there}")));
     };
     let likely = || found.iter().filter(|(labels, _)| labels.kind() == kind);
@@ -391,7 +415,7 @@ fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), Str
 }
 
 fn is_known(name: &str) -> bool {
-    [USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD, VERSION].contains(&name)
+    [USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD, START, VERSION].contains(&name)
 }
 
 impl Scrape {
@@ -403,7 +427,8 @@ impl Scrape {
         (value, at_ms): (f64, Option<f64>),
         metrics: &Metrics,
     ) -> Result<(), String> {
-        if !value.is_finite() || value < 0.0 && name != QUOTA {
+        // An unknown start is a time long before 1970.
+        if !value.is_finite() || value < 0.0 && ![QUOTA, START].contains(&name) {
             return Err(format!("a counter cannot be {value}"));
         }
         self.own.add(name, &labels, value, metrics)?;
@@ -416,6 +441,11 @@ impl Scrape {
         }
         let cpu = labels.remove("cpu");
         let series = self.containers.entry(labels).or_default();
+        if name == START {
+            // Some kubelets stamp it with the start itself.
+            series.start_s = Some(value);
+            return Ok(());
+        }
         series.at_ms = at_ms.filter(|at| at.is_finite()).or(series.at_ms);
         let slot = match name {
             USAGE => match cpu.as_deref() {

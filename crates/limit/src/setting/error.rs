@@ -34,16 +34,28 @@ pub enum SettingError {
     Time { text: String },
     /// A number that may be CPUs or microseconds.
     #[error(
-        "{} may mean {number} CPUs, {number}m or {number} us: give '{number}cpus{rest}', \
-         '{number}m{rest}', or a quota in us, which is at least 1000",
+        "{} may mean {number} CPUs, {number}m or {number} us: give '{number}cpus', '{number}m', or \
+         a quota in us, which is at least 1000",
         Quoted(.given)
     )]
     Ambiguous {
         given: String,
         /// The number in it.
         number: String,
-        /// The rest: nothing, or the period.
-        rest: String,
+    },
+    /// A number without a unit that would give an unlikely limit.
+    #[error("{} is unclear without a unit: give {}", Quoted(.given), meant.join(", or "))]
+    NoUnit {
+        given: String,
+        /// Texts that may have been meant, in single quotes, and the CPUs that each gives.
+        meant: Vec<String>,
+    },
+    /// Words between a quota and its period.
+    #[error("{}: a slash stands between quota and period; give '{meant}'", Quoted(.text))]
+    Slash {
+        text: String,
+        /// The text with a slash.
+        meant: String,
     },
     /// A comma in place of a point or a space.
     #[error("{}: commas stand between limits; give '{meant}'", Quoted(.text))]

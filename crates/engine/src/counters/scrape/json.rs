@@ -154,7 +154,8 @@ fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
     for Found { mut metric, value, values } in data.result {
         let Some(name) = metric.remove("__name__") else {
             return Err("one series has no name: query the counters themselves, such as \
-                        {__name__=~\"container_cpu_.*|container_spec_cpu_.*\"}, without rate()"
+                        {__name__=~\"container_cpu_.*|container_spec_cpu_.*|container_start_.*\"}, \
+                        without rate()"
                 .to_owned());
         };
         if !is_known(&name) && !metrics.has(&name) {
@@ -193,7 +194,7 @@ fn stats(value: Value) -> Result<Vec<Scrape>, String> {
             ..Series::default()
         };
         let containers = [(labels.clone(), series)].into();
-        Some(Scrape { containers, cpus, ..Scrape::default() })
+        Some(Scrape { containers, cpus, is_docker: true, ..Scrape::default() })
     };
     let last = at(&stats.last, &stats.read);
     let last = last.ok_or("it has no total_usage, or `read` is not a time")?;

@@ -229,6 +229,27 @@ fn the_time_between_two_runs_of_a_container_is_left_out() {
 }
 
 #[test]
+fn a_container_that_started_after_the_scrape_before_was_restarted() {
+    let at = |at, counts: [u64; 3], start: &str| {
+        Lines::of(APP, at, counts).text() + &format!("{START}{{{APP}}} {start}\n")
+    };
+    let old = at(0, [5, 100, 60], "1.69999999e+09");
+    // Its counters are higher than those of the run before.
+    let new = at(60, [25, 500, 300], "1.70000001e+09");
+    let error = told(&[old.clone(), new.clone()], &["pod=web-1"]).unwrap_err();
+    assert!(error.contains("restarted"), "{error}");
+    let last = at(120, [55, 1100, 660], "1.70000001e+09");
+    let texts = [old.clone(), new.clone(), new, last];
+    let whole = told(&texts, &["pod=web-1"]).unwrap().whole();
+    assert_eq!((whole.length_ns, whole.usage_ns), (60_000_000_000, Some(30_000_000_000)));
+    for start in ["1.69999999e+09", "-6.2135596800e+10"] {
+        let same = at(60, [25, 500, 300], start);
+        let whole = told(&[old.clone(), same], &["pod=web-1"]).unwrap().whole();
+        assert_eq!(whole.usage_ns, Some(20_000_000_000));
+    }
+}
+
+#[test]
 fn a_file_that_is_no_scrape_is_named() {
     let query = r#"{"data": {"resultType": "scalar", "result": []}}"#;
     let rate =
@@ -306,4 +327,6 @@ fn stats_of_docker_hold_two_times() {
         assert_eq!(whole.throttled_ns, Some(20_000_000_000));
         assert_eq!((observed.limit, observed.cpus.unwrap().count), (None, 2));
     }
+    let error = told(&[text.to_owned()], &["pod=web-1"]).unwrap_err();
+    assert!(error.ends_with("the id of the container; give --label name=web-1"), "{error}");
 }
