@@ -92,6 +92,8 @@ impl GapKind {
 
 /// Doubtful percentage of lost events, and of CPU time without them.
 const LOST_PERCENT: u64 = 3;
+/// Percentage of events on impossible CPUs from which the head is wrong.
+const IMPOSSIBLE_PERCENT: u64 = 5;
 /// Doubtful percentages of missing switches, and of wakeups of threads that ran unseen.
 const SWITCHES_PERCENT: u64 = 3;
 const RUNS_PERCENT: u64 = 1;
@@ -211,6 +213,14 @@ impl Recording {
         let signs = &self.signs;
         let online = self.machine.cpus.unwrap_or(0);
         let seen = self.cpus_seen.len() as u32;
+        if self.is_head_wrong() {
+            let told = format!(
+                "{} of {} events are on CPUs that cannot be by the head of the recording, and are \
+                 left out: its number of CPUs is not right.",
+                self.defects.impossible_cpus, self.events
+            );
+            return gaps.add(GapKind::Cpus, true, told);
+        }
         let (unseen, runs) = (online.saturating_sub(seen), signs.unseen_runs + signs.never_ran);
         let often =
             signs.unseen_runs > RUNS_FEW && exceeds(signs.unseen_runs, RUNS_PERCENT, signs.wakeups);
@@ -238,6 +248,11 @@ impl Recording {
             );
             gaps.add(GapKind::Runs, true, told);
         }
+    }
+
+    /// Whether so many events are on impossible CPUs that the head, not the events, is damaged.
+    fn is_head_wrong(&self) -> bool {
+        exceeds(self.defects.impossible_cpus, IMPOSSIBLE_PERCENT, self.events)
     }
 
     /// Adds events that were filtered by thread.
@@ -306,7 +321,10 @@ impl Recording {
         let told_lost = ended.map_or(0, |ended| sum(ended.lost.values().copied()));
         let lost = defects.lost_events.max(told_lost);
         let lost = sum([lost, defects.unreadable_records, defects.unreadable_lines].into_iter());
+        // Events on impossible CPUs are among `events`.
         let all = self.events.saturating_add(lost);
+        let left_out = if self.is_head_wrong() { 0 } else { defects.impossible_cpus };
+        let lost = lost.saturating_add(left_out);
         let cpus_ns = self.span_ns().saturating_mul(self.cpus_seen.len().max(1) as u64);
         if lost > 0 {
             let told = format!(
