@@ -92,6 +92,8 @@ impl GapKind {
 
 /// Doubtful percentage of lost events, and of CPU time without them.
 const LOST_PERCENT: u64 = 3;
+/// Percentage of events on impossible CPUs from which the head is wrong.
+const IMPOSSIBLE_PERCENT: u64 = 5;
 /// Doubtful percentages of missing switches, and of wakeups of threads that ran unseen.
 const SWITCHES_PERCENT: u64 = 3;
 const RUNS_PERCENT: u64 = 1;
@@ -216,6 +218,14 @@ impl Recording {
         let signs = &self.signs;
         let online = self.machine.cpus.unwrap_or(0);
         let seen = self.cpus_seen.len() as u32;
+        if self.is_head_wrong() {
+            let told = format!(
+                "{} of {} events are on CPUs that cannot be by the head of the recording, and are \
+                 left out: its number of CPUs is not right.",
+                self.defects.impossible_cpus, self.events
+            );
+            return gaps.add(GapKind::Cpus, true, told);
+        }
         let (unseen, runs) = (online.saturating_sub(seen), signs.unseen_runs + signs.never_ran);
         let often =
             signs.unseen_runs > RUNS_FEW && exceeds(signs.unseen_runs, RUNS_PERCENT, signs.wakeups);
@@ -245,8 +255,17 @@ impl Recording {
         }
     }
 
+<<<<<<< HEAD
     /// Adds, as doubtful, that only some threads were recorded. An option of perf shows it, or one
     /// thread in every switch of a CPU.
+=======
+    /// Whether so many events are on impossible CPUs that the head, not the events, is damaged.
+    fn is_head_wrong(&self) -> bool {
+        exceeds(self.defects.impossible_cpus, IMPOSSIBLE_PERCENT, self.events)
+    }
+
+    /// Adds events that were filtered by thread.
+>>>>>>> f1
     fn add_filtered_threads(&self, gaps: &mut Gaps) {
         const FILTERS: [&str; 7] = ["--filter", "-p", "--pid", "-t", "--tid", "-u", "--uid"];
         let words = self.perf_option(&FILTERS);
@@ -271,7 +290,7 @@ impl Recording {
             command.split_whitespace().take_while(|word| *word != "--").collect();
         let found = words.iter().enumerate();
         let (at, rest) =
-            found.filter_map(|(at, word)| Some((at, option_value(word, options)?))).next()?;
+            found.find_map(|(at, word)| Some((at, option_value(word, options)?)))?;
         let has_value = rest.is_empty();
         let words = &words[at..(at + 1 + usize::from(has_value)).min(words.len())];
         Some(cpumax_limit::one_line(&words.join(" ")).to_string())
@@ -315,7 +334,10 @@ impl Recording {
         let told_lost = ended.map_or(0, |ended| sum(ended.lost.values().copied()));
         let lost = defects.lost_events.max(told_lost);
         let lost = sum([lost, defects.unreadable_records, defects.unreadable_lines].into_iter());
+        // Events on impossible CPUs are among `events`.
         let all = self.events.saturating_add(lost);
+        let left_out = if self.is_head_wrong() { 0 } else { defects.impossible_cpus };
+        let lost = lost.saturating_add(left_out);
         let cpus_ns = self.span_ns().saturating_mul(self.cpus_seen.len().max(1) as u64);
         if lost > 0 {
             let told = format!(
@@ -406,8 +428,8 @@ impl Recording {
         gaps.add(GapKind::Context, inferred, told.to_owned());
     }
 
-    /// Adds real-time threads among the `chosen` ones, whose CPU time cpu.max does not hold; doubtful
-    /// where their share is large.
+    /// Adds real-time threads among the `chosen` ones, whose CPU time cpu.max does not hold;
+    /// doubtful where their share is large.
     fn add_real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let ordinary: Vec<&&Thread> = chosen.iter().filter(|t| !self.is_kernel(t)).collect();
         let all_ns = sum(ordinary.iter().map(|thread| thread.runtime_ns));

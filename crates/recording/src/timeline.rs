@@ -468,7 +468,7 @@ impl Timeline {
             self.defects.impossible_cpus += 1;
             return Ok(None);
         }
-        if self.events == 1 {
+        if self.cpus.is_empty() {
             self.first_ns = event.time_ns;
             self.last_ns = event.time_ns;
         }

@@ -132,6 +132,30 @@ fn events_that_were_lost() {
 }
 
 #[test]
+fn cpus_that_the_head_does_not_have() {
+    let moved = |from_ms: u64, to_ms: u64| {
+        let mut trace = service(2_000).without(|ns, line| {
+            (from_ms * MS..to_ms * MS).contains(&ns) && line.contains(" [001] ")
+        });
+        for at in from_ms / 10..to_ms / 10 {
+            trace.burst((at * 10 + 5) * MS, 7, "svc/102", 3 * MS);
+        }
+        trace
+    };
+    // A burst has 4 events, of 1600.
+    assert_eq!(doubted(&moved(1_000, 1_100)), [], "2.5 %");
+    let few = told(&moved(1_000, 1_100).read(), GapKind::Lost);
+    assert!(few.starts_with("40 of 1600 events were lost or cannot be read (2 %)"), "{few}");
+    assert_eq!(doubted(&moved(1_000, 1_160)), [GapKind::Lost], "4 %");
+    let many = moved(0, 2_000);
+    assert_eq!(doubted(&many), [GapKind::Cpus]);
+    assert!(told(&many.read(), GapKind::Cpus).contains("its number of CPUs is not right"));
+    // The time of the first event that counts is the beginning.
+    let late = service(2_000).map(|line| vec![line.replace(" [000] ", " [009] ")]);
+    assert_eq!(late.read().span_ns(), 1_993 * MS + 2_000);
+}
+
+#[test]
 fn a_recording_that_was_cut_off() {
     let text = service(500).text();
     let cut = Recording::read_bytes("cut", &text.as_bytes()[..text.len() - 9], Options::default());
