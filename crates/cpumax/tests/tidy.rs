@@ -1,5 +1,5 @@
-//! What can be checked mechanically about the tree: sizes, unfinished code, paths of somebody's
-//! machine, links between documents, and which crate imports which.
+//! Mechanical checks of the tree: sizes, unfinished code, comments without a subject, paths of
+//! somebody's machine, links between documents, and which crate imports which.
 //!
 //! Each test collects everything that is wrong before it fails, so that one run shows all of it.
 
@@ -31,7 +31,7 @@ fn the_command_is_thin() {
 /// As `.editorconfig` has it.
 const MAX_SOURCE_WIDTH: usize = 100;
 const MAX_DOCUMENT_WIDTH: usize = 120;
-/// What is more to say of something than that stands below a table.
+/// More than that about one thing stands below the table.
 const MAX_CELL_WORDS: usize = 40;
 
 #[test]
@@ -83,6 +83,19 @@ fn nothing_is_left_unfinished() {
     // Taken apart, so that this file does not contain them.
     let needles = [["to", "do!("], ["unimple", "mented!("], ["#[ig", "nore"]].map(|n| n.concat());
     assert_none(lines_with(sources(), |line| needles.iter().any(|n| line.contains(n.as_str()))));
+}
+
+/// The documents have the same rule (docs/style/rules/openings.js).
+#[test]
+fn comments_name_their_subject() {
+    const OPENINGS: &str =
+        "Who ,Whoever ,Whose ,Whatever ,What ,The same ,See there,Such ,So does ,So is ";
+    let is_riddle = |line: &str| {
+        let comment = line.trim_start().strip_prefix("//").unwrap_or_default();
+        let comment = comment.trim_start_matches(['/', '!']).trim_start();
+        !comment.contains('?') && OPENINGS.split(',').any(|opening| comment.starts_with(opening))
+    };
+    assert_none(lines_with(sources(), is_riddle));
 }
 
 #[test]
@@ -224,7 +237,7 @@ fn links(text: &str) -> Vec<String> {
     links.filter_map(|rest| Some(rest.split_once(')')?.0.to_string())).collect()
 }
 
-/// What can stand behind the `#` of a link to a document.
+/// Anchors of a document: texts that the `#` of a link to it may precede.
 fn anchors(text: &str) -> BTreeSet<String> {
     let heading = |line: &str| {
         let title = line.starts_with('#').then(|| line.trim_start_matches('#').trim())?;

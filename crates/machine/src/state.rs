@@ -52,7 +52,7 @@ pub struct TaskState {
     pub group: String,
     /// The CPU that it is on, or was on last.
     pub cpu: u16,
-    /// What it is doing.
+    /// Whether it runs, waits, sleeps or is parked.
     pub doing: Doing,
     /// CPU time used, ns.
     pub usage_ns: u64,

@@ -255,17 +255,13 @@ impl Recording {
         }
     }
 
-<<<<<<< HEAD
-    /// Adds, as doubtful, that only some threads were recorded. An option of perf shows it, or one
-    /// thread in every switch of a CPU.
-=======
     /// Whether so many events are on impossible CPUs that the head, not the events, is damaged.
     fn is_head_wrong(&self) -> bool {
         exceeds(self.defects.impossible_cpus, IMPOSSIBLE_PERCENT, self.events)
     }
 
-    /// Adds events that were filtered by thread.
->>>>>>> f1
+    /// Adds, as doubtful, that only some threads were recorded. An option of perf shows it, or one
+    /// thread in every switch of a CPU.
     fn add_filtered_threads(&self, gaps: &mut Gaps) {
         const FILTERS: [&str; 7] = ["--filter", "-p", "--pid", "-t", "--tid", "-u", "--uid"];
         let words = self.perf_option(&FILTERS);
@@ -289,8 +285,7 @@ impl Recording {
         let words: Vec<&str> =
             command.split_whitespace().take_while(|word| *word != "--").collect();
         let found = words.iter().enumerate();
-        let (at, rest) =
-            found.find_map(|(at, word)| Some((at, option_value(word, options)?)))?;
+        let (at, rest) = found.find_map(|(at, word)| Some((at, option_value(word, options)?)))?;
         let has_value = rest.is_empty();
         let words = &words[at..(at + 1 + usize::from(has_value)).min(words.len())];
         Some(cpumax_limit::one_line(&words.join(" ")).to_string())

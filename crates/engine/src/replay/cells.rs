@@ -111,7 +111,7 @@ impl Replay {
         Ok(self.runs_of(cells))
     }
 
-    /// What the first run of a cell tells for the choice of its other draws: how often the limit
+    /// The result of a cell's first run that decides its other draws: how often the limit
     /// throttles, and the cost of the requests in a reading.
     fn first_run(&self, cell: &Cell<'_>, reading: usize) -> FirstRun {
         let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);

@@ -353,8 +353,8 @@ impl Server {
         outside >= inside || 3 * outside >= 2 * answers && self.answers_once()
     }
 
-    /// Whose wakeups bring it requests: those of clients, or of its group if most of these lead to
-    /// an answer.
+    /// Threads whose wakeups bring it requests: clients, or its group if most of these wakeups lead
+    /// to an answer.
     pub fn asked_by(&self) -> Option<WokenBy> {
         if self.is_direct() {
             return Some(WokenBy::Outside);

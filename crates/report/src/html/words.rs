@@ -202,7 +202,7 @@ pub(super) fn recorded(study: &Saved) -> Vec<String> {
     study.recordings.iter().map(told).collect()
 }
 
-/// What the recordings lack, and how their replays differ from them.
+/// Gaps of the recordings, and differences between them and their replays.
 pub(super) fn gaps(study: &Saved) -> Vec<String> {
     let mut lines = Vec::new();
     for Recorded { name, gaps, disagreements, .. } in &study.recordings {
