@@ -284,7 +284,7 @@ impl Recording {
         let command = self.machine.command.as_deref().filter(|_| self.machine.about.is_none())?;
         let words: Vec<&str> =
             command.split_whitespace().take_while(|word| *word != "--").collect();
-        let found = words.iter().enumerate();
+        let mut found = words.iter().enumerate();
         let (at, rest) = found.find_map(|(at, word)| Some((at, option_value(word, options)?)))?;
         let has_value = rest.is_empty();
         let words = &words[at..(at + 1 + usize::from(has_value)).min(words.len())];
