@@ -173,27 +173,19 @@ browser: ## Install what the test of reports needs to drive Chromium, below targ
 	@cd target/browser && npm install --silent --no-audit --no-fund --no-package-lock \
 		|| echo "NOT TESTED in a browser: npm cannot install what drives it" >&2
 
-# Programs that need no library, so that one file runs on every Linux. Cross compilers make them for machines that are not x86-64.
+# Programs that need no library, so that one file runs on every Linux on x86-64.
 DIST = target/dist
-STATIC = -C target-feature=+crt-static -C strip=symbols
-DIST_TOOLS = rpm cpio jq xz-utils python3-venv gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+PROGRAMS = $(DIST)/build/x86_64-unknown-linux-gnu/release
+DIST_TOOLS = rpm cpio jq xz-utils python3-venv
 
-dist: deps ## Packages for x86-64 and aarch64 in target/dist: tar.xz, deb, rpm, wheel, OCI image, SBOM, checksums
-	@for tool in rpmbuild cpio jq xz python3 aarch64-linux-gnu-gcc; do command -v $$tool >/dev/null || missing=1; done; \
-		[ -z "$$missing" ] || { $(call install_packages,$(DIST_TOOLS)); } \
-		|| { echo "make dist needs $(DIST_TOOLS)" >&2; exit 1; }
-	RUSTFLAGS='$(STATIC)' $(CARGO) build --quiet --release --target-dir $(DIST)/build --target x86_64-unknown-linux-gnu \
-		-p cpumax -p cpumax-guest --bin cpumax --bin cpumax-guest
-	rustup target add aarch64-unknown-linux-gnu
-	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc \
-		RUSTFLAGS='$(STATIC)' $(CARGO) build --quiet --release --target-dir $(DIST)/build --target aarch64-unknown-linux-gnu \
-		-p cpumax --bin cpumax
-	[ -x target/tools/bin/cargo-sbom ] || $(CARGO) install --quiet --locked --root target/tools cargo-sbom
-	[ -x target/tools/python/bin/wheel ] || { python3 -m venv target/tools/python && target/tools/python/bin/pip install --quiet wheel; }
+dist: deps ## Packages for x86-64 in target/dist, each installed and used once: tar.xz, deb, rpm, wheel, OCI image, checksums
+	@for tool in rpmbuild cpio jq xz python3; do command -v $$tool >/dev/null || missing=1; done; \
+		[ -z "$$missing" ] || { $(call install_packages,$(DIST_TOOLS)); } || { echo "make dist needs $(DIST_TOOLS)" >&2; exit 1; }
+	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' $(CARGO) build --quiet --release --target-dir $(DIST)/build \
+		--target x86_64-unknown-linux-gnu -p cpumax -p cpumax-guest --bin cpumax --bin cpumax-guest
+	@[ -x target/tools/python/bin/wheel ] || { python3 -m venv target/tools/python && target/tools/python/bin/pip install --quiet wheel; }
 	rm -f $(DIST)/cpumax* $(DIST)/SHA256SUMS
-	for machine in x86_64 aarch64; do PYTHON=target/tools/python/bin/python packaging/dist $$machine \
-		$(DIST)/build/$$machine-unknown-linux-gnu/release $(DIST)/build/x86_64-unknown-linux-gnu/release/cpumax $(DIST) || exit; done
-	target/tools/bin/cargo-sbom --cargo-package cpumax --output-format spdx_json_2_3 > $(DIST)/cpumax.spdx.json
+	PYTHON=target/tools/python/bin/python packaging/dist x86_64 $(PROGRAMS) $(PROGRAMS)/cpumax $(DIST)
 	cd $(DIST) && sha256sum cpumax* > SHA256SUMS
 	PYTHON=target/tools/python/bin/python packaging/try $(DIST)
 	@ls -l $(DIST)
