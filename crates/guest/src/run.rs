@@ -546,8 +546,7 @@ impl Run {
         let Some(slot) = world.take_slot(start.kind, spec.group) else { return };
         slot.attributes.store(attributes(0, Class::Fair, 0), Relaxed);
         if world.plan.lists && spec.program.contains(&Op::EnterKernel) {
-            // SAFETY: the task has not begun. An error here repeats in the task,
-            // which notes it.
+            // SAFETY: the task has not begun. It repeats and notes an error.
             unsafe { &mut (*slot.buffers.get()).call }.prepare();
         }
         slot.start_at_ns.store(start.at_ns, Relaxed);
