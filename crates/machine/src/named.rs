@@ -69,7 +69,7 @@ struct BackPort {
     feature: Feature,
 }
 
-/// The builder of a kernel with this release text.
+/// A feature that a vendor's kernels of this line have from the build or patch `from` on.
 const fn of(vendor: Vendor, (major, minor): (u16, u16), from: u32, feature: Feature) -> BackPort {
     BackPort { vendor, line: Version { major, minor }, from, feature }
 }
@@ -369,9 +369,9 @@ mod tests {
             ("5.15.167.4-microsoft-standard-WSL2", "Microsoft"),
         ] {
             let why = taken(Some(release), &Functions::new()).why.unwrap_or_default();
-            assert!(why.contains(&format!("what {vendor} put into it")), "{release}: {why}");
+            assert!(why.contains(&format!("that {vendor} added")), "{release}: {why}");
             let known = taken(Some(release), &functions(false, true)).why.unwrap_or_default();
-            assert!(!known.contains("put into it"), "{release}: {known}");
+            assert!(!known.contains("added"), "{release}: {known}");
         }
     }
 
