@@ -599,7 +599,7 @@ fn a_group_that_is_made_again_is_followed_by_its_path() {
     };
     let finished = group_in_steps(&grouped, &file, gone).unwrap();
     assert_eq!((finished.made_again, finished.is_gone), (0, true), "{finished:?}");
-    assert!(cpumax_recorder::describe_end(&request, &finished).contains("is gone"));
+    assert!(cpumax_recorder::describe_end(&request, &finished).contains("no longer exists"));
 }
 
 #[test]
@@ -624,7 +624,7 @@ fn a_recording_is_not_written_to_standard_output() {
     let what = Target::Command(vec!["true".into()]);
     match record(&Request::new(what, "-".into()), &mut |_| true) {
         Err(Error::NoBpf { instead, .. }) => assert!(instead.contains("perf record")),
-        Err(error) => assert!(error.to_string().contains("give the name of a file"), "{error}"),
+        Err(error) => assert!(error.to_string().contains("give a file with -o"), "{error}"),
         Ok(finished) => panic!("{finished:?}"),
     }
 }
