@@ -298,7 +298,12 @@ impl Machine<'_> {
             return;
         }
         if old != Class::Rt && class != Class::Rt {
+            let was_parked = self.tasks[task].parked;
             self.change_weight(task, false, |t| t.class = class);
+            // Runtime whose interrupt is on its way lets the task leave limbo here.
+            if was_parked && !self.tasks[task].parked {
+                self.check_preempt(task);
+            }
             return;
         }
         let before = self.dequeue_for_change(task);

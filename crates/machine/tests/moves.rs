@@ -48,3 +48,30 @@ fn a_task_that_moves_itself_is_protected_by_its_lag_on_6_19() {
     };
     assert_eq!(["6.18", "6.19", "7.0"].map(turn_us), [3000, 10, 3000]);
 }
+
+#[test]
+fn a_parked_task_of_another_class_runs_where_its_group_got_runtime() {
+    // CPU 1 learns of its runtime 3 ms after the refill; the class changes in between.
+    let text = r#"
+        duration = "200ms"
+        [machine]
+        cpus = 2
+        timer_phase = "0ms"
+        ipi = "3ms"
+        [[group]]
+        path = "/g"
+        max = "10000 100000"
+        [[task]]
+        name = "hog"
+        count = 2
+        group = "/g"
+        program = [{ user = "1s" }]
+        [[at]]
+        time = "101ms"
+        task = "hog"
+        class = "idle"
+    "#;
+    let workload = cpumax_workload::parse(text, "class.toml").unwrap();
+    let options = Options { check: true, ..Options::new(parse_kernels("pull").unwrap()[0], 1) };
+    run(&workload, &options, None, None).unwrap();
+}
