@@ -158,7 +158,7 @@ docs: rust ## Build the documentation as a site with a search, below target/docs
 MUTANTS ?=
 
 mutants: ## Break each rule and step of bandwidth control, one at a time, and list those that no expectation notices (docs/reference/model.md)
-	$(CARGO) run --quiet --release -p cpumax-engine --features faults --example mutants -- $(MUTANTS)
+	$(CARGO) run --quiet --release -p cpumax-study --features faults --example mutants -- $(MUTANTS)
 
 scx-sources: deps ## Build the kernel's own tests and scx_simple from Debian's sources, for scx-test
 	sh crates/scx_cpumax/tests/sources.sh
@@ -198,7 +198,7 @@ bench: deps ## Measure speed in time, and in instructions where valgrind is inst
 	CARGO=$(CARGO) bench/peers/run
 
 calibrate: rust ## Measure how often the ranges fitted to counters contain the true value: docs/guide/advise.md
-	$(CARGO) run --quiet --release -p cpumax-engine --example calibrate
+	$(CARGO) run --quiet --release -p cpumax-observed --example calibrate
 
 peers: deps ## Compare the event queue and an M/M/1 with SimPy and SimCore, which are installed below target/
 	CARGO=$(CARGO) bench/peers/run

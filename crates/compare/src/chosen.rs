@@ -1,8 +1,7 @@
 //! Selects the workloads of a comparison: scenarios by name, all built-in ones, random cases by
 //! number.
 
-use cpumax_engine::given::Seeds;
-use cpumax_engine::{Error, builtin, scenario};
+use cpumax_study::{Error, builtin, given::Seeds, scenario};
 use cpumax_workload::{Workload, as_name, random};
 use std::path::Path;
 

@@ -5,9 +5,9 @@ use crate::matrix::{Noisy, Pair, column};
 use crate::parting::{beside, find_divergence};
 use crate::world::{Error, World};
 use crate::worlds::{How, prepare, world};
-use cpumax_engine::NamedKernel;
 use cpumax_lab::MACHINE_NOTE;
 use cpumax_outcome::Deviation;
+use cpumax_study::NamedKernel;
 use cpumax_workload::Workload;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -59,7 +59,7 @@ impl Comparison {
     ///
     /// # Errors
     /// A kernel has not been fetched, or does not boot.
-    pub fn prepare(&self, how: How<'_>) -> Result<(), cpumax_engine::Error> {
+    pub fn prepare(&self, how: How<'_>) -> Result<(), cpumax_study::Error> {
         let booted: Vec<&NamedKernel> = self.kernels.iter().chain(&self.against).collect();
         prepare(&booted, how, &self.workloads)
     }
@@ -191,7 +191,7 @@ pub fn worlds<'a>(
         Some(against) => world(against, how),
         None => world(kernel, How { real: false, ..how }),
     };
-    Ok([world(kernel, how).map_err(Error::Engine)?, other.map_err(Error::Engine)?])
+    Ok([world(kernel, how).map_err(Error::Study)?, other.map_err(Error::Study)?])
 }
 
 /// Results by workload and kernel.
@@ -390,7 +390,7 @@ impl Cell {
 mod tests {
     use super::*;
     use crate::cell::Mode;
-    use cpumax_engine::{kernels, scenario};
+    use cpumax_study::{kernels, scenario};
 
     fn models(version: &str, against: &str) -> Comparison {
         let one = |list: &str| kernels::modelled(list).unwrap();

@@ -2,8 +2,8 @@
 
 use crate::search::{Found, Plan};
 use crate::world::World;
-use cpumax_engine::NamedKernel;
 use cpumax_outcome::{Deviation, Field};
+use cpumax_study::NamedKernel;
 use cpumax_workload::print;
 use std::fmt::Write;
 use std::path::Path;

@@ -3,9 +3,11 @@
 use crate::cell::Mode;
 use crate::world::{Answer, Each, Error, Job, Run, World};
 use crate::worlds::How;
-use cpumax_engine::NamedKernel;
-use cpumax_engine::world::{kernel_arguments, side_by_side};
 use cpumax_lab::{Lab, Watch};
+use cpumax_study::{
+    NamedKernel,
+    world::{kernel_arguments, side_by_side},
+};
 use cpumax_workload::{Workload, print};
 use std::collections::BTreeSet;
 

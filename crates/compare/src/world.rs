@@ -3,11 +3,11 @@
 
 use crate::follow::{GuidedRun, Microseconds, guide};
 use crate::parting::{find_divergence, rivals};
-use cpumax_engine::world::guarded;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Options, Other, Question, explain, run};
 use cpumax_outcome::trace::{Recorded, TraceSink};
 use cpumax_outcome::{Conditions, Outcome};
+use cpumax_study::world::guarded;
 use cpumax_workload::{Class, Domain, Stream, TaskSpec, Workload};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -79,9 +79,9 @@ pub enum Error {
         /// The cause.
         reason: String,
     },
-    /// An error of the engine, such as a kernel that has not been fetched.
+    /// An error of a study, such as a kernel that has not been fetched.
     #[error(transparent)]
-    Engine(cpumax_engine::Error),
+    Study(cpumax_study::Error),
     /// A file of a search that cannot be read or written.
     #[error("{path}: {reason}")]
     File {

@@ -3,7 +3,7 @@
 use crate::cell::Mode;
 use crate::vm;
 use crate::world::{Model, World};
-use cpumax_engine::{Error, NamedKernel};
+use cpumax_study::{Error, NamedKernel};
 use cpumax_workload::Workload;
 use std::path::Path;
 

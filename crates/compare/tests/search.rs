@@ -243,7 +243,7 @@ fn worlds_have_names() {
 #[test]
 fn two_kernels_run_with_a_preemption_that_both_have() {
     let of = |list: &str| {
-        let kernels = cpumax_engine::kernels::fetched(list).unwrap().kernels;
+        let kernels = cpumax_study::kernels::fetched(list).unwrap().kernels;
         level_of_both(&kernels[0], &kernels[1])
     };
     assert_eq!(of("6.1,6.12"), Preempt::Voluntary);

@@ -6,7 +6,7 @@ pub use reading::{Choosing, Costs, Reading};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_compare::matrix::Noisy;
-use cpumax_engine::given::{Seeds, duration, factor, file_to_put, ratio, run_time, seeds, time};
+use cpumax_study::given::{Seeds, duration, factor, file_to_put, ratio, run_time, seeds, time};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -127,9 +127,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// The options in the form of the engine.
-    pub fn how(&self) -> cpumax_engine::Running {
-        cpumax_engine::Running {
+    /// The options in the form of the library.
+    pub fn how(&self) -> cpumax_study::Running {
+        cpumax_study::Running {
             check: self.check,
             every_tick: self.every_tick,
             noise: self.noise,

@@ -27,9 +27,9 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 }
 
 impl Failure {
-    /// Puts an error of the engine into terms of the command line.
-    pub fn of(error: cpumax_engine::Error) -> Failure {
-        use cpumax_engine::{Error as Of, no_groups};
+    /// Puts an error of the library into terms of the command line.
+    pub fn of(error: cpumax_study::Error) -> Failure {
+        use cpumax_study::{Error as Of, no_groups};
         Failure::Input(match error {
             Of::Interrupted => return Failure::Interrupted,
             Of::ModelFault { .. } => return Failure::ModelFault(error.into()),

@@ -2,8 +2,8 @@
 
 use crate::interrupt;
 use crate::output;
-use cpumax_engine::{Job, Step, Traced, Watch};
 use cpumax_report::TraceFiles;
+use cpumax_study::{Job, Step, Traced, Watch};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};

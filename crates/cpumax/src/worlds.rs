@@ -6,7 +6,7 @@ use crate::{interrupt, output};
 use anyhow::anyhow;
 use cpumax_compare::cell::Mode;
 pub use cpumax_compare::worlds::How;
-use cpumax_engine::{NamedKernel, kernels as lists};
+use cpumax_study::{NamedKernel, kernels as lists};
 use std::path::Path;
 
 /// The kernels of a list, in the model or as real ones.
@@ -66,7 +66,7 @@ pub fn how(on: WorldName, parallel: bool, jobs: Option<u16>, kept: Option<&Path>
 pub fn failure(error: cpumax_compare::Error) -> Failure {
     match error {
         cpumax_compare::Error::Interrupted => Failure::Interrupted,
-        cpumax_compare::Error::Engine(error) => Failure::of(error),
+        cpumax_compare::Error::Study(error) => Failure::of(error),
         other => Failure::Input(other.into()),
     }
 }

@@ -16,17 +16,22 @@ mod perfetto;
 #[path = "../../recording/tests/behaviour/traces.rs"]
 mod traces;
 
-use cpumax_engine::advise::{Case, Goal, Question, advise};
-use cpumax_engine::counters::{Moment, Observed};
-use cpumax_engine::limit::{CpuStat, Limit};
-use cpumax_engine::predict::{Prediction, Ranged};
-use cpumax_engine::recorded::Inspected;
-use cpumax_engine::saved::Saved;
-use cpumax_engine::verify::verify;
-use cpumax_engine::{Replay, Request, Running, Try};
+use cpumax_forecast::{
+    Replay, Request,
+    advise::{Case, Goal, Question, advise},
+    predict::Prediction,
+    recorded::Inspected,
+    saved::Saved,
+    verify::verify,
+};
 use cpumax_machine::kernel;
+use cpumax_observed::counters::{Moment, Observed};
 use cpumax_recording::{GapKind, Options, Recording};
 use cpumax_report::{Named, Page, advice_text, html, recording_text, replay_text};
+use cpumax_study::{
+    Ranged, Running, Try,
+    limit::{CpuStat, Limit},
+};
 use traces::{IDLE, MS, Trace};
 
 /// Length of the recording, and the limit that is tried.
@@ -222,7 +227,7 @@ fn answers(name: &str, recording: &Recording) -> Answers {
     let replay = Replay::new(name, recording, &request()).unwrap();
     let runs = replay.runs(&kernels, 1, &running, &()).unwrap();
     let recorded = replay.document(&kernels, &runs);
-    let documents: Vec<_> = cpumax_engine::replay::documents(&recorded, &runs).collect();
+    let documents: Vec<_> = cpumax_forecast::replay::documents(&recorded, &runs).collect();
     let json = serde_json::to_string(&documents).unwrap();
     let saved = Saved::parse(name, &json).unwrap();
     let cases = [Case::new(name.to_owned(), recording, &request()).unwrap()];

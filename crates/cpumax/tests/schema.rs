@@ -2,17 +2,18 @@
 //! writes them anew.
 
 use cpumax_compare::Cell;
-use cpumax_engine::advise::Advised;
-use cpumax_engine::answer::Document;
-use cpumax_engine::builtin::Listed;
-use cpumax_engine::counted::Counted;
-use cpumax_engine::kernels::{Alike, Real};
-use cpumax_engine::recorded::Inspected;
-use cpumax_engine::replay::ReplayDocument;
-use cpumax_engine::scheduler::GroupStat;
-use cpumax_engine::verify::Verified;
-use cpumax_engine::weigh::WeightDocument;
-use cpumax_engine::{ReportDocument, Study, scenario, world};
+use cpumax_forecast::{
+    advise::Advised, recorded::Inspected, replay::ReplayDocument, verify::Verified,
+    weigh::WeightDocument,
+};
+use cpumax_observed::{counted::Counted, scheduler::GroupStat};
+use cpumax_study::{
+    ReportDocument, Study,
+    answer::Document,
+    builtin::Listed,
+    kernels::{Alike, Real},
+    scenario, world,
+};
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 use snapbox::{Data, assert_data_eq};
@@ -49,7 +50,7 @@ fn the_schemas_that_are_kept_are_those_of_the_types() {
 #[test]
 fn a_schema_has_every_field_that_is_written() {
     let jobs = Study::new(scenario::load("nested").unwrap()).jobs();
-    let reports = world::all(&cpumax_engine::Model::default(), &jobs, &()).unwrap();
+    let reports = world::all(&cpumax_study::Model::default(), &jobs, &()).unwrap();
     let written = serde_json::to_value(reports[0].document()).unwrap();
     let schema = serde_json::to_value(schema_for!(Document<ReportDocument<'_>>)).unwrap();
     for name in written.as_object().unwrap().keys() {

@@ -1,9 +1,11 @@
 //! `docs/lab/sources.md` has the model's present results for `docs/lab/sources.toml`.
 //! `SNAPSHOTS=overwrite` (`make sources`) writes it anew.
 
-use cpumax_engine::suite::{Ended, Plan, Suite};
-use cpumax_engine::vary::{grid, number, vary};
-use cpumax_engine::{Model, given, kernels, scenario};
+use cpumax_study::{
+    Model, given, kernels, scenario,
+    suite::{Ended, Plan, Suite},
+    vary::{grid, number, vary},
+};
 use serde::Deserialize;
 use snapbox::{Data, assert_data_eq};
 use std::fmt::Write;

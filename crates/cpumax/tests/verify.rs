@@ -1,8 +1,8 @@
 //! `cpumax verify`: predictions compared with real groups, with folders that look like a group, and
 //! with scrapes.
 
-use cpumax_engine::outcome::ReleaseOutcome;
 use cpumax_require::{Need, found};
+use cpumax_study::outcome::ReleaseOutcome;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};

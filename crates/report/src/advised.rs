@@ -8,13 +8,12 @@ use crate::recording::{missing, recording_heading};
 use crate::replay::{UNHEARD, doubts, legend, limited, row, rows_of, taken};
 use crate::style::{BOLD, DIM, styled};
 use crate::units::{duration, percent};
-use cpumax_engine::advise::{
+use cpumax_forecast::advise::{
     Advice, Case, Found, Goal, Held, Kind, Lack, Measure, Probe, STEP_MILLICPUS, STEP_PART,
 };
-use cpumax_engine::predict::Ranged;
-use cpumax_engine::replay::Run;
-use cpumax_engine::{Replay, Try};
+use cpumax_forecast::{Replay, replay::Run};
 use cpumax_outcome::percentile;
+use cpumax_study::{Ranged, Try};
 use std::fmt::Write;
 
 /// A number of threads working at once counts if it was reached in this share of the time in which

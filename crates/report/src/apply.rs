@@ -3,8 +3,8 @@
 
 use crate::advised::advice_sentence;
 use crate::escape;
-use cpumax_engine::Try;
-use cpumax_engine::advise::{Advice, Case};
+use cpumax_forecast::advise::{Advice, Case};
+use cpumax_study::Try;
 use std::fmt::Write;
 
 /// A system that sets limits.

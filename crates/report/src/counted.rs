@@ -7,7 +7,7 @@ use crate::predicted::{Ranges, ranged, ranged_cpus};
 use crate::style::{BOLD, DIM, styled};
 use crate::table::list;
 use crate::units::duration;
-use cpumax_engine::counted::{Counted, Judged};
+use cpumax_observed::counted::{Counted, Judged};
 use std::fmt::Write;
 
 /// The whole answer. `throttled` is the goal, per cent of periods.

@@ -1,9 +1,10 @@
 //! A study as CSV (RFC 4180): a line for each limit on each kernel, each number with its range.
 
-use cpumax_engine::advise::Role;
-use cpumax_engine::predict::Ranged;
-use cpumax_engine::saved::{Predicted, Saved};
-use cpumax_engine::{Beside, Try};
+use cpumax_forecast::{
+    advise::Role,
+    saved::{Predicted, Saved},
+};
+use cpumax_study::{Beside, Ranged, Try};
 use std::fmt::Write;
 
 const TEXTS: [&str; 9] = [

@@ -65,7 +65,7 @@ mod tests {
     use cpumax_compare::matrix::Noisy;
     use cpumax_compare::worlds::How;
     use cpumax_compare::{Pairing, Tally};
-    use cpumax_engine::{kernels, scenario};
+    use cpumax_study::{kernels, scenario};
 
     #[test]
     fn a_document_has_each_kernel_and_only_cases_that_disagree() {

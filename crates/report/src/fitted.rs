@@ -3,8 +3,8 @@
 use crate::page::Page;
 use crate::predicted::{Ranges, ranged, ranged_cpus};
 use crate::table::list;
-use cpumax_engine::fitted::{Costs, Fit, FittedLimit};
-use cpumax_engine::predict::Ranged;
+use cpumax_observed::fitted::{Costs, Fit, FittedLimit};
+use cpumax_study::Ranged;
 use std::fmt::Write;
 
 /// The table of limits with its notes, and that of other kernels.

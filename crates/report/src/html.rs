@@ -15,10 +15,12 @@ use crate::escape::{self, xml};
 use crate::page::Page;
 use crate::predicted::{PredictedRow, Ranged, Ranges, ranged};
 use crate::replay::row;
-use cpumax_engine::advise::Role;
-use cpumax_engine::predict;
-use cpumax_engine::saved::{Predicted, Saved};
-use cpumax_engine::traced::RunTrace;
+use cpumax_forecast::predict;
+use cpumax_forecast::{
+    advise::Role,
+    saved::{Predicted, Saved},
+    traced::RunTrace,
+};
 use plot::{Axis, Mark, Plot, Point, Series, key};
 use std::fmt::Write;
 
@@ -223,7 +225,7 @@ impl<'a> Section<'a> {
         stretch::write_zooms(out, &format!("{}-p", self.prefix));
         out.push_str("<div class=\"plots\">\n");
         let unit = study.runs.first().map_or("requests", |run| run.prediction.latency_of.name());
-        let latency = |of: fn(&predict::Latency) -> predict::Ranged<u64>| {
+        let latency = |of: fn(&predict::Latency) -> cpumax_study::Ranged<u64>| {
             move |run: &Predicted| run.prediction.request_latency_ns.as_ref().map(|l| in_ms(of(l)))
         };
         let throttled = |run: &Predicted| run.prediction.throttled_percent;
@@ -402,7 +404,7 @@ fn number_html(number: Ranged) -> String {
     }
 }
 
-fn in_ms(number: predict::Ranged<u64>) -> Ranged {
+fn in_ms(number: cpumax_study::Ranged<u64>) -> Ranged {
     let ms = |ns: u64| ns as f64 / 1e6;
     Ranged { value: ms(number.value), low: ms(number.low), high: ms(number.high) }
 }

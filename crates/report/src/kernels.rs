@@ -3,8 +3,10 @@
 use crate::page::Page;
 use crate::style::{DIM, styled};
 use crate::table::list;
-use cpumax_engine::builtin::Listed;
-use cpumax_engine::kernels::{Alike, Here, Real, oldest_real};
+use cpumax_study::{
+    builtin::Listed,
+    kernels::{Alike, Here, Real, oldest_real},
+};
 
 /// A table of the built-in scenarios.
 pub fn scenarios(all: Vec<Listed>, page: Page) -> String {
@@ -62,7 +64,7 @@ fn row(kernel: &Real) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_engine::kernels::alike;
+    use cpumax_study::kernels::alike;
 
     #[test]
     fn a_version_that_is_alone_is_no_range() {

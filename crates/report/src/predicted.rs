@@ -3,9 +3,9 @@
 use crate::escape::line;
 use crate::table::{cell, new_table, text};
 use crate::units::{cpus, duration};
-use cpumax_engine::predict::Over;
+use cpumax_forecast::predict::Over;
 
-pub(crate) type Ranged = cpumax_engine::predict::Ranged<f64>;
+pub(crate) type Ranged = cpumax_study::Ranged<f64>;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct PredictedRow {

@@ -6,7 +6,7 @@ use crate::page::Page;
 use crate::style::{BAD, styled};
 use crate::table::list;
 use crate::units::{cpus, duration, percent};
-use cpumax_engine::recorded;
+use cpumax_forecast::recorded;
 use cpumax_outcome::percentile;
 use cpumax_recording::{EventCost, Gap, Loop, Recording, Request, Service, Summary};
 use std::fmt::Write;

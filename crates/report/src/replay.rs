@@ -6,10 +6,9 @@ use crate::predicted::{PredictedRow, Ranged, Ranges, predicted};
 use crate::recording::{mark, missing, recording_heading};
 use crate::style::{DIM, styled};
 use crate::units::{cpus, duration};
-use cpumax_engine::predict::Prediction;
-use cpumax_engine::replay::Run;
-use cpumax_engine::{Replay, Share, Try};
+use cpumax_forecast::{Replay, predict::Prediction, replay::Run};
 use cpumax_machine::kernel::Kernel;
+use cpumax_study::{Share, Try};
 use std::fmt::Write;
 
 const KINDS_SHOWN: usize = 20;
@@ -196,7 +195,7 @@ pub(crate) fn rows_of(replay: &Replay, run: &Run, what: &str, threads: bool) -> 
 
 /// Numbers of a limit, or of the recording, as a row.
 pub(crate) fn row(limit: &str, kernel: &str, prediction: &Prediction) -> PredictedRow {
-    let scaled = |number: cpumax_engine::predict::Ranged<u64>, unit_ns: f64| Ranged {
+    let scaled = |number: cpumax_study::Ranged<u64>, unit_ns: f64| Ranged {
         value: number.value as f64 / unit_ns,
         low: number.low as f64 / unit_ns,
         high: number.high as f64 / unit_ns,

@@ -6,9 +6,8 @@ use crate::page::Page;
 use crate::style::{BAD, BOLD, DIM, GOOD, styled};
 use crate::table::{Quota, groups, tasks};
 use crate::verdict::verdict;
-use cpumax_engine::expect::Verdict;
-use cpumax_engine::suite::Ended;
 use cpumax_outcome::Outcome;
+use cpumax_study::{expect::Verdict, suite::Ended};
 use cpumax_workload::{Action, GroupIx, GroupSpec, Workload};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -182,8 +181,10 @@ fn quotas(workload: &Workload) -> BTreeMap<String, Option<Quota>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_engine::suite::{Plan, Suite};
-    use cpumax_engine::{Model, kernels, scenario};
+    use cpumax_study::{
+        Model, kernels, scenario,
+        suite::{Plan, Suite},
+    };
 
     fn told(plans: Vec<Plan>) -> String {
         let kernels = kernels::modelled("5.4,6.18").unwrap();

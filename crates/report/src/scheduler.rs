@@ -2,7 +2,7 @@
 //! as a table, or as `OpenMetrics` with the names that container dashboards use.
 
 use crate::escape;
-use cpumax_engine::scheduler::GroupStat;
+use cpumax_observed::scheduler::GroupStat;
 use std::fmt::Write;
 
 /// One group: the fields of the kernel's file in its order, then further fields, and a line for
@@ -197,7 +197,7 @@ fn label(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_engine::scheduler::TaskStat;
+    use cpumax_observed::scheduler::TaskStat;
 
     fn group() -> GroupStat {
         let task = TaskStat {

@@ -2,8 +2,8 @@
 
 use crate::chrome::ChromeTrace;
 use crate::file::ResultFile;
-use cpumax_engine::{Job, OtherError, Traced};
 use cpumax_outcome::trace::{Names as NamesOfRun, TraceEvent, TraceSink};
+use cpumax_study::{Job, OtherError, Traced};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
@@ -71,7 +71,7 @@ impl TraceSink for Trace {
     }
 }
 
-impl cpumax_engine::Trace for Trace {
+impl cpumax_study::Trace for Trace {
     fn done(self: Box<Self>) -> Result<(), OtherError> {
         let Trace { events, file } = *self;
         Ok(file.write(|out| events.write(BufWriter::new(out)).map(drop))?)

@@ -8,9 +8,11 @@ use crate::style::{BOLD, DIM, styled};
 use crate::table::{new_table, text};
 use crate::units::duration;
 use crate::verdict::number;
-use cpumax_engine::expect::Verdict;
-use cpumax_engine::kernel::Version;
-use cpumax_engine::suite::{Ended, NOISE};
+use cpumax_study::{
+    expect::Verdict,
+    kernel::Version,
+    suite::{Ended, NOISE},
+};
 use cpumax_workload::Expectation;
 use std::fmt::Write;
 
@@ -152,9 +154,11 @@ fn quantile(freedom: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_engine::suite::{Plan, Suite};
-    use cpumax_engine::vary::{grid, number, vary};
-    use cpumax_engine::{Model, kernels, scenario};
+    use cpumax_study::{
+        Model, kernels, scenario,
+        suite::{Plan, Suite},
+        vary::{grid, number, vary},
+    };
 
     fn told(varies: &[&str], numbers: &[&str]) -> String {
         let numbers: Vec<_> = numbers.iter().map(|text| number(text).unwrap()).collect();

@@ -2,7 +2,7 @@
 
 use crate::page::Page;
 use crate::style::{BAD, DIM, GOOD, styled};
-use cpumax_engine::expect::{Measured, Verdict};
+use cpumax_study::expect::{Measured, Verdict};
 use cpumax_workload::Expectation;
 use std::fmt::Write;
 
@@ -80,9 +80,12 @@ pub(crate) fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_engine::expect::{Done, check};
-    use cpumax_engine::kernel::parse_kernels;
-    use cpumax_engine::{Model, Study, World, scenario};
+    use cpumax_study::{
+        Model, Study, World,
+        expect::{Done, check},
+        kernel::parse_kernels,
+        scenario,
+    };
     use std::ops::ControlFlow;
 
     /// A verdict of `nested` with other bounds.

@@ -6,7 +6,7 @@ use crate::predicted::{Ranges, ranged, ranged_cpus};
 use crate::style::{BOLD, DIM, styled};
 use crate::table::list;
 use crate::units::duration;
-use cpumax_engine::verify::{Number, Verified, What};
+use cpumax_forecast::verify::{Number, Verified, What};
 use std::fmt::Write;
 
 /// The whole result.
@@ -74,8 +74,8 @@ fn row(number: &Number) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_engine::predict::Ranged;
     use cpumax_limit::Limit;
+    use cpumax_study::Ranged;
 
     #[test]
     fn each_number_says_whether_it_came_true() {

@@ -4,7 +4,7 @@ use crate::page::Page;
 use crate::style::{BOLD, styled};
 use crate::table::list;
 use crate::units::{cpus, duration, percent};
-use cpumax_engine::weigh::{Unit, Weight, Worse};
+use cpumax_forecast::weigh::{Unit, Weight, Worse};
 use cpumax_machine::kernel::Kernel;
 use cpumax_workload::Workload;
 use std::fmt::Write;

@@ -3,14 +3,16 @@
 use crate::plan::Plan;
 use crate::record::{Depth, record};
 use crate::scenario::GROUP;
-use cpumax_engine::kernel::Kernel;
-use cpumax_engine::predict::{Prediction, Ranged, Unit};
-use cpumax_engine::recording::{EventCost, Options as Reading, Recording};
-use cpumax_engine::{Replay, Request, Running, Try};
+use cpumax_forecast::{
+    Replay, Request,
+    predict::{Prediction, Unit},
+};
 use cpumax_limit::Limit;
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::{Names, Recorded, TraceEvent, TraceSink};
+use cpumax_recording::{EventCost, Options as Reading, Recording};
+use cpumax_study::{Ranged, Running, Try, kernel::Kernel};
 use cpumax_workload::Workload;
 use serde::Serialize;
 use std::fs;

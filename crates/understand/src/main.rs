@@ -195,7 +195,7 @@ mod tests {
         for seed in 0..pairs as u64 {
             let plan = Plan::draw(seed);
             for limit in [None, Some((50_000, 100_000))] {
-                let parsed = cpumax_engine::workload::parse(&plan.scenario(limit), "drawn.toml");
+                let parsed = cpumax_study::workload::parse(&plan.scenario(limit), "drawn.toml");
                 assert!(parsed.is_ok(), "{plan:?}: {parsed:?}");
             }
             assert!(plan.duration_ns >= 100_000_000 && plan.connections > 0, "{plan:?}");

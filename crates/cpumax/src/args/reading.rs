@@ -1,9 +1,9 @@
 //! How a recording is read and understood.
 
 use clap::{Args, ValueHint};
-use cpumax_engine::given::{event_cost, factor, hz, selector, time, work_range};
-use cpumax_engine::predict::WorkRange;
+use cpumax_forecast::predict::WorkRange;
 use cpumax_recording::{Clients, EventCost, Options, Selector};
+use cpumax_study::given::{event_cost, factor, hz, selector, time};
 use cpumax_workload::CpuSet;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -89,6 +89,6 @@ pub struct Choosing {
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub scale_work: Option<f64>,
     /// Range of that factor on other days; it widens the ranges of the results
-    #[arg(long, value_name = "LOW..HIGH", value_parser = work_range, default_value = "0.9..1.2")]
+    #[arg(long, value_name = "LOW..HIGH", value_parser = WorkRange::parse, default_value = "0.9..1.2")]
     pub work_range: WorkRange,
 }

@@ -10,14 +10,20 @@ use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, ValueHint};
-use cpumax_engine::advise::{self, Case, Goal, Question};
-use cpumax_engine::answer::Document;
-use cpumax_engine::given::{factor, percent, share, time};
-use cpumax_engine::saved::Saved;
-use cpumax_engine::{Request, Try, recorded};
+use cpumax_forecast::{
+    Request,
+    advise::{self, Case, Goal, Question},
+    recorded,
+    saved::Saved,
+};
 use cpumax_machine::kernel;
 use cpumax_report::{
     JsonArray, ResultFile, System, advice_in_form, advice_text, csv, stdout_is_free,
+};
+use cpumax_study::{
+    Try,
+    answer::Document,
+    given::{factor, percent, share, time},
 };
 use std::path::PathBuf;
 

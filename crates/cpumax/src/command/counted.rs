@@ -7,15 +7,19 @@ use crate::output;
 use crate::runs::Terminal;
 use anyhow::anyhow;
 use clap::{Args, ValueHint};
-use cpumax_engine::advise::Question;
-use cpumax_engine::answer::Document;
-use cpumax_engine::counted::{self, Asked};
-use cpumax_engine::counters::{Metrics, Observed, Served};
-use cpumax_engine::fitted::{self, DRAWS, Fitting, Keep, Known};
-use cpumax_engine::given::duration;
-use cpumax_engine::limit::{DEFAULT_PERIOD_NS, Limit};
+use cpumax_forecast::advise::Question;
 use cpumax_machine::kernel::parse_kernels;
+use cpumax_observed::{
+    counted::{self, Asked},
+    counters::{Metrics, Observed, Served},
+    fitted::{self, DRAWS, Fitting, Keep, Known},
+};
 use cpumax_report::JsonArray;
+use cpumax_study::{
+    answer::Document,
+    given::duration,
+    limit::{DEFAULT_PERIOD_NS, Limit},
+};
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use crate::args::InspectArgs;
 use crate::failure::Failure;
 use crate::output;
-use cpumax_engine::recorded::{self, Inspected};
+use cpumax_forecast::recorded::{self, Inspected};
 
 pub fn inspect(args: &InspectArgs) -> Result<(), Failure> {
     let recording = recorded::read(&args.reading.recording, args.reading.costs.options())

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output;
-use cpumax_engine::kernels::alike;
+use cpumax_study::kernels::alike;
 
 pub fn kernels(json: bool) -> Result<(), Failure> {
     if json {

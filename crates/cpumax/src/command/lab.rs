@@ -4,12 +4,12 @@ use crate::args::{FetchArgs, LabCommand, LabRunArgs};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
-use cpumax_engine::kernels;
 use cpumax_lab::apt::Source;
 use cpumax_lab::cache::{Cache, Kernel};
 use cpumax_lab::catalog::{self, Entry};
 use cpumax_lab::fetch::{self, Step};
 use cpumax_lab::{Command, Lab, Mode, Watch};
+use cpumax_study::kernels;
 use std::io::{self, Write};
 
 pub fn lab(command: &LabCommand) -> Result<(), Failure> {

@@ -8,12 +8,11 @@ use crate::runs::Terminal;
 use anyhow::Context;
 use clap::CommandFactory;
 use clap::parser::ValueSource;
-use cpumax_engine::replay::documents;
-use cpumax_engine::saved::Saved;
-use cpumax_engine::{Replay, Request, Try, recorded};
+use cpumax_forecast::{Replay, Request, recorded, replay::documents, saved::Saved};
 use cpumax_machine::kernel;
 use cpumax_recording::Defects;
 use cpumax_report::{JsonArray, ResultFile, csv, escape, replay_text};
+use cpumax_study::Try;
 use std::path::Path;
 
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {

@@ -8,12 +8,12 @@ use crate::interrupt;
 use crate::output::{self, BAD, DIM};
 use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
-use cpumax_engine::suite::{Ended, Failed, NOISE, Plan, Suite};
-use cpumax_engine::vary::{Vary, grid, number, vary};
-use cpumax_engine::{
-    Error, Job, Machines, Model, NamedKernel, ThisHost, World, builtin, kernels, scenario,
-};
 use cpumax_report::{JsonArray, TraceFiles, escape};
+use cpumax_study::{
+    Error, Job, Machines, Model, NamedKernel, ThisHost, World, builtin, kernels, scenario,
+    suite::{Ended, Failed, NOISE, Plan, Suite},
+    vary::{Vary, grid, number, vary},
+};
 use cpumax_workload::Expectation;
 use std::ops::RangeInclusive;
 

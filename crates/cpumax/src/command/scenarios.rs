@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output;
-use cpumax_engine::{builtin, scenario};
+use cpumax_study::{builtin, scenario};
 
 pub fn scenarios(name: Option<&str>, json: bool) -> Result<(), Failure> {
     let Some(name) = name else { return list(json) };

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use clap::Args;
-use cpumax_engine::scheduler::{self, PROGRAM};
+use cpumax_observed::scheduler::{self, PROGRAM};
 use cpumax_report::escape;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

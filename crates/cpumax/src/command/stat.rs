@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
-use cpumax_engine::scheduler::ask;
+use cpumax_observed::scheduler::ask;
 use cpumax_report::escape;
 use cpumax_report::{cpu_stat, groups_of_scheduler, openmetrics};
 use std::io::Write;

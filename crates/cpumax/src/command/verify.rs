@@ -4,12 +4,10 @@ use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
 use clap::{Args, ValueHint};
-use cpumax_engine::answer::Document;
-use cpumax_engine::counters::{self, Group, Metrics, Observed, Served};
-use cpumax_engine::given::duration;
-use cpumax_engine::saved::Saved;
-use cpumax_engine::verify;
+use cpumax_forecast::{saved::Saved, verify};
+use cpumax_observed::counters::{self, Group, Metrics, Observed, Served};
 use cpumax_report::JsonArray;
+use cpumax_study::{answer::Document, given::duration};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -7,25 +7,26 @@ use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
 use anyhow::anyhow;
-use cpumax_engine::{Running, scenario, weigh as engine};
+use cpumax_forecast::weigh as library;
 use cpumax_machine::kernel;
 use cpumax_report::{JsonArray, weights_table};
+use cpumax_study::{Running, scenario};
 use cpumax_workload::Workload;
 use std::path::Path;
 use std::sync::Arc;
 
 pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
     let kernels = kernel::parse_kernels(&args.kernel)?;
-    let base = engine::base(args.against.as_deref(), &kernels);
+    let base = library::base(args.against.as_deref(), &kernels);
     let base = base.map_err(|error| anyhow!(error).context("--against"))?;
     let json = args.json.as_deref().map(JsonArray::create).transpose()?;
     let workloads = workloads(args)?;
     let seeds = args.seeds.map_or(1..=3, |seeds| seeds.first..=seeds.last);
     let running = Running { threads: args.jobs.map(usize::from), ..Running::default() };
-    let weights = engine::weigh(&workloads, &kernels, &seeds, running, &Terminal::new());
+    let weights = library::weigh(&workloads, &kernels, &seeds, running, &Terminal::new());
     let weights = weights.map_err(Failure::of)?;
     let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
-    let documents = engine::documents(&workloads, &kernels, base, &weights);
+    let documents = library::documents(&workloads, &kernels, base, &weights);
     json.map_or(Ok(()), |json| json.write(documents))?;
     if !is_told {
         return Ok(());
@@ -35,7 +36,7 @@ pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
 
 fn workloads(args: &WeighArgs) -> Result<Vec<Arc<Workload>>, Failure> {
     let names: Vec<&str> = match args.scenarios.as_slice() {
-        [] => engine::usual().collect(),
+        [] => library::usual().collect(),
         named => named.iter().map(String::as_str).collect(),
     };
     let is_recording = |name: &&str| scenario::is_recording(Path::new(name));
@@ -46,7 +47,7 @@ fn workloads(args: &WeighArgs) -> Result<Vec<Arc<Workload>>, Failure> {
         if is_recording(&name) {
             return recording(name, args);
         }
-        engine::scenario(name, args.duration).map_err(Failure::of)
+        library::scenario(name, args.duration).map_err(Failure::of)
     };
     names.into_iter().map(of).collect()
 }
@@ -60,7 +61,7 @@ fn recording(name: &str, args: &WeighArgs) -> Result<Arc<Workload>, Failure> {
         let what = format!("{name} lasts as long as was recorded");
         return Err(anyhow!("--for is for scenarios: {what}").into());
     }
-    let weighed = engine::recording(Path::new(name), &replay::limit(set)?);
+    let weighed = library::recording(Path::new(name), &replay::limit(set)?);
     let (workload, defects) = weighed.map_err(Failure::of)?;
     replay::warn(&defects);
     Ok(workload)

@@ -2,13 +2,11 @@
 
 use super::smallest;
 use super::traces::{IDLE, MS, Trace};
-use cpumax_engine::advise::Goal;
-use cpumax_engine::predict::Ranged;
-use cpumax_engine::recorded::Inspected;
-use cpumax_engine::{Replay, Request, Running, Try};
+use cpumax_forecast::{Replay, Request, advise::Goal, recorded::Inspected};
 use cpumax_machine::kernel;
 use cpumax_recording::{Clients, GapKind, Options, Recording};
 use cpumax_report::{Page, recording_text};
+use cpumax_study::{Ranged, Running, Try};
 
 fn request(limit: &str) -> Request {
     Request {

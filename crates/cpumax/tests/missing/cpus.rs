@@ -1,9 +1,10 @@
 //! Services that may not use all CPUs.
 
 use super::traces::{IDLE, MS, Trace};
-use cpumax_engine::{Replay, Request, Running, Try};
+use cpumax_forecast::{Replay, Request};
 use cpumax_machine::kernel;
 use cpumax_recording::Recording;
+use cpumax_study::{Running, Try};
 
 fn request() -> Request {
     Request {

@@ -3,11 +3,10 @@
 use super::own::recording;
 use super::smallest;
 use super::traces::{IDLE, MS, Trace};
-use cpumax_engine::advise::Goal;
-use cpumax_engine::replay::Run;
-use cpumax_engine::{Replay, Request, Running, Try};
+use cpumax_forecast::{Replay, Request, advise::Goal, replay::Run};
 use cpumax_machine::kernel;
 use cpumax_recording::Recording;
+use cpumax_study::{Running, Try};
 use serde_json::json;
 
 /// A job of 30 ms every 200 ms under 20 ms in 100, which throttles it for the rest of a period.

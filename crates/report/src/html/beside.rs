@@ -5,8 +5,10 @@ use super::{Named, in_ms, number_html, words};
 use crate::escape::xml;
 use crate::predicted::{Ranged, Ranges, ranged};
 use crate::replay::row;
-use cpumax_engine::predict::{Sample, change};
-use cpumax_engine::saved::{Predicted, Saved};
+use cpumax_forecast::{
+    predict::{Sample, change},
+    saved::{Predicted, Saved},
+};
 use std::fmt::Write;
 
 /// Smallest change that counts, per cent or points.
@@ -263,10 +265,10 @@ pub(super) fn write(out: &mut String, studies: &[Named]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_engine::Try;
-    use cpumax_engine::predict::{Drawn, Latency, Prediction, Ranged, Unit};
+    use cpumax_forecast::predict::{Drawn, Latency, Prediction, Unit};
     use cpumax_outcome::Histogram;
     use cpumax_recording::{Defects, Waits};
+    use cpumax_study::{Ranged, Try};
 
     fn study(kernel: &str, p99_ms: u64) -> Saved {
         let latency = |ms: u64| {

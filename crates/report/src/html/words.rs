@@ -6,9 +6,11 @@ use crate::escape::line;
 use crate::predicted::{Ranges, ranged};
 use crate::replay::{UNHEARD, row};
 use crate::units::{cpus, duration};
-use cpumax_engine::advise::{Goal, Held, Role, USUAL};
-use cpumax_engine::replay::Recorded;
-use cpumax_engine::saved::{Predicted, Saved};
+use cpumax_forecast::{
+    advise::{Goal, Held, Role, USUAL},
+    replay::Recorded,
+    saved::{Predicted, Saved},
+};
 use std::fmt::Write;
 
 /// Title of the page.

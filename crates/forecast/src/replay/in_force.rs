@@ -1,0 +1,101 @@
+//! Limits and weights that groups had in the recording. They stay in force in a replay, except for
+//! the limit of the group on which limits are tried.
+
+use cpumax_limit::Limit;
+use cpumax_recording::about::GroupFiles;
+use cpumax_study::Share;
+use cpumax_workload::{GroupIx, Workload};
+
+/// The default `cpu.weight`.
+const USUAL_WEIGHT: u32 = 100;
+/// The default `cpu.shares` (cgroup v1).
+const USUAL_SHARES: u32 = 1024;
+
+/// Limits and weights that groups of the workload had, where they are no defaults; without the
+/// limit of `group`.
+pub(super) fn in_force(
+    told: &[GroupFiles],
+    workload: &Workload,
+    group: GroupIx,
+) -> Vec<(GroupIx, Share)> {
+    let share = |files: &GroupFiles| {
+        let index = workload.groups.iter().position(|group| group.path == files.path)? as GroupIx;
+        let told = || files.limit().unwrap_or(Limit::UNLIMITED);
+        let limit = if index == group { Limit::UNLIMITED } else { told() };
+        let weight = weight(files).filter(|weight| *weight != USUAL_WEIGHT);
+        let is_usual = limit.quota_ns().is_none() && weight.is_none();
+        (index > 0 && !is_usual).then_some((index, Share { limit, weight }))
+    };
+    told.iter().filter_map(share).collect()
+}
+
+/// `cpu.weight` of a group, or its `cpu.shares` in that unit.
+fn weight(files: &GroupFiles) -> Option<u32> {
+    let number = |name: &str| files.files.get(name)?.trim().parse::<u32>().ok();
+    let of_shares = |shares: u32| {
+        let weight =
+            shares.checked_mul(USUAL_WEIGHT)?.checked_add(USUAL_SHARES / 2)? / USUAL_SHARES;
+        Some(weight.max(1))
+    };
+    let weight = number("cpu.weight").or_else(|| number("cpu.shares").and_then(of_shares));
+    weight.filter(|weight| (1..=10_000).contains(weight))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cpumax_study::with_shares;
+
+    fn files(path: &str, files: &[(&str, &str)]) -> GroupFiles {
+        let files: Vec<[&str; 2]> = files.iter().map(|(name, text)| [*name, *text]).collect();
+        let files: std::collections::BTreeMap<_, _> =
+            files.into_iter().map(|[a, b]| (a, b)).collect();
+        serde_json::from_value(serde_json::json!({ "path": path, "files": files })).unwrap()
+    }
+
+    #[test]
+    fn limits_above_stay_and_that_of_the_limited_group_does_not() {
+        let nested = cpumax_study::scenario::load("nested").unwrap();
+        let path = |group: usize| nested.groups[group].path.clone();
+        let group = (1..nested.groups.len())
+            .find(|group| nested.groups[*group].parent.is_some_and(|parent| parent > 0))
+            .unwrap();
+        let above = nested.groups[group].parent.unwrap();
+        let told = [
+            files(&path(group), &[("cpu.max", "5000 100000"), ("cpu.weight", "50")]),
+            files(&path(above as usize), &[("cpu.max", "30000 100000"), ("cpu.max.burst", "1000")]),
+            files("/", &[("cpu.weight", "7")]),
+            files("/elsewhere", &[("cpu.max", "1000 100000")]),
+        ];
+        let found = in_force(&told, &nested, group as GroupIx);
+        let limit = Limit::new(Some(30_000_000), 100_000_000, 1_000_000).unwrap();
+        assert_eq!(
+            found,
+            [
+                (group as GroupIx, Share { limit: Limit::UNLIMITED, weight: Some(50) }),
+                (above, Share { limit, weight: None })
+            ]
+        );
+        let workload = with_shares(nested, &found).unwrap();
+        assert_eq!(workload.groups[above as usize].limit, limit);
+        assert_eq!(workload.groups[group].limit.quota_ns(), None);
+    }
+
+    #[test]
+    fn both_hierarchies_say_the_same() {
+        let old = files(
+            "/a",
+            &[("cpu.cfs_quota_us", "20000"), ("cpu.cfs_period_us", "50000"), ("cpu.shares", "512")],
+        );
+        let new = files("/a", &[("cpu.max", "20000 50000"), ("cpu.weight", "50")]);
+        assert_eq!((old.limit(), weight(&old)), (new.limit(), weight(&new)));
+        assert!(new.limit().is_some());
+        let none = files("/a", &[("cpu.max", "nonsense"), ("cpu.shares", "4294967295")]);
+        assert_eq!((none.limit(), weight(&none)), (None, None));
+        let usual = files(
+            "/a",
+            &[("cpu.cfs_quota_us", "-1"), ("cpu.cfs_period_us", "100000"), ("cpu.shares", "1024")],
+        );
+        assert_eq!((usual.limit(), weight(&usual)), (Some(Limit::UNLIMITED), Some(USUAL_WEIGHT)));
+    }
+}

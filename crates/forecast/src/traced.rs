@@ -1,0 +1,353 @@
+//! Traces a run of a replay: what each thread does around the slowest request and around a typical
+//! one, and who waited for whom while the limit had stopped the other.
+//!
+//! A run is deterministic, so it runs twice more: first to find when requests were completed, then
+//! to keep the events around two of them. Memory is bounded, however long a run is.
+
+mod follow;
+mod look;
+
+use crate::recorded::tasks_in;
+use crate::replay::{Replay, Run};
+use cpumax_machine::kernel::Generation;
+use cpumax_outcome::trace::{Names, TraceEvent, TraceSink};
+use cpumax_study::{
+    Error, Job, OtherError, Trace, Traced, Watch, kernels,
+    world::{self, Model, Running},
+};
+use cpumax_workload::{GroupIx, Workload};
+use follow::Follow;
+use look::{Answered, Look};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Least and largest length of a stretch, in periods.
+const PERIODS: std::ops::RangeInclusive<u64> = 3..=5;
+/// Most threads shown of a stretch; the busiest are kept.
+const THREADS: usize = 40;
+/// Most changes of state that are kept of a stretch.
+const CHANGES: usize = 6_000;
+const WAITS: usize = 20;
+
+/// A traced run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RunTrace {
+    /// The stretch around the slowest request, then the one around a typical request.
+    pub stretches: Vec<Stretch>,
+    /// Waits of threads for each other over the whole run, longest first; at most 20.
+    pub waits: Vec<Wait>,
+    /// Number of waits beyond those.
+    pub waits_left_out: usize,
+}
+
+/// A few periods of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Stretch {
+    /// Why it is shown.
+    pub of: Why,
+    /// The thread that completed the request for which it is shown.
+    pub by: String,
+    /// Latency of that request, ns.
+    pub took_ns: u64,
+    /// When it was completed, ns since the start of the run.
+    pub done_ns: u64,
+    /// When the stretch begins, ns since the start of the run.
+    pub from_ns: u64,
+    /// When it ends.
+    pub until_ns: u64,
+    /// When the group's period timer fired, ns since `from_ns`.
+    pub periods_ns: Vec<u64>,
+    /// `[when, how much]`: runtime left in the group's pool from then on; ns since `from_ns`, and
+    /// us.
+    pub runtime: Vec<[u64; 2]>,
+    /// Limited threads, the busiest first.
+    pub threads: Vec<Thread>,
+    /// Number of further threads that did anything.
+    pub threads_left_out: usize,
+}
+
+/// Why a stretch is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Why {
+    /// The slowest request.
+    Worst,
+    /// The median request.
+    Typical,
+}
+
+/// The states of a thread over a stretch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Thread {
+    /// Its name.
+    pub name: String,
+    /// `[when, what]`: its state from then on; ns since the start of the stretch, and 0 asleep, 1
+    /// running, 2 ready, 3 stopped by the limit, 4 waiting for a lock.
+    pub does: Vec<[u64; 2]>,
+}
+
+impl Thread {
+    /// Intervals in which it does not sleep: from, until (ns since the start of a stretch of this
+    /// length), and the state.
+    pub fn pieces(&self, length_ns: u64) -> impl Iterator<Item = (u64, u64, Does)> + '_ {
+        let ends = self.does.iter().skip(1).map(|[at_ns, _]| *at_ns).chain([length_ns]);
+        self.does.iter().zip(ends).filter_map(move |(&[from_ns, does], until_ns)| {
+            let does = Does::of(does).filter(|does| *does != Does::Sleeps)?;
+            let until_ns = until_ns.min(length_ns);
+            (from_ns < until_ns).then_some((from_ns, until_ns, does))
+        })
+    }
+}
+
+/// The state of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Does {
+    /// It sleeps.
+    Sleeps = 0,
+    /// It runs on a CPU.
+    Runs = 1,
+    /// It waits for a CPU.
+    Ready = 2,
+    /// The limit has stopped it: it is parked, or its run queue is throttled.
+    Stopped = 3,
+    /// It waits for a lock.
+    WaitsForLock = 4,
+}
+
+impl Does {
+    /// All states, by number.
+    pub const ALL: [Does; 5] =
+        [Does::Sleeps, Does::Runs, Does::Ready, Does::Stopped, Does::WaitsForLock];
+
+    /// The state of this number.
+    pub fn of(number: u64) -> Option<Does> {
+        Does::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
+/// Waits of one thread for another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Wait {
+    /// The waiting thread.
+    pub waiter: String,
+    /// The lock that it waited for; null: it waited for a wakeup.
+    pub lock: Option<String>,
+    /// The thread that held the lock, or woke it.
+    pub holder: String,
+    /// Number of waits.
+    pub times: u64,
+    /// Their total time, ns.
+    pub total_ns: u64,
+    /// Part of that in which the limit had stopped the holder, ns.
+    pub stopped_ns: u64,
+    /// The longest of these waits, ns.
+    pub longest_ns: u64,
+}
+
+impl Replay {
+    /// Traces the runs of a replay that show most, on the last kernel: the smallest limit whose
+    /// effect is hardly noticed, and the next smaller one. Stores the traces in the runs.
+    ///
+    /// # Errors
+    /// As of [`Replay::runs`].
+    pub fn trace_decisive(
+        &self,
+        runs: &mut [Run],
+        running: &Running,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
+        let mut decisive = look::decisive(runs);
+        self.trace(&mut decisive, running, watch)
+    }
+
+    /// Traces these runs, and stores the traces in them.
+    ///
+    /// # Errors
+    /// As of [`Replay::runs`].
+    pub fn trace(
+        &self,
+        runs: &mut [&mut Run],
+        running: &Running,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
+        let jobs = runs.iter().map(|run| self.job_of(run)).collect::<Result<Vec<Job>, Error>>()?;
+        let looked = collect_events(&jobs, running, watch, &|_| Look::default())?;
+        let plans = jobs.iter().zip(looked).map(|(job, look)| Arc::new(Plan::of(job, look)));
+        let plans: Vec<Arc<Plan>> = plans.collect();
+        let follow = |at: usize| Follow::new(Arc::clone(&plans[at]));
+        for (run, follow) in runs.iter_mut().zip(collect_events(&jobs, running, watch, &follow)?) {
+            run.trace = Some(follow.finish());
+        }
+        Ok(())
+    }
+
+    fn job_of(&self, run: &Run) -> Result<Job, Error> {
+        let kernel = kernels::modelled(&run.outcome.kernel)?.remove(0);
+        self.job_again(run, kernel.kernel)
+    }
+}
+
+/// The parts of a run to keep, and how to interpret its threads.
+#[derive(Debug, Clone)]
+struct Plan {
+    group: GroupIx,
+    /// Events before this time are ignored, ns.
+    from_ns: u64,
+    names: Names,
+    /// Groups whose throttle stops a thread, by the number of the thread; empty if it is not
+    /// limited.
+    groups: Vec<Vec<u32>>,
+    /// Whether the kernel dequeues stopped threads one by one (from 6.18 on).
+    parks: bool,
+    spans: Vec<Span>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    of: Why,
+    answered: Answered,
+    from_ns: u64,
+    until_ns: u64,
+}
+
+impl Plan {
+    /// Chooses the stretches around the slowest and the median request of a run.
+    fn of(job: &Job, look: Look) -> Plan {
+        let watch = job.watch;
+        let group = watch.map_or(0, |watch| watch.group);
+        let from_ns = watch.map_or(0, |watch| watch.from_ns);
+        let own = job.what_if.as_ref().and_then(|what_if| what_if.shares.first());
+        let period_ns = own.map_or(0, |(_, share)| share.limit.period_ns());
+        let groups = groups_of_threads(&job.workload, group, &look.names);
+        let is_limited = |task: u32| groups.get(task as usize).is_some_and(|all| !all.is_empty());
+        let answered = look.answered.into_iter();
+        let mut answered: Vec<Answered> = answered
+            .filter(|answered| answered.at_ns >= from_ns && is_limited(answered.task))
+            .collect();
+        // Requests of equal latency are in the order of their completion.
+        answered.sort_by_key(|answered| (answered.took_ns, answered.at_ns));
+        let middle = answered.len().div_ceil(2).saturating_sub(1);
+        let chosen = [(Why::Worst, answered.last()), (Why::Typical, answered.get(middle))];
+        let span = |(of, answered): (Why, Option<&Answered>)| {
+            let answered = *answered?;
+            let length_ns = answered.took_ns.saturating_add(period_ns).clamp(
+                period_ns.saturating_mul(*PERIODS.start()),
+                period_ns.saturating_mul(*PERIODS.end()),
+            );
+            let until_ns = answered.at_ns.saturating_add(period_ns / 2).min(look.last_ns);
+            let from_ns = until_ns.saturating_sub(length_ns);
+            let until_ns = from_ns.saturating_add(length_ns).min(look.last_ns);
+            Some(Span { of, answered, from_ns, until_ns })
+        };
+        let parks = !matches!(
+            job.kernel.kernel.generation,
+            Generation::G0 | Generation::G1 | Generation::G2 | Generation::G2a
+        );
+        let spans = chosen.into_iter().filter_map(span).collect();
+        Plan { group, from_ns, names: look.names, groups, parks, spans }
+    }
+
+    fn name(&self, task: u32) -> String {
+        self.names.tasks.get(task as usize).cloned().unwrap_or_else(|| format!("#{task}"))
+    }
+
+    fn lock_name(&self, lock: u32) -> String {
+        self.names.locks.get(lock as usize).cloned().unwrap_or_else(|| format!("#{lock}"))
+    }
+
+    /// The groups whose throttle stops a thread.
+    fn stops(&self, task: u32) -> &[u32] {
+        self.groups.get(task as usize).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The groups of each thread, its own first, by the number of the thread; empty where it is not
+/// below `group`.
+fn groups_of_threads(workload: &Workload, group: GroupIx, names: &Names) -> Vec<Vec<u32>> {
+    let chain = |group: GroupIx| {
+        let above = |at: &GroupIx| workload.groups.get(*at as usize).and_then(|group| group.parent);
+        std::iter::successors(Some(group), above).collect::<Vec<u32>>()
+    };
+    let kinds: BTreeMap<&str, (bool, Vec<u32>)> = tasks_in(workload, group)
+        .into_iter()
+        .map(|kind| (kind.name.as_str(), (kind.count > 1, chain(kind.group))))
+        .collect();
+    let of = |name: &String| {
+        let alone = kinds.get(name.as_str()).filter(|(several, _)| !several);
+        let instance = || {
+            let (kind, _) = name.rsplit_once('/')?;
+            kinds.get(kind).filter(|(several, _)| *several)
+        };
+        alone.or_else(instance).map(|(_, groups)| groups.clone()).unwrap_or_default()
+    };
+    names.tasks.iter().map(of).collect()
+}
+
+/// Runs the jobs, and feeds the events of each into a sink made for it; returns the sinks.
+fn collect_events<T: TraceSink + Send + 'static>(
+    jobs: &[Job],
+    running: &Running,
+    watch: &dyn Watch,
+    make: &(dyn Fn(usize) -> T + Sync),
+) -> Result<Vec<T>, Error> {
+    let kept: Vec<Arc<Mutex<Option<T>>>> = jobs.iter().map(|_| Arc::default()).collect();
+    let watch = Tracing { watch, kept: &kept, make };
+    world::each(&Model { running: *running }, jobs, &watch, |_, _| ())?;
+    let taken =
+        |one: &Arc<Mutex<Option<T>>>| one.lock().unwrap_or_else(PoisonError::into_inner).take();
+    Ok(kept.iter().filter_map(taken).collect())
+}
+
+/// Forwards to another watch, and keeps the events.
+struct Tracing<'a, T> {
+    watch: &'a dyn Watch,
+    kept: &'a [Arc<Mutex<Option<T>>>],
+    make: &'a (dyn Fn(usize) -> T + Sync),
+}
+
+impl<T: TraceSink + Send + 'static> Watch for Tracing<'_, T> {
+    fn stopped(&self) -> bool {
+        self.watch.stopped()
+    }
+
+    fn planned(&self, jobs: &[Job]) {
+        self.watch.planned(jobs);
+    }
+
+    fn advanced(&self, by_ns: u64) {
+        self.watch.advanced(by_ns);
+    }
+
+    fn trace(&self, job: usize) -> Traced {
+        Ok(Some(Box::new(EventSink { of: (self.make)(job), to: Arc::clone(&self.kept[job]) })))
+    }
+}
+
+/// Feeds the events of one run to `of`, and moves that to `to` at the end.
+struct EventSink<T> {
+    of: T,
+    to: Arc<Mutex<Option<T>>>,
+}
+
+impl<T: TraceSink> TraceSink for EventSink<T> {
+    fn event(&mut self, event: TraceEvent) {
+        self.of.event(event);
+    }
+
+    fn names(&mut self, names: Names) {
+        self.of.names(names);
+    }
+}
+
+impl<T: TraceSink> Trace for EventSink<T> {
+    fn done(self: Box<Self>) -> Result<(), OtherError> {
+        let EventSink { of, to } = *self;
+        *to.lock().unwrap_or_else(PoisonError::into_inner) = Some(of);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

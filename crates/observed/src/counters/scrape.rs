@@ -1,0 +1,469 @@
+//! Reads scrapes of cadvisor's counters, in the text form of Prometheus or as `OpenMetrics`. They
+//! stand in for the group itself, one file for each time. JSON of a Prometheus query or of docker's
+//! stats may hold several times.
+//!
+//! cadvisor serves limits and throttled periods only of groups that have a limit. On cgroup v1 it
+//! serves CPU time by CPU, without a sum. A missing number is not taken to be 0.
+
+mod json;
+mod own;
+
+use super::labels::{Kind, Labels};
+use super::{Above, AllowedCpus, Delta, Moment, Observed, Served};
+use cpumax_limit::{CpuStat, DEFAULT_PERIOD_NS, Limit, shown};
+use cpumax_machine::named::Functions;
+use cpumax_study::{Error, world::OwnKernel};
+pub use own::Metrics;
+use own::Own;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::time::Duration;
+
+/// A scrape has no longer line.
+const LINE_MAX_BYTES: u64 = 1 << 16;
+/// A node with thousands of containers serves some tens of MB.
+const FILE_MAX_BYTES: u64 = 256 << 20;
+/// A node has a few hundred containers.
+const SERIES_MAX: usize = 100_000;
+/// Containers named in a message that asks to choose one.
+const NAMED: usize = 5;
+/// The time between two scrapes may be longer than their stamps tell by this share, as files are
+/// read one by one.
+const READ_LATE: f64 = 0.1;
+
+const USAGE: &str = "container_cpu_usage_seconds_total";
+const PERIODS: &str = "container_cpu_cfs_periods_total";
+const THROTTLED: &str = "container_cpu_cfs_throttled_periods_total";
+const THROTTLED_SECONDS: &str = "container_cpu_cfs_throttled_seconds_total";
+const QUOTA: &str = "container_spec_cpu_quota";
+const PERIOD: &str = "container_spec_cpu_period";
+/// When the container started, s since 1970.
+const START: &str = "container_start_time_seconds";
+/// Its label `kernelVersion` is the node's kernel.
+const VERSION: &str = "cadvisor_version_info";
+
+/// Counters of one container.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Series {
+    /// CPU time on all CPUs.
+    usage_s: Option<f64>,
+    /// CPU time summed over the series of single CPUs, s, and the number of those.
+    by_cpu_s: (f64, u32),
+    periods: Option<f64>,
+    throttled: Option<f64>,
+    throttled_s: Option<f64>,
+    quota_us: Option<f64>,
+    period_us: Option<f64>,
+    start_s: Option<f64>,
+    at_ms: Option<f64>,
+}
+
+type Containers = BTreeMap<Labels, Series>;
+
+/// The containers of a node at one time.
+#[derive(Debug, Clone, Default)]
+struct Scrape {
+    /// The file, for messages.
+    path: String,
+    containers: Containers,
+    /// The service's own metrics.
+    own: Own,
+    kernel: Option<String>,
+    /// CPUs of the machine.
+    cpus: Option<usize>,
+    /// Docker's stats: of one container, which has a name and an id.
+    is_docker: bool,
+}
+
+type Wanted = [(String, String)];
+
+/// Reads the container whose labels have all of `labels` (`pod="web-1"`, quotes optional), and the
+/// service's own metrics, from scrapes in order of time. `apart` is the time between scrapes
+/// without time stamps.
+///
+/// # Errors
+/// A file cannot be read, none or several containers have these labels, or their counters are
+/// impossible.
+pub fn scrapes(
+    paths: &[impl AsRef<Path>],
+    labels: &[String],
+    apart: Option<Duration>,
+    metrics: &Metrics,
+) -> Result<(Observed, Served), Error> {
+    let wanted = labels.iter().map(|text| {
+        let form = "give LABEL=VALUE, such as pod=web-1";
+        Labels::parse_pair(text).ok_or_else(|| Error::Question(format!("--label '{text}': {form}")))
+    });
+    let wanted: Vec<(String, String)> = wanted.collect::<Result<_, Error>>()?;
+    let mut scrapes = Vec::new();
+    for path in paths {
+        scrapes.append(&mut read(path.as_ref(), metrics)?);
+    }
+    if scrapes.len() < 2 {
+        return Err(Error::Question("one scrape gives no rate: give at least two".to_owned()));
+    }
+    let observed = observed(&scrapes, &wanted, apart)?;
+    let length_ns = observed.moments.last().map_or(0, |moment| moment.at_ns);
+    let own: Vec<(&str, &Own)> = scrapes.iter().map(|s| (s.path.as_str(), &s.own)).collect();
+    let served = own::served(&own, metrics, length_ns)?;
+    Ok((observed, served))
+}
+
+/// The counters of the container with the wanted labels, checked for gaps and impossible values.
+fn observed(
+    scrapes: &[Scrape],
+    wanted: &Wanted,
+    apart: Option<Duration>,
+) -> Result<Observed, Error> {
+    let first = chosen(&scrapes[0], wanted)?;
+    let lives = lives(scrapes, first, wanted)?;
+    let name = first.to_string();
+    let wrong = |what: &str| Error::Question(format!("{name}: {what}"));
+    let moments = moments(&lives, scrapes, apart)?;
+    let limits: Vec<Option<Limit>> = lives.iter().map(|(_, series)| series.limit()).collect();
+    if let Some(pair) = limits.windows(2).find(|pair| pair[0] != pair[1]) {
+        let told = |limit: Option<Limit>| limit.map_or("unknown".to_owned(), |l| l.to_string());
+        let (from, to) = (told(pair[0]), told(pair[1]));
+        return Err(wrong(&format!(
+            "the limit was changed while it was counted, from {from} to {to}"
+        )));
+    }
+    let above = above(scrapes, first);
+    let kernel = scrapes.iter().find_map(|scrape| scrape.kernel.clone());
+    let kernel = kernel.map(|release| OwnKernel { release, functions: Functions::default() });
+    let count = scrapes.iter().find_map(|scrape| scrape.cpus);
+    let cpus = count.map(|count| AllowedCpus { count, told_by: "online_cpus".to_owned() });
+    let limit = limits[0];
+    let observed =
+        Observed { name: name.clone(), limit, kernel, cpus, above, moments }.checked()?;
+    let deltas = observed.deltas();
+    if deltas.is_empty() {
+        let what = "it was restarted between the scrapes, so its counters began again: give two \
+                    scrapes without a restart between them";
+        return Err(wrong(what));
+    }
+    for delta in &deltas {
+        if let Some(what) = impossible(delta, limit) {
+            return Err(wrong(&format!("its counters are impossible: {what}")));
+        }
+    }
+    Ok(observed)
+}
+
+/// The container's series in each scrape, also after a restart.
+fn lives<'a>(
+    scrapes: &'a [Scrape],
+    first: &'a Labels,
+    wanted: &Wanted,
+) -> Result<Vec<(&'a Labels, Series)>, Error> {
+    let mut lives: Vec<(&Labels, Series)> = Vec::new();
+    let mut before = first;
+    for Scrape { path, containers: scrape, .. } in scrapes {
+        let is_told = !wanted.is_empty() || first.lasting().next().is_some();
+        let again =
+            |labels: &Labels| is_told && labels.has_all(wanted) && labels.is_same_container(first);
+        let at_ms = |series: &Series| series.at_ms.unwrap_or(0.0);
+        let anew = || {
+            let found = scrape.iter().filter(|(labels, series)| series.counts() && again(labels));
+            found.max_by(|one, other| at_ms(one.1).total_cmp(&at_ms(other.1)))
+        };
+        let same = scrape.get_key_value(before).filter(|(_, series)| series.counts());
+        let found = same.or_else(anew);
+        let (labels, series) =
+            found.ok_or_else(|| Error::Question(format!("{path}: it has no {first}")))?;
+        lives.push((labels, *series));
+        before = labels;
+    }
+    Ok(lives)
+}
+
+/// Counters at each scrape, by its time stamps or by `apart`; duplicates are dropped.
+fn moments(
+    lives: &[(&Labels, Series)],
+    scrapes: &[Scrape],
+    apart: Option<Duration>,
+) -> Result<Vec<Moment>, Error> {
+    let has_usage = lives.iter().all(|(_, series)| series.usage_s.is_some());
+    let cpus = lives[0].1.by_cpu_s.1;
+    let has_cpus = cpus > 0 && lives.iter().all(|(_, series)| series.by_cpu_s.1 == cpus);
+    let mut moments: Vec<Moment> = Vec::new();
+    for (at, (labels, series)) in lives.iter().enumerate() {
+        let at_ns = match (series.at_ms, apart) {
+            (Some(ms), _) => ms * 1e6,
+            (None, Some(apart)) => at as f64 * apart.as_secs_f64() * 1e9,
+            (None, None) => {
+                let what = "its samples have no times: give the time between scrapes with --for";
+                return Err(Error::Question(format!("{}: {what}", scrapes[at].path)));
+            }
+        };
+        let usage_s =
+            if has_usage { series.usage_s } else { Some(series.by_cpu_s.0).filter(|_| has_cpus) };
+        let ns = |seconds: f64| (seconds * 1e9) as u64;
+        moments.push(Moment {
+            at_ns: at_ns as u64,
+            usage_ns: usage_s.map(ns),
+            stat: series.stat(),
+            throttled_ns: series.throttled_s.map(ns),
+            waited_ns: None,
+            is_anew: at > 0
+                && (lives[at - 1].0 != *labels || series.started_after(&lives[at - 1].1)),
+        });
+    }
+    // A file given twice, or answers that overlap, add nothing.
+    let mut told = BTreeMap::new();
+    moments.retain(|moment| {
+        let counters = Moment { is_anew: false, ..*moment };
+        told.insert(moment.at_ns, counters) != Some(counters)
+    });
+    if moments.windows(2).any(|pair| pair[0].at_ns >= pair[1].at_ns) {
+        let what = "each scrape must be later than the one before it";
+        return Err(Error::Question(what.to_owned()));
+    }
+    let first_ns = moments[0].at_ns;
+    for moment in &mut moments {
+        moment.at_ns -= first_ns;
+    }
+    Ok(moments)
+}
+
+impl Series {
+    /// Whether it has any counter.
+    fn counts(&self) -> bool {
+        self.usage_s.is_some() || self.by_cpu_s.1 > 0 || self.periods.is_some()
+    }
+
+    /// Whether the container started after the scrape before, whose counters are then those of an
+    /// earlier run, even where these are higher. Without times any later start counts.
+    fn started_after(&self, before: &Series) -> bool {
+        let before_s = before.at_ms.map(|ms| ms / 1e3).or(before.start_s);
+        self.start_s.zip(before_s).is_some_and(|(start_s, before_s)| start_s > before_s)
+    }
+
+    fn is_limited(&self) -> bool {
+        self.quota_us.is_some_and(|us| us > 0.0) || self.periods.is_some()
+    }
+
+    /// `None` where it is unknown whether it has one. A quota is served only where there is one, a
+    /// period always.
+    fn limit(&self) -> Option<Limit> {
+        let us = |number: f64| (number as u64).checked_mul(1_000);
+        match (self.quota_us.filter(|us| *us > 0.0), self.period_us) {
+            (Some(quota), period) => {
+                let period_ns = period.map_or(Some(DEFAULT_PERIOD_NS), us)?;
+                Limit::new(Some(us(quota)?), period_ns, 0).ok()
+            }
+            (None, Some(_)) if self.periods.is_none() => Some(Limit::UNLIMITED),
+            _ => None,
+        }
+    }
+
+    fn stat(&self) -> Option<CpuStat> {
+        let count = |number: f64| number as u64 as u32;
+        let (nr_periods, nr_throttled) = (count(self.periods?), count(self.throttled?));
+        Some(CpuStat { nr_periods, nr_throttled, ..CpuStat::default() })
+    }
+}
+
+/// Describes counters that no kernel can show.
+fn impossible(delta: &Delta, limit: Option<Limit>) -> Option<String> {
+    let seconds = delta.length_ns as f64 / 1e9;
+    if let Some(periods) = delta.periods
+        && periods.nr_throttled > periods.nr_periods + 1
+    {
+        let (throttled, all) = (periods.nr_throttled, periods.nr_periods);
+        return Some(format!("{throttled} of {all} periods were throttled"));
+    }
+    let limit = limit?;
+    let in_time = delta.length_ns as f64 * (1.0 + READ_LATE) / limit.period_ns() as f64;
+    if let Some(periods) = delta.periods
+        && periods.nr_periods as f64 > in_time + 2.0
+    {
+        let (all, ms) = (periods.nr_periods, limit.period_ns() as f64 / 1e6);
+        return Some(format!("{all} periods of {ms} ms in {seconds:.1} s"));
+    }
+    let (usage_ns, quota_ns) = (delta.usage_ns?, limit.quota_ns()?);
+    // Allows one more period than there was time for, and an unknown burst.
+    let most_ns = quota_ns as f64 * (in_time + 2.0);
+    (usage_ns as f64 > most_ns).then(|| {
+        let cpus = usage_ns as f64 / delta.length_ns.max(1) as f64;
+        let most = limit.cpus().unwrap_or(f64::INFINITY);
+        format!("{cpus:.2} CPUs used under a limit of {most:.2} CPUs")
+    })
+}
+
+/// The pod's own group, where that has a limit.
+fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
+    let pod = container.value("pod");
+    let is_it = |labels: &Labels| {
+        labels.kind() == Kind::Pod
+            && labels.value("pod") == pod
+            && labels.value("namespace") == container.value("namespace")
+    };
+    let is_in_one = container.kind() == Kind::Container && !pod.is_empty();
+    let (first, last) = (&scrapes.first()?.containers, &scrapes.last()?.containers);
+    let (labels, _) = first.iter().find(|(labels, _)| is_in_one && is_it(labels))?;
+    let (from, to) = (first.get(labels)?, last.get(labels)?);
+    let limit = to.limit().filter(|limit| limit.quota_ns().is_some())?;
+    let at = |series: &Series| Some(Moment { stat: Some(series.stat()?), ..Moment::default() });
+    let periods = at(from)?.until(&at(to)?).periods?;
+    let is_sound = periods.nr_throttled <= periods.nr_periods && from.limit() == Some(limit);
+    is_sound.then(|| Above { name: labels.to_string(), limit, periods })
+}
+
+/// The only container with these labels; of several the only one with a limit.
+fn chosen<'a>(of: &'a Scrape, wanted: &Wanted) -> Result<&'a Labels, Error> {
+    let scrape = &of.containers;
+    let found = scrape.iter().filter(|(_, series)| series.counts());
+    let found: Vec<(&Labels, &Series)> = found.filter(|(l, _)| l.has_all(wanted)).collect();
+    let Some(kind) = found.iter().map(|(labels, _)| labels.kind()).min() else {
+        let all: Vec<&Labels> = scrape.keys().filter(|l| l.kind() == Kind::Container).collect();
+        let there =
+            if all.is_empty() { String::new() } else { format!("; there are: {}", hints(&all)) };
+        let what = "no container of the first scrape has these labels";
+        let name = scrape.keys().find_map(Labels::option_of_one_life);
+        if let Some(name) = name.filter(|_| of.is_docker) {
+            return Err(Error::Question(format!(
+                "{what}: docker's stats have none but the name and the id of the container; give \
+                 {name}"
+            )));
+        }
+        return Err(Error::Question(format!("{what}{there}")));
+    };
+    let likely = || found.iter().filter(|(labels, _)| labels.kind() == kind);
+    let all: Vec<&Labels> = likely().map(|(labels, _)| *labels).collect();
+    let limited: Vec<&Labels> =
+        likely().filter(|(_, series)| series.is_limited()).map(|(labels, _)| *labels).collect();
+    match (all.as_slice(), limited.as_slice()) {
+        ([one], _) | (_, [one]) => Ok(one),
+        (several, _) => {
+            let pod = found.iter().any(|(labels, _)| labels.kind() == Kind::Pod);
+            let pod = pod && kind == Kind::Container && !wanted.is_empty();
+            let pod = if pod { "; the pod itself by --label container=" } else { "" };
+            let (count, hints) = (several.len(), hints(several));
+            Err(Error::Question(format!(
+                "{count} containers have these labels: choose one by {hints}{pod}"
+            )))
+        }
+    }
+}
+
+/// Options that choose each of the first of these.
+fn hints(all: &[&Labels]) -> String {
+    let some: Vec<String> = all.iter().take(NAMED).map(|one| one.options_apart_from(all)).collect();
+    let more = if all.len() > NAMED { " ..." } else { "" };
+    some.join(", or ") + more
+}
+
+/// Reads the scrapes of a file: one in text form, or several in JSON.
+fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
+    let failed = |source| Error::File { path: shown(path), source };
+    let file = File::open(path).map_err(failed)?;
+    let mut file = BufReader::new(file.take(FILE_MAX_BYTES));
+    if json::is_json(file.fill_buf().map_err(failed)?) {
+        return json::read(file, &shown(path), metrics);
+    }
+    let mut all = Scrape { path: shown(path), ..Scrape::default() };
+    let mut line = Vec::new();
+    let (mut number, mut bytes) = (0_u64, 0_u64);
+    loop {
+        line.clear();
+        number += 1;
+        let read = file.by_ref().take(LINE_MAX_BYTES).read_until(b'\n', &mut line);
+        let read = read.map_err(failed)?;
+        let wrong = |what: &str| Error::Question(format!("{}, line {number}: {what}", shown(path)));
+        bytes += read as u64;
+        if bytes >= FILE_MAX_BYTES {
+            return Err(wrong("a scrape has at most 256 MiB"));
+        }
+        if read == 0 {
+            return Ok(vec![all]);
+        }
+        if line.len() as u64 == LINE_MAX_BYTES {
+            return Err(wrong("a line of a scrape has at most 64 KiB"));
+        }
+        let Ok(text) = str::from_utf8(&line) else { return Err(wrong("it is not UTF-8 text")) };
+        parse_line(text.trim_end(), &mut all, metrics).map_err(|what| wrong(&what))?;
+        if all.containers.len() > SERIES_MAX {
+            return Err(wrong(&format!("a scrape has at most {SERIES_MAX} containers")));
+        }
+    }
+}
+
+/// Reads one line: a metric with labels, a value, and perhaps a time. Unknown metrics are skipped.
+fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), String> {
+    let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
+    if !is_known(name) && !metrics.has(name) {
+        return Ok(());
+    }
+    let wrong = || "expected METRIC{LABELS} NUMBER [TIME]".to_owned();
+    let (labels, rest) = if rest.starts_with('{') {
+        Labels::read(rest).ok_or_else(wrong)?
+    } else {
+        (Labels::default(), rest)
+    };
+    let mut words = rest.split_ascii_whitespace();
+    // A bucket of a histogram may be followed by an exemplar.
+    let mut next = || words.next().filter(|word| *word != "#").map(str::parse::<f64>).transpose();
+    let (Ok(Some(value)), Ok(at)) = (next(), next()) else { return Err(wrong()) };
+    // OpenMetrics has seconds, the older form ms; a clock that is right tells them apart by their
+    // size.
+    let at_ms = at.map(|at| if at < 1e11 { at * 1e3 } else { at });
+    all.add(name, labels, (value, at_ms), metrics).map_err(|what| format!("{what}; {}", wrong()))
+}
+
+fn is_known(name: &str) -> bool {
+    [USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD, START, VERSION].contains(&name)
+}
+
+impl Scrape {
+    /// Stores a number of a known metric, with its time, ms.
+    fn add(
+        &mut self,
+        name: &str,
+        mut labels: Labels,
+        (value, at_ms): (f64, Option<f64>),
+        metrics: &Metrics,
+    ) -> Result<(), String> {
+        // An unknown start is a time long before 1970.
+        if !value.is_finite() || value < 0.0 && ![QUOTA, START].contains(&name) {
+            return Err(format!("a counter cannot be {value}"));
+        }
+        self.own.add(name, &labels, value, metrics)?;
+        if name == VERSION {
+            let release = labels.value("kernelVersion");
+            self.kernel = Some(release.to_owned()).filter(|release| !release.is_empty());
+        }
+        if !is_known(name) || name == VERSION {
+            return Ok(());
+        }
+        let cpu = labels.remove("cpu");
+        let series = self.containers.entry(labels).or_default();
+        if name == START {
+            // Some kubelets stamp it with the start itself.
+            series.start_s = Some(value);
+            return Ok(());
+        }
+        series.at_ms = at_ms.filter(|at| at.is_finite()).or(series.at_ms);
+        let slot = match name {
+            USAGE => match cpu.as_deref() {
+                None | Some("total") => &mut series.usage_s,
+                Some(_) => {
+                    series.by_cpu_s = (series.by_cpu_s.0 + value, series.by_cpu_s.1 + 1);
+                    return Ok(());
+                }
+            },
+            PERIODS => &mut series.periods,
+            THROTTLED => &mut series.throttled,
+            THROTTLED_SECONDS => &mut series.throttled_s,
+            QUOTA => &mut series.quota_us,
+            _ => &mut series.period_us,
+        };
+        *slot = Some(value);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Draws services that reproduce the measured counters, in stages, the cheap ones first.
+
+use super::measured::Measured;
+use super::service::{Seen, Service, Setting};
+use cpumax_limit::Limit;
+use cpumax_machine::kernel::Kernel;
+use cpumax_study::{Error, Watch};
+use cpumax_workload::{Domain, Stream};
+use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
+use std::iter;
+
+/// Requests, and the least time (ns), of the short runs that select services, and of the long runs
+/// that count.
+const SHORT: (f64, f64) = (200.0, 0.8e9);
+const LONG: (f64, f64) = (1_600.0, 2.5e9);
+/// Requests and least time (ns) of runs under a smaller limit, where a queue may grow without end.
+const LONGER: (f64, f64) = (3_000.0, 6e9);
+/// One of so many draws gets a long run.
+const CLOSER: usize = 8;
+const TOLD: usize = 40;
+/// The least effective number of draws; the measurement is taken as less certain until it is
+/// reached.
+const COUNT_LEAST: f64 = 24.0;
+/// The service is of another kind if every draw misses some counter by more standard deviations.
+const OFF_MOST: f64 = 3.0;
+
+/// A service, its weight, and its run under the present limit.
+#[derive(Debug, Clone)]
+pub(super) struct Draw {
+    pub service: Service,
+    pub weight: f64,
+    pub seen: Seen,
+    seed: u64,
+    limit_cpus: f64,
+}
+
+/// The draws that count; their weights sum to 1.
+#[derive(Debug)]
+pub(super) struct Draws {
+    pub all: Vec<Draw>,
+    /// Effective number of draws: Kish's, by their weights.
+    pub effective: f64,
+    /// The counter that no draw reproduces.
+    pub misfit: Option<&'static str>,
+}
+
+pub(super) struct Runs<'a> {
+    pub kernel: Kernel,
+    pub threads: usize,
+    pub seed: u64,
+    pub watch: &'a dyn Watch,
+}
+
+impl Runs<'_> {
+    /// Results of all items, in order, computed on `threads` threads.
+    fn each<T: Sync, R: Send>(
+        &self,
+        items: &[T],
+        run: impl Fn(usize, &T) -> R + Sync,
+    ) -> Result<Vec<R>, Error> {
+        let threads = self.threads.max(1);
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+        let pool = pool.map_err(|error| Error::Threads { threads, reason: error.to_string() })?;
+        let one = |(at, item)| (!self.watch.stopped()).then(|| run(at, item));
+        let done: Option<Vec<R>> = pool.install(|| items.par_iter().enumerate().map(one).collect());
+        done.ok_or(Error::Interrupted)
+    }
+
+    fn setting(&self, measured: &Measured, seed: u64, (requests, least_ns): (f64, f64)) -> Setting {
+        let (kernel, limit, window_ns) = (self.kernel, measured.limit, measured.window_ns());
+        Setting { kernel, limit, seed, requests, least_ns, window_ns }
+    }
+
+    /// Draws `count` services, and keeps those that reproduce the measurement best.
+    pub fn draws(&self, measured: &Measured, count: usize) -> Result<Draws, Error> {
+        let drawn = |index: usize, (): &()| {
+            let mut stream = Stream::new(self.seed, Domain::Fit, index as u64);
+            let service = Service::draw(&mut stream, measured);
+            self.corrected(measured, service, stream.next_u64(), SHORT)
+        };
+        let short = self.each(&vec![(); count], drawn)?;
+        let mut short: Vec<Draw> = short.into_iter().flatten().collect();
+        short.sort_by(|a, b| a.weight.total_cmp(&b.weight));
+        short.truncate((count / CLOSER).max(TOLD));
+        let longer =
+            |_: usize, draw: &Draw| self.corrected(measured, draw.service.clone(), draw.seed, LONG);
+        let long = self.each(&short, longer)?.into_iter().flatten().collect();
+        Ok(weighed(long, measured))
+    }
+
+    /// Corrects the load so that a run uses the measured CPU time, and runs it. The weight of the
+    /// draw is the square of its distance until [`weighed`] sets it.
+    fn corrected(
+        &self,
+        measured: &Measured,
+        mut service: Service,
+        seed: u64,
+        long: (f64, f64),
+    ) -> Option<Draw> {
+        let setting = self.setting(measured, seed, long);
+        if service.is_corrected(long == LONG) {
+            let first = service.run(&Setting { window_ns: None, ..setting })?;
+            service.correct(&first, measured.cpus);
+        }
+        let seen = service.run(&setting)?;
+        let weight = distance(&measured.misses(&seen));
+        let limit_cpus = measured.limit_cpus();
+        Some(Draw { service, weight, seen, seed, limit_cpus })
+    }
+
+    /// Runs each draw under a limit, on a kernel; `None` where the model cannot run it.
+    pub fn under(
+        &self,
+        draws: &[Draw],
+        limit: Limit,
+        kernel: Kernel,
+    ) -> Result<Vec<Option<Seen>>, Error> {
+        let is_smaller = |draw: &Draw| limit.cpus().is_some_and(|cpus| cpus < draw.limit_cpus);
+        let run = |_: usize, draw: &Draw| {
+            let (requests, least_ns) = if is_smaller(draw) { LONGER } else { LONG };
+            let (seed, window_ns) = (draw.seed, None);
+            draw.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
+        };
+        self.each(draws, run)
+    }
+}
+
+fn distance(misses: &[(&str, f64)]) -> f64 {
+    misses.iter().map(|(_, off)| off * off).sum()
+}
+
+/// Turns distances into weights and keeps the best draws.
+fn weighed(mut draws: Vec<Draw>, measured: &Measured) -> Draws {
+    let worst = |draw: &Draw| {
+        let misses = measured.misses(&draw.seen);
+        misses.into_iter().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs()))
+    };
+    let best = draws.iter().filter_map(worst).min_by(|a, b| a.1.abs().total_cmp(&b.1.abs()));
+    let misfit = match best {
+        None => Some("the measurement"),
+        Some((name, off)) => (off.abs() > OFF_MOST).then_some(name),
+    };
+    draws.sort_by(|a, b| a.weight.total_cmp(&b.weight));
+    let nearest = draws.first().map_or(0.0, |draw| draw.weight);
+    let of = |draws: &[Draw], heat: f64| -> Vec<f64> {
+        draws.iter().map(|draw| (-0.5 * (draw.weight - nearest) / heat).exp()).collect()
+    };
+    let effective = |weights: &[f64]| {
+        let (sum, squares) = weights.iter().fold((0.0, 0.0), |(s, q), w| (s + w, q + w * w));
+        sum * sum / f64::max(squares, f64::MIN_POSITIVE)
+    };
+    let heats = iter::successors(Some(1.0), |heat| Some(heat * 1.25)).take(40);
+    let all = heats.map(|heat| of(&draws, heat));
+    let weights = all.clone().find(|weights| effective(weights) >= COUNT_LEAST);
+    let mut weights = weights.or_else(|| all.last()).unwrap_or_default();
+    weights.truncate(TOLD);
+    draws.truncate(TOLD);
+    let (sum, effective) = (weights.iter().sum::<f64>(), effective(&weights));
+    for (draw, weight) in draws.iter_mut().zip(&weights) {
+        draw.weight = weight / sum;
+    }
+    Draws { all: draws, effective, misfit }
+}

@@ -1,0 +1,397 @@
+//! One run to be done, and the report of it.
+
+use crate::answer::{Answer, Document};
+use crate::expect::{Measured, Verdict};
+use crate::suite::Plan;
+use cpumax_limit::{Limit, Missing, Rules};
+use cpumax_machine::kernel::{Kernel, Version};
+use cpumax_machine::{Watch, Watched};
+use cpumax_outcome::{Conditions, Outcome};
+use cpumax_workload::{Error, GroupIx, Workload};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// A kernel with the name by which it was asked for.
+///
+/// ```
+/// let kernels = cpumax_study::kernels::modelled("6.12..6.14,pull")?;
+/// let names: Vec<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+/// assert_eq!(names, ["6.12", "6.13", "6.14", "pull"]);
+/// # Ok::<(), cpumax_study::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct NamedKernel {
+    /// Its name in tables, e.g. `6.12-rt`.
+    pub name: String,
+    /// The modelled kernel that stands for it.
+    pub kernel: Kernel,
+}
+
+impl From<Kernel> for NamedKernel {
+    fn from(kernel: Kernel) -> NamedKernel {
+        NamedKernel { name: kernel.version.to_string(), kernel }
+    }
+}
+
+/// One run to be done.
+///
+/// ```
+/// use cpumax_study::{Model, Study, scenario, world, limit::Limit, Share, WhatIf, scenario, Study, Variant, scenario};
+///
+/// let jobs = Study::new(scenario::load("nested")?).with_seeds(1..=2).jobs();
+/// assert!(jobs[1].name().ends_with("with seed 2"));
+/// let reports = world::all(&Model::default(), &jobs, &())?;
+/// assert_eq!(reports[1].outcome.seed, 2);
+/// assert!(reports[1].not_measured.is_empty(), "the model measures everything");
+/// # Ok::<(), cpumax_study::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The workload.
+    pub workload: Arc<Workload>,
+    /// Limits and length of this run only, in place of the workload's.
+    pub what_if: Option<WhatIf>,
+    /// A further change of the workload.
+    pub variant: Option<Variant>,
+    /// The kernel.
+    pub kernel: NamedKernel,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// Seed of its random microseconds, in place of the world's ([`crate::Running`]).
+    pub noise: Option<u64>,
+    /// A group to watch; in the model only.
+    pub watch: Option<Watch>,
+}
+
+/// Limits and length of one run.
+///
+/// ```
+///
+/// let burst = scenario::load("burst")?;
+/// let own = Share { limit: Limit::new(Some(30_000_000), 100_000_000, 0)?, weight: None };
+/// let shares = vec![(1, own)];
+/// let what_if = WhatIf { shares, duration_ns: 1_000_000_000, phase_ns: None };
+/// let changed = what_if.apply(burst)?;
+/// assert_eq!(changed.groups[1].limit.millicpus(), Some(300));
+/// assert_eq!(changed.duration_ns, 1_000_000_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct WhatIf {
+    /// Limits of groups: of the one whose results are shown, then of the one above it, or of
+    /// others.
+    pub shares: Vec<(GroupIx, Share)>,
+    /// Length of the run, ns.
+    pub duration_ns: u64,
+    /// Phase of the period timers of all groups at the start, ns; `None`: that of the workload, or
+    /// a random one.
+    pub phase_ns: Option<u64>,
+}
+
+/// Limit and weight of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Share {
+    /// Its limit.
+    #[serde(flatten)]
+    pub limit: Limit,
+    /// Its weight; `None`: unchanged.
+    pub weight: Option<u32>,
+}
+
+/// The workload with these limits and weights in place of its own. All parts of a limit are kept,
+/// as on the newest kernel; older kernels leave out at the start of a run the parts that they do
+/// not have.
+///
+/// # Errors
+/// There is no such group, or it is the root; a limit or weight is refused.
+pub fn with_shares(workload: Workload, shares: &[(GroupIx, Share)]) -> Result<Workload, Error> {
+    shares.iter().try_fold(workload, |workload, (group, share)| {
+        let limited = workload.with_limit(*group, share.limit, &Rules::NEWEST)?;
+        match share.weight {
+            Some(weight) => limited.with_weight(*group, weight),
+            None => Ok(limited),
+        }
+    })
+}
+
+impl WhatIf {
+    /// Whether it sets the limit of this group.
+    pub(crate) fn limits(&self, group: GroupIx) -> bool {
+        self.shares.iter().any(|(limited, _)| *limited == group)
+    }
+
+    /// The workload with these limits, length and phase.
+    ///
+    /// # Errors
+    /// A limit is refused, or there is no such group.
+    pub fn apply(&self, workload: Workload) -> Result<Workload, Error> {
+        let workload = with_shares(workload, &self.shares)?.with_duration(self.duration_ns)?;
+        match self.phase_ns {
+            Some(phase_ns) => workload.with_timer_phase(phase_ns),
+            None => Ok(workload),
+        }
+    }
+}
+
+/// A change of a workload that is made only while it runs, for properties that are unknown.
+///
+/// ```
+///
+/// let slower = |workload: cpumax_study::workload::Workload| {
+///     workload.scale_work(cpumax_study::workload::Tasks::All, 1.1)
+/// };
+/// let variants = vec![Variant::phase(0), Variant::new("a tenth slower", slower)];
+/// let study = Study::new(scenario::load("nested")?).with_variants(variants);
+/// assert_eq!(study.jobs().len(), 2);
+/// # Ok::<(), cpumax_study::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Variant {
+    name: String,
+    change: Change,
+}
+
+type Change = Arc<dyn Fn(Workload) -> Result<Workload, Error> + Send + Sync>;
+
+impl Variant {
+    /// A change by a function, which must be deterministic.
+    pub fn new(
+        name: impl Into<String>,
+        change: impl Fn(Workload) -> Result<Workload, Error> + Send + Sync + 'static,
+    ) -> Variant {
+        Variant { name: name.into(), change: Arc::new(change) }
+    }
+
+    /// A change of the phase of the period timers of all groups at the start, ns.
+    pub fn phase(timer_phase_ns: u64) -> Variant {
+        Variant::new(format!("periods from {timer_phase_ns} ns on"), move |workload| {
+            let mut parts = workload.into_parts();
+            parts.machine.timer_phase_ns = Some(timer_phase_ns);
+            parts.try_into()
+        })
+    }
+
+    /// Its name, for people.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl fmt::Debug for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Variant").field(&self.name).finish()
+    }
+}
+
+impl Job {
+    /// Scenario, kernel and seed, for messages.
+    pub fn name(&self) -> String {
+        format!("{} on {} with seed {}", self.workload.name, self.kernel.name, self.seed)
+    }
+
+    /// Length of the run, ns.
+    pub fn duration_ns(&self) -> u64 {
+        self.what_if.as_ref().map_or(self.workload.duration_ns, |what_if| what_if.duration_ns)
+    }
+
+    /// The changed workload. It is copied only here, as recordings are large.
+    ///
+    /// # Errors
+    /// The changes make no valid workload.
+    pub fn workload(&self) -> Result<Cow<'_, Workload>, Error> {
+        if self.what_if.is_none() && self.variant.is_none() {
+            return Ok(Cow::Borrowed(&self.workload));
+        }
+        let mut workload = Workload::clone(&self.workload);
+        if let Some(variant) = &self.variant {
+            workload = (variant.change)(workload)?;
+        }
+        if let Some(what_if) = &self.what_if {
+            workload = what_if.apply(workload)?;
+        }
+        Ok(Cow::Owned(workload))
+    }
+}
+
+/// The report of a run, in any world.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Its outcome.
+    pub outcome: Outcome,
+    /// Observations of the watched group, if one was watched.
+    pub watched: Option<Watched>,
+    /// Release of the kernel (`uname -r`); `None` in the model.
+    pub kernel_release: Option<String>,
+    /// Conditions of a run on a real kernel.
+    pub conditions: Option<Conditions>,
+    /// Numbers of the outcome that were not measured and mean nothing: paths, or their last parts.
+    pub not_measured: Vec<String>,
+    /// Deviations from the workload.
+    pub notes: Vec<String>,
+    /// Whether its time is that of instructions, not of a clock.
+    pub exact: bool,
+}
+
+/// A run as docs/reference/json.md describes it.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ReportDocument<'a> {
+    #[serde(flatten)]
+    outcome: &'a Outcome,
+    /// Release of the kernel; absent for the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel_release: Option<&'a str>,
+    /// Requests completed in a second, by path of the group; only of groups that complete any.
+    requests_per_second: BTreeMap<&'a str, f64>,
+    /// Fields that were not measured in that world and mean nothing.
+    not_measured: &'a [String],
+    /// Deviations of the run from the scenario, in words.
+    notes: &'a [String],
+    /// Translations of limits that are not in the kernel's form: `500m = 50000 100000`.
+    understood: &'a [String],
+    /// Values of the settings that are varied.
+    settings: BTreeMap<&'a str, &'a str>,
+    /// Expectations of the scenario that could be checked.
+    expectations: Vec<Expected<'a>>,
+}
+
+impl Answer for ReportDocument<'_> {
+    const KIND: &'static str = "run";
+}
+
+/// An expectation, and the number of the run.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Expected<'a> {
+    /// Path of the number.
+    metric: &'a str,
+    /// The number of the same run that it is divided by.
+    per: Option<&'a str>,
+    /// The kernel whose number it is divided by.
+    over: Option<&'a str>,
+    /// The least that is expected.
+    min: Option<f64>,
+    /// The most that is expected.
+    max: Option<f64>,
+    /// The reason.
+    why: &'a str,
+    /// The number of the run; null if it is not finite, such as 0 divided by 0.
+    value: Option<f64>,
+    /// Whether it lies within the bounds, with the tolerance of this world.
+    passed: bool,
+}
+
+impl Report {
+    /// The report as it is written as JSON, without expectations.
+    pub fn document(&self) -> Document<ReportDocument<'_>> {
+        self.document_of(None, &[], None)
+    }
+
+    /// The report as it is written as JSON, with the changes of a plan and the results of
+    /// expectations.
+    pub(crate) fn document_of<'a>(
+        &'a self,
+        plan: Option<&'a Plan>,
+        verdicts: &'a [Verdict<'a>],
+        kernel: Option<Version>,
+    ) -> Document<ReportDocument<'a>> {
+        let expected = |verdict: &'a Verdict<'a>| {
+            let is_of_run = |measured: &&Measured| {
+                Some(measured.kernel) == kernel && measured.seed == self.outcome.seed
+            };
+            let Measured { value, passed, .. } = verdict.measured().iter().find(is_of_run)?;
+            let expectation = verdict.expectation();
+            Some(Expected {
+                metric: &expectation.metric,
+                per: expectation.per.as_deref(),
+                over: expectation.over.as_deref(),
+                // A number that is only shown has `f64::MIN` as its bound.
+                min: expectation.min.filter(|min| *min > f64::MIN),
+                max: expectation.max,
+                why: &expectation.why,
+                value: value.is_finite().then_some(*value),
+                passed: *passed,
+            })
+        };
+        let document = ReportDocument {
+            outcome: &self.outcome,
+            kernel_release: self.kernel_release.as_deref(),
+            requests_per_second: requests_per_second(&self.outcome),
+            not_measured: &self.not_measured,
+            notes: &self.notes,
+            understood: plan.map_or(&[], Plan::understood),
+            settings: plan.map(|plan| plan.settings().collect()).unwrap_or_default(),
+            expectations: verdicts.iter().filter_map(expected).collect(),
+        };
+        document.into()
+    }
+
+    /// The report of a run of the model, which measures everything. `lacks`: a part of the workload
+    /// that the kernel does not have and left out.
+    pub(crate) fn of_model(
+        outcome: Outcome,
+        watched: Option<Watched>,
+        lacks: Option<Missing>,
+    ) -> Report {
+        Report {
+            outcome,
+            watched,
+            kernel_release: None,
+            conditions: None,
+            not_measured: Vec::new(),
+            notes: lacks
+                .map(|missing| format!("{missing}, and is left out here"))
+                .into_iter()
+                .collect(),
+            exact: true,
+        }
+    }
+}
+
+fn requests_per_second(outcome: &Outcome) -> BTreeMap<&str, f64> {
+    let seconds = outcome.simulated_ns.max(1) as f64 / 1e9;
+    let served = outcome.groups.iter().filter(|(_, group)| group.completions > 0);
+    served.map(|(path, group)| (path.as_str(), group.completions as f64 / seconds)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Model, Study, scenario, world};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn json_tells_what_was_not_measured_and_what_is_to_be_noted() {
+        let jobs = Study::new(scenario::load("nested").unwrap()).jobs();
+        let mut report = world::all(&Model::default(), &jobs, &()).unwrap().remove(0);
+        report.kernel_release = Some("6.18.15+deb13-cloud-amd64".to_owned());
+        report.not_measured.push("events".to_owned());
+        report.notes.push("the machine was slow".to_owned());
+        let own = serde_json::to_value(&report.outcome).unwrap();
+        let json = serde_json::to_value(report.document()).unwrap();
+        let is_added = |name: &&String| {
+            own.get(*name).is_none() && !["kind", "version"].contains(&name.as_str())
+        };
+        let added = json.as_object().unwrap().keys().filter(is_added);
+        let document = include_str!("../../../docs/reference/json.md");
+        let section = document.split("\n## Runs").nth(1).unwrap();
+        let rows = section.split("\n## ").next().unwrap().lines();
+        let rows = rows.filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        assert_eq!(rows.collect::<BTreeSet<_>>(), added.map(String::as_str).collect());
+        assert_eq!(json["not_measured"][0], "events");
+        assert!(json["requests_per_second"].as_object().unwrap().is_empty(), "it answers nobody");
+        assert_eq!(json["notes"][0], "the machine was slow");
+        assert_eq!(serde_json::from_value::<Outcome>(json).unwrap(), report.outcome);
+    }
+
+    #[test]
+    fn a_variant_is_made_when_it_runs() {
+        let study = Study::new(scenario::load("nested").unwrap());
+        let study = study.with_variants(vec![Variant::phase(0), Variant::phase(7)]);
+        let phases =
+            study.jobs().into_iter().map(|job| job.workload().unwrap().machine.timer_phase_ns);
+        assert_eq!(phases.collect::<Vec<_>>(), [Some(0), Some(7)]);
+    }
+}

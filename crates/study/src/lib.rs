@@ -1,0 +1,82 @@
+//! Runs a workload under limits, on kernels, with seeds.
+//!
+//! A **study** yields a [`Row`] for each combination, with the [`Report`] of the run. The workload
+//! comes from a scenario, from Rust code, or from the built-in scenarios ([`scenario::load`]). A
+//! [`World`] runs it: the [`Model`] of every kernel, real kernels in virtual machines
+//! ([`Machines`]), or [`ThisHost`]. A limit ([`Try`]) is written as the kernel's files take it, or
+//! as Kubernetes, systemd and docker do.
+//!
+//! ```
+//! use cpumax_study::{Model, Study, Try, kernels, workload};
+//! use std::ops::ControlFlow;
+//!
+//! let text = r#"
+//!     duration = "5s"
+//!     machine = { cpus = 2 }
+//!     [[group]]
+//!     path = "/web"
+//!     [[service]]
+//!     name = "web"
+//!     group = "/web"
+//!     threads = 4
+//!     work = { exponential = "3ms" }
+//!     rate = "200/s"
+//! "#;
+//! let study = Study::new(workload::parse(text, "web.toml")?)
+//!     .under(&[Try::parse("/web:700m")?, Try::parse("/web:2")?])?
+//!     .on(kernels::modelled("6.12,7.3")?);
+//! println!("{:<10} {:<8} {:>9} {:>9}", "limit", "kernel", "throttled", "p99, ms");
+//! let mut throttled = Vec::new();
+//! study.run(&Model::default(), &(), &mut |row| {
+//!     let limit = row.limit.map_or("none".to_owned(), |limit| limit.label());
+//!     match row.report {
+//!         Ok(report) => {
+//!             let group = &report.outcome.groups["/web"];
+//!             let p99_ms = group.latency_ns.p99 as f64 / 1e6;
+//!             println!(
+//!                 "{limit:<10} {:<8} {:>9} {p99_ms:>9.1}",
+//!                 row.kernel.name, group.nr_throttled
+//!             );
+//!             throttled.push(group.nr_throttled);
+//!         }
+//!         Err(error) => println!("{limit:<10} {:<8} {error}", row.kernel.name),
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert!(throttled[0] > throttled[2], "0.7 CPUs are less than two: {throttled:?}");
+//! # Ok::<(), cpumax_study::Error>(())
+//! ```
+//!
+//! A [`Simulation`] is a single run that can be stopped at any time and inspected. A [`suite`]
+//! checks what scenarios expect of their runs.
+
+pub mod answer;
+pub mod builtin;
+mod change;
+mod error;
+pub mod expect;
+pub mod given;
+mod job;
+pub mod kernels;
+mod ranged;
+pub mod scenario;
+mod study;
+pub mod suite;
+pub mod vary;
+mod watch;
+mod what_if;
+pub mod world;
+
+pub use change::{apply, lacks};
+pub use cpumax_machine::{Simulation, kernel};
+pub use error::{Error, OtherError, no_groups};
+pub use job::{Job, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf, with_shares};
+pub use ranged::Ranged;
+pub use study::{EachRow, Row, Rows, Study};
+pub use watch::{Step, Trace, Traced, Watch};
+pub use what_if::{Beside, Try, common_group, ladder};
+pub use world::{Machines, Model, Running, ThisHost, World};
+pub use {
+    cpumax_limit as limit, cpumax_machine as machine, cpumax_outcome as outcome,
+    cpumax_workload as workload,
+};
