@@ -53,7 +53,11 @@ pub fn read_jobs() -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Reads the file with this name in the firmware configuration device.
+/// Reads the file with this name in QEMU's firmware configuration device (fw_cfg), by its ports;
+/// `None` if there is no such device or file.
+///
+/// # Errors
+/// The caller may not use ports.
 fn read_file(name: &str) -> io::Result<Option<Vec<u8>>> {
     // SAFETY: the call asks for the right to use ports; where it fails no port is touched.
     if unsafe { libc::iopl(3) } != 0 {
@@ -80,10 +84,12 @@ fn read_file(name: &str) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
+/// The next `N` bytes from the data port of the firmware device.
 fn read_bytes<const N: usize>() -> [u8; N] {
     std::array::from_fn(|_| in8(DATA))
 }
 
+/// Reads a byte from an I/O port; the process must have the right to (iopl).
 fn in8(port: u16) -> u8 {
     let value: u8;
     // SAFETY: reads a port of the devices above, after `read_file` got the right to.
@@ -93,6 +99,7 @@ fn in8(port: u16) -> u8 {
     value
 }
 
+/// Writes a byte to an I/O port; the process must have the right to (iopl).
 fn out8(port: u16, value: u8) {
     // SAFETY: as in `in8`; the effect of the device on the machine is wanted.
     unsafe {
@@ -100,6 +107,7 @@ fn out8(port: u16, value: u8) {
     }
 }
 
+/// Writes two bytes to an I/O port; the process must have the right to (iopl).
 fn out16(port: u16, value: u16) {
     // SAFETY: as in `out8`.
     unsafe {

@@ -36,6 +36,7 @@ const QUIET: [(&str, &str); 13] = [
 /// Set by SIGTERM: the guest ends after it has removed its groups.
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 
+/// Handler of SIGTERM: sets a flag that reads of the connection look at.
 extern "C" fn on_terminate(_: libc::c_int) {
     TERMINATED.store(true, Relaxed);
 }
@@ -66,7 +67,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Standard input and output.
+    /// A connection over standard input and output.
     pub fn standard() -> Connection {
         Connection { input: 0, output: 1, pending: Vec::new(), ended: false }
     }
@@ -89,7 +90,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes one line.
+    /// Writes the text and a newline, and waits until a serial port has sent all of it. Errors are
+    /// ignored.
     pub fn send(&self, text: &str) {
         write_all(self.output, format!("{text}\n").as_bytes());
         // A serial port is slow, and unsent bytes are lost at power-off.
@@ -97,8 +99,8 @@ impl Connection {
         unsafe { libc::tcdrain(self.output) };
     }
 
-    /// Reads the next line, without its end. `None` at the end of the input, or for a line longer
-    /// than `most_bytes`.
+    /// Waits for the next line that is not blank; returns it without its end. `None` at the end of
+    /// the input, for a line longer than `max_bytes`, or one that is not UTF-8.
     pub fn read_message(&mut self, max_bytes: u64) -> Option<String> {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
@@ -170,7 +172,7 @@ impl Connection {
     }
 }
 
-/// Writes all bytes, or as many as the other end takes.
+/// Writes all bytes to a descriptor; gives up silently on an error.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match sys::write(fd, bytes.as_ptr(), bytes.len()) {
@@ -181,7 +183,9 @@ pub fn write_all(fd: i32, mut bytes: &[u8]) {
     }
 }
 
-/// Prepares a virtual machine and opens the connection.
+/// Prepares a virtual machine, as its `/init`: mounts file systems, quiets the kernel, waits for
+/// its start to finish, takes kernel threads out of the tasks' way. Opens the serial port as the
+/// connection.
 ///
 /// # Errors
 /// A file system that could not be mounted, or the serial port.
@@ -247,8 +251,8 @@ fn deprioritize_kernel_threads() {
     }
 }
 
-/// Ends the guest: prints the reason of a failure, powers off a virtual machine, and returns the
-/// exit status.
+/// Prints the reason of a failure, if any, and powers off a virtual machine. Returns the exit
+/// status: 1 with a reason, else 0.
 pub fn finish(in_vm: bool, reason: Option<&str>) -> i32 {
     if let Some(reason) = reason {
         eprintln!("cpumax-guest: {reason}");
@@ -263,10 +267,10 @@ pub fn finish(in_vm: bool, reason: Option<&str>) -> i32 {
     i32::from(reason.is_some())
 }
 
-/// Mounts a file system; one that is mounted already is no error.
+/// Mounts file system `kind` from `what` at the path `at`; one that is mounted already is no error.
 ///
 /// # Errors
-/// The mount fails.
+/// The mount fails; the text names kind and path.
 pub fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), String> {
     let c = |text: &str| CString::new(text).unwrap_or_default();
     let (source, target, fs_kind, data) = (c(what), c(at), c(kind), c(options));
@@ -283,7 +287,7 @@ pub fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Opens a file, to be closed when a program is executed. The error names the path.
+/// Opens a file, to be closed on exec; returns its descriptor. The error names the path.
 fn open(path: &str, flags: i32) -> Result<i32, String> {
     let name = CString::new(path).unwrap_or_default();
     // SAFETY: the path is a C string.

@@ -1,10 +1,8 @@
 //! How real system calls execute a workload, or why they cannot.
 //!
 //! Kernels from 6.18 on stop a task only at its return to user mode. There all steps of a `syscall`
-//! must be one real system call: a read or a write of calibrated length, or a list of requests that
-//! `io_submit(2)` executes in order without leaving the kernel. Kernels up to 6.17 stop a task
-//! anywhere. There the steps may be several system calls, and steps that no list can hold are
-//! allowed.
+//! must be one real system call: a read or write of calibrated length, or a list of requests that
+//! `io_submit(2)` executes in order. Up to 6.17 the steps may be several system calls.
 
 use crate::owner;
 use cpumax_workload::{
@@ -26,14 +24,13 @@ const MAX_CALL_TOKENS: u64 = 32;
 /// Facts of the kernel and the machine that a plan depends on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts {
-    /// The kernel throttles a task wherever it is (to 6.17), so a `syscall` may be several calls.
+    /// The kernel throttles a task wherever it is (to 6.17).
     pub stops_anywhere: bool,
     /// A list of requests can wait for a timer (from 6.10).
     pub timer_requests: bool,
     /// CPUs online.
     pub cpus: u32,
-    /// Timers run in a thread (`PREEMPT_RT`) that the guest may keep waiting: the virtual machine
-    /// is its own.
+    /// Timers run in a thread (`PREEMPT_RT`, in a virtual machine).
     pub timer_thread: bool,
     /// The workload's root is the root of the cgroup hierarchy, not a group made by the guest.
     pub root_is_root: bool,
@@ -78,7 +75,8 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-/// The plan for this workload on this machine.
+/// How this machine runs the workload: what each lock is made of, which calls are one system call,
+/// how many tasks there are.
 ///
 /// # Errors
 /// The step, lock or setting that cannot be had here, and why.
@@ -152,7 +150,7 @@ fn check_sources(workload: &Workload) -> Result<(), String> {
 }
 
 /// Refuses a kind of task that no real process can be, such as one that serves jobs or keeps
-/// interrupts off. A kernel thread runs as a process, with a note in the plan.
+/// interrupts off. A kernel thread outside of limited groups runs as a process; `plan` gets a note.
 fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(), String> {
     let name = &spec.name;
     if spec.class == Class::Kthread {
@@ -227,11 +225,13 @@ pub(crate) fn lives_in(workload: &Workload, group: GroupIx) -> bool {
     starts || moves || moved
 }
 
+/// Whether a task's program contains an instruction for which `what` holds.
 fn has_step(spec: &TaskSpec, what: impl Fn(&Op) -> bool) -> bool {
     spec.program.iter().any(what)
 }
 
-/// Whether a `syscall` of this program needs a list of requests; an error where no list can do it.
+/// Whether a `syscall` of this program needs a list of several `io_submit(2)` requests; an error
+/// where no list can do it.
 fn needs_lists(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool, String> {
     let mut lists = false;
     let mut at = 0;
@@ -249,7 +249,8 @@ fn needs_lists(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool
     Ok(lists)
 }
 
-/// Index of the `ExitKernel` that ends the call at `at`.
+/// Index of the first `ExitKernel` from `at` on, which ends a call; the program's length if there
+/// is none.
 pub fn call_end(program: &[Op], at: usize) -> usize {
     let rest = program[at..].iter().position(|op| *op == Op::ExitKernel);
     rest.map_or(program.len(), |end| at + end)
@@ -314,6 +315,7 @@ fn count_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
     Ok(requests.max(2))
 }
 
+/// The scenario's word for a step, for messages.
 fn name_of(op: Op) -> &'static str {
     match op {
         Op::Fork { .. } => "`fork`",
@@ -327,8 +329,8 @@ fn name_of(op: Op) -> &'static str {
     }
 }
 
-/// If the steps from `at` on are `lock`, kernel time and `unlock` of the same lock: the index of
-/// the `unlock`.
+/// Index of the `unlock` if the steps from `at` on are a `lock`, only kernel time, and the `unlock`
+/// of that lock; else `None`.
 pub fn end_of_kernel_hold(program: &[Op], at: usize) -> Option<usize> {
     let Op::Lock { lock, .. } = *program.get(at)? else { return None };
     let rest = &program[at + 1..];
@@ -349,7 +351,8 @@ struct Use {
     readers: u32,
 }
 
-/// The real lock that fits all uses of a lock; an error where none does.
+/// The real lock (inode, pipe, futex, memory map or owner) that fits all uses of a lock in the
+/// programs; an error where none does.
 fn choose_lock(
     workload: &Workload,
     plan: &Plan,

@@ -53,6 +53,7 @@ impl SchedAttr {
         SchedAttr { policy: libc::SCHED_FIFO as u32, flags, priority, ..SchedAttr::sized() }
     }
 
+    /// Attributes with their size set and all else zero.
     fn sized() -> SchedAttr {
         SchedAttr { size: size_of::<SchedAttr>() as u32, ..SchedAttr::default() }
     }
@@ -94,6 +95,7 @@ pub const AIO_PREADV: u16 = 7;
 /// Writes from a vector.
 pub const AIO_PWRITEV: u16 = 8;
 
+/// Makes a system call; returns its result, or the kernel's error as a negative number.
 fn call(nr: Sysno, args: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = args;
     // SAFETY: the functions below pass what each call documents. Pointers come from references, or
@@ -146,7 +148,7 @@ pub fn madvise(at: *mut u8, bytes: usize, advice: c_int) -> isize {
     call(Sysno::madvise, [at as usize, bytes, advice as usize, 0, 0, 0])
 }
 
-/// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`; `-EINTR` when a signal came first.
+/// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`; returns 0, or `-EINTR` when a signal came first.
 pub fn sleep_until(at_ns: u64) -> isize {
     let at = timespec_of(at_ns);
     let flags = libc::TIMER_ABSTIME as usize;
@@ -154,20 +156,21 @@ pub fn sleep_until(at_ns: u64) -> isize {
     call(Sysno::clock_nanosleep, [clock, flags, (&raw const at) as usize, 0, 0, 0])
 }
 
-/// Sleeps for `ns`.
+/// Sleeps for `ns`; returns 0, or `-EINTR` when a signal came first.
 pub fn sleep_for(ns: u64) -> isize {
     let time = timespec_of(ns);
     let clock = libc::CLOCK_MONOTONIC as usize;
     call(Sysno::clock_nanosleep, [clock, 0, (&raw const time) as usize, 0, 0, 0])
 }
 
-/// Makes a timerfd of `CLOCK_MONOTONIC`; returns its descriptor.
+/// Makes a timerfd of `CLOCK_MONOTONIC`; returns its descriptor, or a negative error.
 pub fn timer_create() -> isize {
     let clock = libc::CLOCK_MONOTONIC as usize;
     call(Sysno::timerfd_create, [clock, libc::TFD_CLOEXEC as usize, 0, 0, 0, 0])
 }
 
-/// Arms a timerfd, at a time or after a span of `ns`.
+/// Arms a timerfd for one expiry, at a time of `CLOCK_MONOTONIC` or after a span of `ns`. Returns 0
+/// or a negative error.
 pub fn timer_arm(fd: c_int, absolute: bool, ns: u64) -> isize {
     let it = [timespec_of(0), timespec_of(ns.max(1))];
     let flags = if absolute { libc::TFD_TIMER_ABSTIME as usize } else { 0 };
@@ -186,13 +189,14 @@ pub fn clock_ns(clock: c_int) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Waits while `word` is `value`, to be woken by a wake with one of `bits`.
+/// futex(2): sleeps if `word` is `value`, until a wake with one of `bits`. Returns at once if it is
+/// not, and early on a signal.
 pub fn futex_wait(word: *const u32, value: u32, bits: u32) -> isize {
     let op = (libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG) as usize;
     call(Sysno::futex, [word as usize, op, value as usize, 0, 0, bits as usize])
 }
 
-/// Wakes up to `n` waiters that have one of `bits`.
+/// futex(2): wakes up to `n` waiters on `word` that have one of `bits`; returns how many.
 pub fn futex_wake(word: *const u32, n: u32, bits: u32) -> isize {
     let op = (libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG) as usize;
     call(Sysno::futex, [word as usize, op, n as usize, 0, 0, bits as usize])
@@ -210,7 +214,8 @@ pub fn yield_now() {
     call(Sysno::sched_yield, [0; 6]);
 }
 
-/// `sched_setattr(2)`; task 0 is the caller.
+/// `sched_setattr(2)`: class, nice value, priority and slice; pid 0 is the caller. Returns 0 or a
+/// negative error.
 pub fn set_sched(pid: i32, attr: SchedAttr) -> isize {
     call(Sysno::sched_setattr, [pid as usize, (&raw const attr) as usize, 0, 0, 0, 0])
 }
@@ -225,12 +230,13 @@ pub fn set_nice(pid: i32, nice: i8) -> isize {
 pub struct Cpus(pub [u64; 128]);
 
 impl Default for Cpus {
+    /// An empty set.
     fn default() -> Cpus {
         Cpus([0; 128])
     }
 }
 
-/// `sched_getaffinity(2)` of the caller.
+/// The caller's CPUs, by `sched_getaffinity(2)`.
 pub fn affinity() -> Cpus {
     let mut cpus = Cpus::default();
     let bytes = size_of::<Cpus>();
@@ -238,7 +244,8 @@ pub fn affinity() -> Cpus {
     cpus
 }
 
-/// `sched_setaffinity(2)`; task 0 is the caller.
+/// `sched_setaffinity(2)` with a mask of CPUs, one bit each; pid 0 is the caller. Returns 0 or a
+/// negative error.
 pub fn set_affinity(pid: i32, mask: &[u64]) -> isize {
     let bytes = size_of_val(mask);
     call(Sysno::sched_setaffinity, [pid as usize, bytes, mask.as_ptr() as usize, 0, 0, 0])
@@ -267,7 +274,8 @@ pub fn kill(pid: i32, signal: c_int) -> isize {
     call(Sysno::kill, [pid as usize, signal as usize, 0, 0, 0, 0])
 }
 
-/// Waits for any child to exit and fills `usage`; returns its pid, or `-ECHILD` if there is none.
+/// wait4(2) for any child to exit; fills `usage` with its resource usage. Returns its pid; 0 if
+/// none has exited (`WNOHANG`), or `-ECHILD` if there is none.
 pub fn wait_child(flags: c_int, usage: *mut libc::rusage) -> isize {
     call(Sysno::wait4, [usize::MAX, 0, (flags | libc::__WALL) as usize, usage as usize, 0, 0])
 }
@@ -284,13 +292,14 @@ pub fn exit(status: c_int) -> ! {
     }
 }
 
-/// `io_setup(2)`: makes an AIO context, whose number is the address of its ring of results.
+/// `io_setup(2)`: makes an AIO context, whose number, stored in `context`, is the address of its
+/// ring of results. Returns 0 or a negative error.
 pub fn aio_setup(events: u32, context: &mut u64) -> isize {
     call(Sysno::io_setup, [events as usize, std::ptr::from_mut(context) as usize, 0, 0, 0, 0])
 }
 
 /// `io_submit(2)`: submits requests. Files without asynchronous I/O execute them in order before
-/// the call returns.
+/// the call returns. Returns how many were taken, or a negative error.
 pub fn aio_submit(context: u64, requests: &[*const Iocb]) -> isize {
     let args = [context as usize, requests.len(), requests.as_ptr() as usize, 0, 0, 0];
     call(Sysno::io_submit, args)
@@ -347,6 +356,7 @@ pub unsafe fn start(
     result
 }
 
+/// A length of time, ns, in the form of system calls.
 fn timespec_of(ns: u64) -> timespec {
     timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
