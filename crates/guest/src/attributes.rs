@@ -45,7 +45,7 @@ pub fn set_nice(slot: &Slot, nice: i8) {
     sys::set_nice(slot.pid.load(Relaxed), nice);
 }
 
-/// Sets a task's scheduling class by sched_setattr(2), with its nice value and the default slice,
+/// Sets a task's scheduling class by `sched_setattr(2)`, with its nice value and the default slice,
 /// and stores it in its slot. Errors of the kernel are ignored.
 pub fn set_class(slot: &Slot, class: Class) {
     let now = slot.attributes.load(Relaxed);
@@ -53,7 +53,7 @@ pub fn set_class(slot: &Slot, class: Class) {
     write_sched_attr(slot, 0);
 }
 
-/// Sets a task's CPUs by sched_setaffinity(2) and stores `which` in its slot. `which`: 0 is all
+/// Sets a task's CPUs by `sched_setaffinity(2)` and stores `which` in its slot. `which`: 0 is all
 /// CPUs of the workload's machine, 1 and up its CPU sets by number, then single CPUs. Errors of the
 /// kernel are ignored.
 pub fn set_affinity(world: &World, slot: &Slot, which: u16) {
@@ -120,8 +120,8 @@ pub fn apply_attributes(world: &World, slot: &Slot, spec: &TaskSpec) {
     }
 }
 
-/// Calls sched_setattr(2) with the class and nice value that are stored in the slot and a slice of
-/// `slice_ns`; 0: the default slice. Real-time tasks get SCHED_FIFO with priority 1.
+/// Calls `sched_setattr(2)` with the class and nice value that are stored in the slot and a slice
+/// of `slice_ns`; 0: the default slice. Real-time tasks get `SCHED_FIFO` with priority 1.
 fn write_sched_attr(slot: &Slot, slice_ns: u64) {
     let now = slot.attributes.load(Relaxed);
     let nice = i32::from((now as u8).cast_signed());

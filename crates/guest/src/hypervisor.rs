@@ -53,7 +53,7 @@ pub fn read_jobs() -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Reads the file with this name in QEMU's firmware configuration device (fw_cfg), by its ports;
+/// Reads the file with this name in QEMU's firmware configuration device (`fw_cfg`), by its ports;
 /// `None` if there is no such device or file.
 ///
 /// # Errors

@@ -23,7 +23,7 @@ const RTC_PIE_OFF: u64 = 0x7006;
 const RTC_IRQP_SET: u64 = 0x4008_700c;
 
 /// Whether a lock is made of the owner lock of `/dev/rtc0`: an rwlock, where timers run in a thread
-/// (PREEMPT_RT in a virtual machine).
+/// (`PREEMPT_RT` in a virtual machine).
 pub fn is_owner_lock(workload: &Workload, lock: LockIx, facts: Facts) -> bool {
     facts.timer_thread && workload.locks[lock as usize].kind == LockKind::Rwlock
 }

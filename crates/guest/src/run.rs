@@ -261,8 +261,8 @@ fn become_real_time(env: &Environment) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a child give the caller SCHED_FIFO while the caller sleeps (20 ms); returns whether it did.
-/// A task that is queued when its class changes keeps the rest of its slice, and some kernels
+/// Has a child give the caller `SCHED_FIFO` while the caller sleeps (20 ms); returns whether it
+/// did. A task that is queued when its class changes keeps the rest of its slice, and some kernels
 /// (6.18) pass that on to its children, which then are not placed like new tasks.
 fn make_real_time_while_asleep() -> bool {
     /// Long enough for the parent to sleep and to leave delayed dequeue.

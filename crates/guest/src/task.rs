@@ -153,14 +153,14 @@ impl Task {
             Op::WaitChildren => self.wait_children(),
             Op::Yield => sys::yield_now(),
             Op::Move { who, group } => {
-                self.for_each_target(who, |w, slot| move_task(w, slot, group))
+                self.for_each_target(who, |w, slot| move_task(w, slot, group));
             }
             Op::SetAffinity { who, cpus } => {
                 self.for_each_target(who, |w, slot| set_affinity(w, slot, cpus as u16 + 1));
             }
             Op::SetNice { who, nice } => self.for_each_target(who, |_, slot| set_nice(slot, nice)),
             Op::SetClass { who, class } => {
-                self.for_each_target(who, |_, slot| set_class(slot, class))
+                self.for_each_target(who, |_, slot| set_class(slot, class));
             }
             Op::Begin => self.begun_ns = Some(self.world.now_ns()),
             Op::Done => self.complete_request(self.world.now_ns()),

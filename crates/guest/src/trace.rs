@@ -356,7 +356,7 @@ impl<'a> Reader<'a> {
         self.index_of(pid, line.field(&format!("{side}comm="))?)
     }
 
-    /// Notes that the timer thread (PREEMPT_RT) that runs in this line works for the workload, if
+    /// Notes that the timer thread (`PREEMPT_RT`) that runs in this line works for the workload, if
     /// one does; an interrupt on top of the thread is not its work.
     fn note_timer_work(&mut self, line: &TraceLine<'_>) {
         if matches!(line.interrupt_flag(), Some(b'h' | b'H')) {

@@ -135,7 +135,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Writes the limits of the workload, in order of the groups, before anything runs.
+    /// Sets the limits of all groups, in the workload's order, before anything runs; fills pools
+    /// and arms period timers.
     pub(crate) fn write_initial_limits(&mut self) {
         let workload = self.workload;
         let mut written = 0;
@@ -156,6 +157,7 @@ impl Machine<'_> {
 }
 
 impl Pool {
+    /// A pool without limit, with the default period.
     fn new() -> Pool {
         Pool {
             quota_ns: None,

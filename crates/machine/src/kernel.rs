@@ -74,6 +74,7 @@ pub struct Kernel {
     pub(crate) fault: Option<Fault>,
 }
 
+/// The version with these numbers.
 const fn v(major: u16, minor: u16) -> Version {
     Version { major, minor }
 }
@@ -113,6 +114,7 @@ pub struct Unreleased {
     pub changed: &'static str,
 }
 
+/// The unreleased kernel that has this version number; `None` for released ones.
 fn unreleased(version: Version) -> Option<&'static Unreleased> {
     UNRELEASED.iter().find(|kernel| kernel.version == version)
 }
@@ -383,6 +385,7 @@ impl FromStr for Version {
 }
 
 impl Kernel {
+    /// A kernel with these rules and no fault.
     fn new(version: Version, generation: Generation, rules: &Rules) -> Kernel {
         Kernel {
             version,
@@ -411,7 +414,7 @@ impl Kernel {
         self.rules.preempt
     }
 
-    /// The kernel of this version.
+    /// The modelled kernel for this version: that of the newest release not after it.
     ///
     /// # Errors
     /// When it is older or newer than what is modelled.

@@ -104,6 +104,7 @@ impl Feature {
         }
     }
 
+    /// What a kernel with or without the feature does, for messages.
     const fn words(self, has: bool) -> &'static str {
         match (self, has) {
             (Feature::NoExpiry, _) => "has slices that do not expire",
@@ -206,7 +207,8 @@ struct Named {
 }
 
 impl Named {
-    /// `4.18.0-553.el8_10.x86_64`: 4.18, 0 and 553, of Red Hat.
+    /// Reads a release text: `4.18.0-553.el8_10.x86_64` is 4.18, patch 0, build 553, of Red Hat.
+    /// `None` if it has no version.
     fn read(release: &str) -> Option<Named> {
         let version: Version = release.parse().ok()?;
         let rest = release.splitn(3, '.').nth(2).unwrap_or("");
@@ -219,7 +221,9 @@ impl Named {
         Some(Named { version, vendor: Vendor::of(release, patch, build), patch, build })
     }
 
-    /// The version that stands for it where that is another one, and the reason.
+    /// The version whose rules a kernel follows, if that is another one than its own, and the
+    /// reason in words: by functions that it is known to have or to lack, or by its vendor's
+    /// back-ports.
     fn found(&self, functions: &Functions) -> Option<(Version, &'static str)> {
         let has = |name: &str| functions.get(name).copied();
         for (feature, function) in
@@ -254,6 +258,7 @@ impl Named {
 }
 
 impl Vendor {
+    /// The vendor that a release text points to, by its suffixes and numbers.
     fn of(release: &str, patch: Option<u32>, build: Option<u32>) -> Vendor {
         const DEBIAN: [&str; 4] = ["-amd64", "-arm64", "-686", "-686-pae"];
         // Flavours, perhaps with a variant behind them: `6.8.0-1021-aws-64k`.
@@ -294,7 +299,8 @@ impl Vendor {
         }
     }
 
-    /// A warning for vendors that back-port features, where the functions are unknown.
+    /// A warning in words for vendors that back-port features; `None` where the kernel's functions
+    /// are known, or the vendor adds none.
     fn not_modelled(self, release: &str, functions: &Functions) -> Option<String> {
         let who = match self {
             Vendor::Stable | Vendor::Debian => return None,

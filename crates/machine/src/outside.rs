@@ -13,7 +13,8 @@ use cpumax_workload::{Class, Domain, Preempt, Stream};
 const BACK_NS: u64 = 12_000;
 
 impl Machine<'_> {
-    /// Creates the outside task, if the observed conditions have one.
+    /// Creates the outside task, a real-time task that stands for the guest's controller, if the
+    /// observed conditions have one, and schedules its first visit.
     pub(crate) fn build_outside(&mut self) {
         let Some(&(first_ns, _)) = self.observed.and_then(|o| o.outside_ns.first()) else { return };
         let random = Stream::new(self.seed, Domain::Cpu, 0);
@@ -75,8 +76,9 @@ impl Machine<'_> {
         (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
     }
 
-    /// When the outside task's visit for the births that begin now starts and ends, ns; `None`:
-    /// they happen at once. At time 0 a single CPU is not given to new tasks before all exist.
+    /// Start and end, ns, of the outside task's visit in which the births that begin now happen;
+    /// `None`: they happen at once. At time 0 a single CPU is not given to new tasks before all
+    /// exist.
     pub(crate) fn visit_for_births(&self) -> Option<(u64, u64)> {
         let matters = self.now > 0 || self.cpus.len() > 1;
         let visits = &self.observed.filter(|_| matters)?.outside_ns;
@@ -102,7 +104,7 @@ impl Machine<'_> {
         late.iter().find(came).map(|&(wanted_ns, _)| wanted_ns)
     }
 
-    /// Spends the time of a visit, then sleeps until the next.
+    /// Has the outside task spend the time of its next visit on the CPU, or sleep until it comes.
     pub(crate) fn step_outside(&mut self, task: TaskId) {
         let visits = self.observed.map_or(&[][..], |o| &o.outside_ns);
         let t = &mut self.tasks[task];

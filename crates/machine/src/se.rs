@@ -66,6 +66,7 @@ struct PackedOwner(u32);
 const IS_TASK: u32 = 1 << 31;
 
 impl PackedOwner {
+    /// Packs an owner into four bytes.
     fn new(owner: Owner) -> PackedOwner {
         let (id, bit) = match owner {
             Owner::Task(task) => (task.0, IS_TASK),
@@ -76,6 +77,8 @@ impl PackedOwner {
 }
 
 impl Se {
+    /// An entity with zero virtual times that is on no queue. `q`: the one to which it belongs.
+    /// Slices beyond 4.29 s are cut.
     pub fn new(owner: Owner, q: CfsRqId, weight: u64, slice_ns: u64) -> Se {
         Se {
             owner: PackedOwner::new(owner),
@@ -93,6 +96,7 @@ impl Se {
         }
     }
 
+    /// The task, or the run queue of the group, whose entity this is.
     pub fn owner(&self) -> Owner {
         let id = self.owner.0 & !IS_TASK;
         if self.owner.0 & IS_TASK != 0 {
@@ -125,7 +129,7 @@ impl Se {
         ((u128::from(ns) * u128::from(factor)) >> (32 - less)) as i64
     }
 
-    /// Advances virtual time for `ns` of CPU time.
+    /// Advances vruntime for `ns` of CPU time by weight, keeping the remainder.
     pub fn advance(&mut self, ns: u64) {
         if self.weight == NICE_0_WEIGHT {
             self.vruntime += ns as i64;
@@ -141,7 +145,8 @@ impl Se {
         }
     }
 
-    /// Changes the weight of an entity that is on no queue; its lag keeps its length in time.
+    /// Changes the weight of an entity that is on no queue; its lag (and a relative deadline) keeps
+    /// its length in time.
     pub fn set_weight_off_queue(&mut self, weight: u64) {
         self.vruntime_rest = 0;
         if weight == self.weight {

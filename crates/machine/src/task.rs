@@ -205,6 +205,8 @@ pub(crate) struct Task {
 const _: () = assert!(std::mem::offset_of!(Task, stalled_since_ns) + 8 == 64);
 
 impl Task {
+    /// A new task at the start of its kind's program, on no queue; kernel threads are in kernel
+    /// mode.
     pub fn new(
         kind: u32,
         instance: u32,
@@ -287,6 +289,7 @@ impl Task {
         self.program != self.kind
     }
 
+    /// Whether it is in the fair class (`SCHED_IDLE` and kernel threads included), not real-time.
     pub fn is_fair(&self) -> bool {
         self.class != Class::Rt
     }

@@ -10,6 +10,11 @@ use crate::se::Owner;
 use crate::task::Mode;
 
 impl Machine<'_> {
+    /// Checks a run queue under the pull rules: runtime within bounds, the waiting list and links
+    /// are consistent, and something is due that brings its parked tasks back.
+    ///
+    /// # Errors
+    /// The violated invariant, in words.
     pub(crate) fn check_parked(&self, q: CfsRqId) -> Result<(), String> {
         let (rq, parked) = (&self.cfs_rqs[q], &self.parked[q.ix()]);
         let bw = &rq.bandwidth;
@@ -52,6 +57,9 @@ impl Machine<'_> {
     }
 
     /// Checks that parked tasks weigh at every level what they would weigh queued.
+    ///
+    /// # Errors
+    /// What is counted and what is there.
     fn check_parked_load(&self, q: CfsRqId) -> Result<(), String> {
         let mut load = 0;
         for (_, se) in self.ses.iter().filter(|(_, se)| se.q == q) {
@@ -96,7 +104,11 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks that a task in user mode has been admitted on all levels.
+    /// Checks that a running task in user mode is denied by no level above it, unless it has been
+    /// told to park.
+    ///
+    /// # Errors
+    /// The task's name.
     pub(crate) fn check_admitted(&self, curr: TaskId) -> Result<(), String> {
         let task = &self.tasks[curr];
         let told = task.throttle_work || task.mode == Mode::Kernel || !task.is_fair();

@@ -17,7 +17,7 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// The result over two domains.
+    /// The result over two domains: this one if tasks moved, else `other`.
     pub fn or(self, other: Found) -> Found {
         if self == Found::Moved { self } else { other }
     }
@@ -43,7 +43,8 @@ impl BalanceInterval {
     /// Longest interval that doubling reaches where all tasks are pinned, ms.
     const MOST_PINNED_MS: u32 = 512;
 
-    /// Interval: the number of CPUs in its domain, doubled, ms.
+    /// The balancing interval, ms: the number of CPUs in its domain, doubled as often as its
+    /// results demand.
     pub fn interval_ms(&self, domain: u32) -> u32 {
         domain.saturating_mul(1 << self.doubled)
     }
@@ -88,12 +89,13 @@ impl Newidle {
     /// Range of the random draw; also the number of calls after which the ratio is updated.
     const SIDES: u32 = 1024;
 
-    /// Starts as if half of the range had been tried, with every second attempt a success.
+    /// Counts that start as if half of the range had been tried, with every second attempt a
+    /// success.
     pub fn new() -> Newidle {
         Newidle { calls: Self::SIDES / 2, successes: Self::SIDES / 4, ratio: Self::SIDES / 2 }
     }
 
-    /// Draws whether to try this time, and how many calls a success counts for.
+    /// Draws whether to try newidle balancing this time; if so, as how many calls a success counts.
     pub fn draw(&self, random: &mut Stream) -> Option<u32> {
         let weight = 1 + self.ratio;
         let thrown = random.below(Self::SIDES.into());
