@@ -73,7 +73,8 @@ impl Hierarchy {
         self.own_name.as_deref()
     }
 
-    /// Makes the guest's own groups, and marks and locks them. Remove them before the claims are
+    /// Makes the guest's own groups, marks them as its own and locks them (none in a virtual
+    /// machine); removes those made if one fails. They must be removed before the claims are
     /// dropped.
     ///
     /// # Errors
@@ -94,12 +95,13 @@ impl Hierarchy {
         Ok(claims)
     }
 
-    /// Whether a group with this name exists beside the guest's own.
+    /// Whether a group with this name exists where the guest's own is made.
     pub fn has_group(&self, name: &str) -> bool {
         self.base.with_file_name(name).exists()
     }
 
-    /// Directories of the guest's own group, in each hierarchy; none in a virtual machine.
+    /// Directories of the guest's own group, which need not exist, in each hierarchy; none in a
+    /// virtual machine.
     fn own_bases(&self) -> impl Iterator<Item = &PathBuf> {
         let bases = [Some(&self.base), self.usage_base.as_ref()].into_iter().flatten();
         bases.filter(|_| self.own_name.is_some())

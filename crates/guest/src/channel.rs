@@ -132,12 +132,14 @@ impl Channel {
     }
 }
 
-/// The token of a sender inside a system call, which writes the time to `text` before it sends.
+/// The token of a sender inside a system call: the address of `text`, to which the call writes the
+/// time before it sends.
 pub fn token_of_text(text: *const u8) -> u64 {
     text as u64 | IS_TEXT
 }
 
-/// When a token was sent, ns since the start of the run.
+/// When a token was sent, ns since the start of the run (`start_ns`); a token that points to a text
+/// is read there.
 pub fn token_ns(token: u64, clock: &TimePosition, start_ns: u64) -> u64 {
     if token & IS_TEXT == 0 {
         return token;
@@ -191,7 +193,7 @@ fn read_bytes(fd: i32, mut n: usize) {
     }
 }
 
-/// Sets the size of a pipe; it keeps its size where the kernel refuses.
+/// Asks the kernel for a pipe of this size; it keeps its size where that is refused.
 fn grow(fd: i32, bytes: usize) {
     // SAFETY: the call takes a number.
     unsafe { libc::fcntl(fd, libc::F_SETPIPE_SZ, bytes as libc::c_int) };

@@ -20,7 +20,7 @@ const RANDOM_DIGITS: usize = 16;
 const MARKS: [&str; 2] = ["trusted.cpumax", "user.cpumax"];
 const MAX_MARK_BYTES: usize = 256;
 
-/// A new unique name for the groups of this process.
+/// A new unique name for the groups of this process: prefix, pid and 16 random digits.
 ///
 /// # Errors
 /// The kernel gives no random bytes.
@@ -150,7 +150,7 @@ fn flock(folder: &File, how: libc::c_int) -> bool {
     unsafe { libc::flock(folder.as_raw_fd(), how) == 0 }
 }
 
-/// Writes the owner into an extended attribute of the group: the first of `MARKS` that can be
+/// Writes the owner into an extended attribute of the group: the first name of `MARKS` that can be
 /// created. Failures are ignored.
 fn mark(dir: &Path, owner: &Owner) {
     let Some(path) = c_string(dir) else { return };

@@ -98,8 +98,9 @@ pub(crate) fn kill_all(world: &World) {
     }
 }
 
-/// The report of a run that is over, made while its tasks still exist. `before`: the groups'
-/// counters at its start. Takes the notes out of `run`.
+/// Makes the report of a run that is over, while its tasks still exist: reads the counters, sums
+/// requests, lists what was not measured. `before`: the groups' counters at its start. Takes the
+/// notes out of `run`.
 ///
 /// # Errors
 /// A counter cannot be read, a task noted a fault, or there were more requests than the log holds.
@@ -375,8 +376,8 @@ fn add_latencies(
     Ok((groups, tasks.collect()))
 }
 
-/// Sums the counts of two kinds that have one label, but no requests. The label has finished when
-/// all its tasks have exited; one of the kinds may have no tasks.
+/// Sums the counts of two kinds that have one label, without completed requests. The label has
+/// finished when all its tasks have exited; one of the kinds may have no tasks.
 fn added_up(one: &TaskOutcome, other: &TaskOutcome) -> TaskOutcome {
     let (count, exited) = (one.count + other.count, one.exited + other.exited);
     let last_ns = one.finished_ns.max(other.finished_ns);

@@ -13,9 +13,9 @@ use crate::trace;
 use crate::work::{self, WorkFiles};
 use cpumax_protocol::{FromGuest, Job, MAX_LINE_BYTES, Ready, ToGuest, VERSION};
 
-/// Prepares and calibrates the machine, announces that over the connection, and answers jobs until
-/// the connection ends or asks to quit; then removes the groups. Returns the exit status. As
-/// `/init` (pid 1) it powers the virtual machine off instead.
+/// Prepares and calibrates the machine, announces that over the connection, and answers jobs (or
+/// runs one command) until the connection ends or asks to quit; then removes the groups. Returns
+/// the exit status. As `/init` (pid 1) it powers the virtual machine off instead.
 pub fn guest() -> i32 {
     let in_vm = std::process::id() == 1;
     if !in_vm {

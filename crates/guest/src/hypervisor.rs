@@ -34,12 +34,13 @@ pub fn sleep_after_boot() {
     std::thread::sleep(Duration::from_secs(seconds));
 }
 
-/// Reads the jobs that QEMU was given, one a line; `None` if there are none and they come by the
-/// serial port. When the lab wants to save the machine, this idles while the machine is stopped and
-/// saved (and restored, perhaps days later), and returns at a whole second of the monotonic clock.
+/// Reads the jobs that QEMU was given in its firmware device, one a line; `None` if there are none
+/// and they come by the serial port. If the lab asks for a pause to save the machine, it arms
+/// QEMU's watchdog, which stops the machine, and sleeps; it returns the jobs of the restored
+/// machine, at a whole second of the monotonic clock.
 ///
 /// # Errors
-/// The caller is not root.
+/// The caller may not use ports: it is not root.
 pub fn read_jobs() -> io::Result<Option<String>> {
     let Some(text) = read_file(JOBS)? else { return Ok(None) };
     if text != PAUSE.as_bytes() {

@@ -41,8 +41,8 @@ extern "C" fn on_terminate(_: libc::c_int) {
     TERMINATED.store(true, Relaxed);
 }
 
-/// Sets signal handling on a host: ignores keyboard signals, which are for the program that gives
-/// the jobs, and notes SIGTERM.
+/// Sets signal handling on a host: ignores SIGINT, SIGHUP and SIGQUIT, which are for the program
+/// that gives the jobs, and has SIGTERM set a flag.
 pub fn set_signal_handlers() {
     // SAFETY: the handler only stores to an atomic, and without a flag system calls return when it
     // has run.
@@ -72,10 +72,9 @@ impl Connection {
         Connection { input: 0, output: 1, pending: Vec::new(), ended: false }
     }
 
-    /// In a virtual machine: takes the jobs that came with the machine, from the hypervisor's
-    /// firmware device or else from the file `/jobs`. They replace the input, which ends after
-    /// them; without any, the input stays. Before that, the machine may be saved, to be restored at
-    /// this point.
+    /// Takes the jobs that came with a virtual machine, from the hypervisor's firmware device or
+    /// else from the file `/jobs`. They replace the input, which ends after them; without any, the
+    /// input stays. Before that, the machine may be saved, to be restored at this point.
     ///
     /// # Errors
     /// The firmware device does not answer as it should.
@@ -136,8 +135,8 @@ impl Connection {
         }
     }
 
-    /// Reads `fd` to its end. `None` if the input ended or SIGTERM came first,
-    /// because then no client waits for the answer.
+    /// Reads `fd` to its end, and meanwhile the connection's input into `pending`. `None` if the
+    /// input ended or SIGTERM came first, because then no client waits for the answer.
     pub fn read_all_while_connected(&mut self, fd: i32) -> Option<Vec<u8>> {
         let mut all = Vec::new();
         loop {
@@ -222,9 +221,9 @@ fn mount_groups() -> Result<(), String> {
     mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "favordynmods").or_else(|_| plain())
 }
 
-/// Keeps kernel threads of the fair class out of the competition with tasks. With one CPU they
-/// become real-time and run at once, and the trace shows when. With several CPUs they run only when
-/// a CPU is idle.
+/// Changes the class of kernel threads of the fair class, so that they do not compete with tasks.
+/// With one CPU they become real-time and run at once, and the trace shows when. With several CPUs
+/// they become `SCHED_IDLE` and run only when a CPU is idle. Failures are ignored.
 fn deprioritize_kernel_threads() {
     const KTHREADD: &str = "2";
     let Ok(processes) = fs::read_dir("/proc") else { return };

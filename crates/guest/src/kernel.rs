@@ -46,7 +46,8 @@ pub fn clocksource() -> String {
     read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 }
 
-/// The kernel's preemption model; `None` where debugfs does not show it.
+/// The kernel's preemption model, by `/proc/version` for real-time kernels and debugfs for others;
+/// `None` where debugfs does not show it.
 pub fn preemption() -> Option<Preemption> {
     let text = read(&format!("{DEBUG}/preempt"));
     let chosen = text.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
@@ -62,7 +63,7 @@ pub fn preemption() -> Option<Preemption> {
     }
 }
 
-/// Whether high-resolution ticks end slices; `None` where debugfs does not show it.
+/// Whether high-resolution ticks end slices now; `None` where debugfs does not show it.
 pub fn hrtick() -> Option<bool> {
     let features = read(&format!("{DEBUG}/features"));
     let mut words = features.split_whitespace();
@@ -73,7 +74,7 @@ pub fn hrtick() -> Option<bool> {
     })
 }
 
-/// The EEVDF base slice, ns; `None` where the kernel has none or does not show it.
+/// The EEVDF base slice now, ns; `None` where the kernel has none or debugfs does not show it.
 pub fn base_slice_ns() -> Option<u64> {
     read(&format!("{DEBUG}/base_slice_ns")).parse().ok()
 }
@@ -141,8 +142,9 @@ impl Settings {
         Settings { preempt: preemption(), hrtick: hrtick(), base_slice_ns: base_slice_ns() }
     }
 
-    /// Applies the settings of a scenario, and restores those that it does not mention. In a
-    /// virtual machine all are written; on a host none are, and different values are an error.
+    /// Writes the kernel settings of a scenario (slice, preemption, hrtick, base slice); those that
+    /// it does not mention get their values from before the first job. On a host nothing is
+    /// written, and different values are an error.
     ///
     /// # Errors
     /// A setting that this machine cannot have.
@@ -181,7 +183,7 @@ impl Settings {
     }
 }
 
-/// Whether it is a real-time kernel (`PREEMPT_RT`).
+/// Whether this is a real-time kernel (`PREEMPT_RT`), by `/proc/version`.
 pub fn is_real_time() -> bool {
     preemption().is_some_and(is_rt)
 }

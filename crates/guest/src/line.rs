@@ -48,7 +48,7 @@ pub(crate) fn monotonic_ns(stamp: &str) -> Option<u64> {
     Some((seconds * 1_000_000 + micros) * 1000)
 }
 
-/// Reads a stamp of the clock `x86-tsc`, the time-stamp counter.
+/// Reads a stamp of the trace clock `x86-tsc`: a value of the time-stamp counter.
 pub(crate) fn tsc(stamp: &str) -> Option<u64> {
     stamp.parse().ok()
 }

@@ -79,7 +79,8 @@ impl Lock {
         }
     }
 
-    /// Releases the lock from user mode; `mode` is that in which it was taken.
+    /// Releases the lock from user mode and lets the next tasks take it; `mode` is that in which it
+    /// was taken.
     pub fn release(&self, mode: LockMode) {
         match self.made {
             RealLock::Pipe { readers } => {

@@ -120,8 +120,8 @@ impl MemoryMap {
         Ok(map)
     }
 
-    /// Maps so many readable pages, without huge pages, and populates them. Their costs are not
-    /// measured yet.
+    /// Maps this many readable pages, without huge pages, and populates them. The costs of calls
+    /// are not measured yet.
     ///
     /// # Errors
     /// There is no memory, or the kernel is older than 5.14 (`MADV_POPULATE_READ`).

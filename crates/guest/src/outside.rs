@@ -108,8 +108,8 @@ impl Outside {
     }
 }
 
-/// Begin and length of visits, in order of time. A visitor woken before another one has left
-/// follows it at once, so both count as one visit.
+/// Begin and length of visits, in order of time; ones that overlap or follow at once are merged. A
+/// visitor woken before another one has left follows it at once.
 fn merged(mut visits: Vec<Visit>) -> Pairs {
     visits.sort_unstable_by_key(|&(_, came_ns, _)| came_ns);
     let mut merged: Pairs = Vec::new();

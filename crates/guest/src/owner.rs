@@ -28,8 +28,9 @@ pub fn is_owner_lock(workload: &Workload, lock: LockIx, facts: Facts) -> bool {
     facts.timer_thread && workload.locks[lock as usize].kind == LockKind::Rwlock
 }
 
-/// The lock, its mode and the kernel time (ns) of a `syscall` that takes one lock once; `None` if
-/// it does anything else.
+/// The lock, its mode and the kernel time (ns) of a `syscall`, whose steps are `ops`, that takes
+/// and releases one lock once and has fixed kernel time; `None` if it does anything else or lasts
+/// too long.
 pub fn single_lock_call(ops: &[Op]) -> Option<(LockIx, LockMode, u64)> {
     let (mut taken, mut is_held, mut sum_ns) = (None, false, 0u64);
     for op in ops {
@@ -166,9 +167,9 @@ impl Clock {
         }
     }
 
-    /// Stops the interrupts and closes the clock. The kernel spins until an interrupt in progress
-    /// is over, so a child of the fair class asks, which does not keep the timer thread from
-    /// running.
+    /// Stops the clock's interrupts and closes it; waits for that. The kernel spins until an
+    /// interrupt in progress is over, so a child of the fair class asks, which does not keep the
+    /// timer thread from running.
     pub fn stop(&self) {
         // SAFETY: this process has no other threads; the child makes system calls only.
         match unsafe { libc::fork() } {

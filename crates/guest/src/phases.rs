@@ -144,8 +144,8 @@ fn first_limit(workload: &Workload, ix: usize) -> Option<Limit> {
     [Some(own), later].into_iter().flatten().find(|limit| limit.quota_ns().is_some())
 }
 
-/// How far the timer must step from its next edge, in whole us, to have an edge at `wanted_ns`.
-/// `None` if it has one anyway, or no period is that long.
+/// Length of the one period, ns in whole us, that takes the timer from its next edge to `wanted_ns`
+/// or a whole number of periods from it. `None` if no step is needed, or no period is that long.
 fn step_to_phase(group: &Steered, wanted_ns: u64) -> Option<u64> {
     let ahead_ns = at_or_after(group.edge_ns, wanted_ns, group.period_ns) - group.edge_ns;
     let ahead_ns = (ahead_ns + US / 2) / US * US;

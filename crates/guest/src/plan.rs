@@ -116,8 +116,7 @@ pub fn make_plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// Refuses a machine with more CPUs than are online, or with other `nohz_full` CPUs than the kernel
-/// was booted with.
+/// Refuses a machine with more CPUs than are online, or other `nohz_full` CPUs than booted with.
 fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
     let machine = &workload.machine;
     if u32::from(machine.cpus) > facts.cpus {
@@ -134,7 +133,7 @@ fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses jobs and lossy sources, which only the model has.
+/// Refuses sources that send jobs or lose tokens, which only the model has.
 fn check_sources(workload: &Workload) -> Result<(), String> {
     for source in &workload.sources {
         let name = &source.name;
@@ -230,8 +229,7 @@ fn has_step(spec: &TaskSpec, what: impl Fn(&Op) -> bool) -> bool {
     spec.program.iter().any(what)
 }
 
-/// Whether a `syscall` of this program needs a list of several `io_submit(2)` requests; an error
-/// where no list can do it.
+/// Whether a `syscall` of this program needs several `io_submit(2)` requests; an error if none fit.
 fn needs_lists(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool, String> {
     let mut lists = false;
     let mut at = 0;
@@ -249,14 +247,17 @@ fn needs_lists(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool
     Ok(lists)
 }
 
-/// Index of the first `ExitKernel` from `at` on, which ends a call; the program's length if there
-/// is none.
+/// Index of the first `ExitKernel` from `at` on, which ends a call; else the program's length.
 pub fn call_end(program: &[Op], at: usize) -> usize {
     let rest = program[at..].iter().position(|op| *op == Op::ExitKernel);
     rest.map_or(program.len(), |end| at + end)
 }
 
-/// How many requests of `io_submit(2)` a `syscall` needs; 1: a single read or write does it.
+/// Most `io_submit(2)` requests that the steps of a `syscall` need; 1: a single read or write does
+/// it.
+///
+/// # Errors
+/// A step that no list can have, or more than [`MAX_REQUESTS`].
 fn count_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
     let mut requests = 0usize;
     let mut factors = vec![1usize];
@@ -329,8 +330,7 @@ fn name_of(op: Op) -> &'static str {
     }
 }
 
-/// Index of the `unlock` if the steps from `at` on are a `lock`, only kernel time, and the `unlock`
-/// of that lock; else `None`.
+/// Index of the `unlock`, if the steps from `at` on are only `lock`, kernel time and `unlock`.
 pub fn end_of_kernel_hold(program: &[Op], at: usize) -> Option<usize> {
     let Op::Lock { lock, .. } = *program.get(at)? else { return None };
     let rest = &program[at + 1..];
@@ -351,8 +351,7 @@ struct Use {
     readers: u32,
 }
 
-/// The real lock (inode, pipe, futex, memory map or owner) that fits all uses of a lock in the
-/// programs; an error where none does.
+/// The real lock (inode, pipe, futex ...) that fits all uses of a lock; an error where none does.
 fn choose_lock(
     workload: &Workload,
     plan: &Plan,
@@ -402,8 +401,8 @@ fn choose_lock(
     })
 }
 
-/// Refuses to kill tasks that take locks of user space, which stay locked. The kernel releases its
-/// own locks when a process dies.
+/// Refuses to kill tasks that take locks made in user space (pipe, futex, memory map), which would
+/// stay locked. The kernel releases its own locks when a process dies.
 fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     for intervention in &workload.interventions {
         let Action::Signal { kind, signal: Signal::Kill } = intervention.action else { continue };
@@ -420,7 +419,7 @@ fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// The longest time for which a lock is held around kernel time, ns.
+/// The longest time for which any task holds a lock around kernel time alone, ns; 0 if none does.
 pub fn longest_hold_ns(workload: &Workload, lock: LockIx) -> u64 {
     let programs = workload.tasks.iter().map(|task| &task.program);
     let holds_ns = programs.flat_map(|program| {
@@ -434,14 +433,14 @@ pub fn longest_hold_ns(workload: &Workload, lock: LockIx) -> u64 {
     holds_ns.max().unwrap_or(0)
 }
 
-/// Most tasks that take a lock for writing.
+/// Number of tasks that may take the lock for writing at the same time.
 pub fn writers(workload: &Workload, lock: LockIx) -> usize {
     let writes = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Write } if l == lock);
     let kinds = workload.tasks.iter().filter(|task| task.program.iter().any(writes));
     kinds.map(|task| if task.count == 0 { FORKED } else { task.count as usize }).sum()
 }
 
-/// The longest kernel time of these steps, ns.
+/// The sum of the longest kernel times of these steps, ns.
 fn work_ns(workload: &Workload, program: &[Op]) -> u64 {
     let ns = program.iter().map(|op| match op {
         Op::Kernel(span) => longest_ns(workload, *span),

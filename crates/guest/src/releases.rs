@@ -115,7 +115,7 @@ impl Probes {
         self.write(&format!("events/{INSTANCE}/{kind}_{function}/enable"), "1")
     }
 
-    /// Writes a file of the own tracefs instance.
+    /// Writes a file of this guest's tracefs instance; the error names its path.
     fn write(&self, file: &str, value: &str) -> Result<(), String> {
         let path = self.folder.join(file);
         fs::write(&path, value).map_err(|error| format!("{}: {error}", path.display()))

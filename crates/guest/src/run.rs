@@ -440,7 +440,7 @@ impl Run {
         self.world.start_ns.store(self.start_ns, Relaxed);
     }
 
-    /// How long before the start the preparations begin, ns.
+    /// How long before the start the last preparations begin, ns; more with many groups and tasks.
     fn lead_ns(&self) -> u64 {
         const EACH_NS: u64 = 150_000;
         const FIXED_NS: u64 = 1_000_000;
@@ -573,8 +573,8 @@ pub(crate) struct Start {
     pub instance: u32,
 }
 
-/// Paths of the longest stalls that the trace does not show where tasks park at the return to user
-/// mode: of kinds that yield as soon as they have the CPU.
+/// Paths in the outcome of the longest stalls that the trace does not show where tasks park at
+/// their return to user mode: those of kinds that yield.
 fn stalls_not_seen(workload: &Workload) -> impl Iterator<Item = String> {
     let yields = workload.tasks.iter().filter(|kind| kind.program.contains(&Op::Yield));
     yields.map(|kind| format!("tasks.{}.longest_stall_ns", kind.label()))

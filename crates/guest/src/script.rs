@@ -115,8 +115,8 @@ impl Script {
         Ok(())
     }
 
-    /// Waits until `at_ns` (`CLOCK_MONOTONIC`). If the workload kills tasks, reaps those that die
-    /// meanwhile.
+    /// Sleeps until `at_ns` (`CLOCK_MONOTONIC`). If the workload kills tasks, reaps those that die
+    /// meanwhile, and notes when the controller was active for that.
     fn wait(&self, run: &mut Run, at_ns: u64) {
         if !self.has_kills {
             // Sleeping until a past time would let another task run for a moment.

@@ -38,7 +38,8 @@ struct Task {
 }
 
 impl Stalls {
-    /// No tasks yet. `parks`: tasks park at the return to user mode.
+    /// No tasks yet. `parks`: the kernel's tasks park at the return to user mode, which looks like
+    /// a short turn on the CPU.
     pub fn new(parks: bool) -> Stalls {
         Stalls { parks, ..Stalls::default() }
     }

@@ -41,13 +41,14 @@ pub struct SchedAttr {
 }
 
 impl SchedAttr {
-    /// `SCHED_OTHER` or `SCHED_IDLE` with a nice value and a slice request, ns; 0: the kernel's
-    /// default slice.
+    /// Attributes of `SCHED_OTHER` or `SCHED_IDLE` (`policy`) with a nice value and a slice, ns; 0:
+    /// the kernel's default slice.
     pub fn fair(policy: c_int, nice: i32, slice_ns: u64) -> SchedAttr {
         SchedAttr { policy: policy as u32, nice, runtime: slice_ns, ..SchedAttr::sized() }
     }
 
-    /// `SCHED_FIFO` with a priority of 1 to 99. If `alone`, its children are fair again.
+    /// Attributes of `SCHED_FIFO` with a priority of 1 to 99. If `alone`, the task's children are
+    /// fair again.
     pub fn real_time(priority: u32, alone: bool) -> SchedAttr {
         let flags = if alone { libc::SCHED_FLAG_RESET_ON_FORK as u64 } else { 0 };
         SchedAttr { policy: libc::SCHED_FIFO as u32, flags, priority, ..SchedAttr::sized() }
@@ -78,8 +79,8 @@ pub struct Iocb {
 }
 
 impl Iocb {
-    /// An operation on a descriptor at offset 0. `length` counts bytes of a buffer, or elements of
-    /// a vector.
+    /// An asynchronous operation on a descriptor at offset 0. `length` counts bytes of a buffer, or
+    /// elements of a vector.
     pub fn new(opcode: u16, fd: c_int, buf: u64, length: usize) -> Iocb {
         let fd = fd.cast_unsigned();
         Iocb { opcode, fd, buf, bytes: length as u64, ..Iocb::default() }
@@ -103,47 +104,48 @@ fn call(nr: Sysno, args: [usize; 6]) -> isize {
     unsafe { raw::syscall6(nr as usize, a, b, c, d, e, f).cast_signed() }
 }
 
-/// read(2)
+/// read(2); returns the bytes read, or a negative error.
 pub fn read(fd: c_int, buf: *mut u8, len: usize) -> isize {
     call(Sysno::read, [fd as usize, buf as usize, len, 0, 0, 0])
 }
 
-/// write(2)
+/// write(2); returns the bytes written, or a negative error.
 pub fn write(fd: c_int, buf: *const u8, len: usize) -> isize {
     call(Sysno::write, [fd as usize, buf as usize, len, 0, 0, 0])
 }
 
-/// pwrite(2)
+/// pwrite(2); returns the bytes written, or a negative error.
 pub fn pwrite(fd: c_int, buf: *const u8, len: usize, offset: usize) -> isize {
     call(Sysno::pwrite64, [fd as usize, buf as usize, len, offset, 0, 0])
 }
 
-/// fcntl(2)
+/// fcntl(2); returns its result, or a negative error.
 pub fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
     call(Sysno::fcntl, [fd as usize, command as usize, argument, 0, 0, 0])
 }
 
-/// ioctl(2) with a number, or a pointer to memory that lives as long as the program.
+/// ioctl(2) with a number, or a pointer to memory that lives as long as the program. Returns its
+/// result, or a negative error.
 pub fn ioctl(fd: c_int, request: u64, argument: usize) -> isize {
     call(Sysno::ioctl, [fd as usize, request as usize, argument, 0, 0, 0])
 }
 
-/// readv(2)
+/// readv(2) into `n` buffers; returns the bytes read, or a negative error.
 pub fn readv(fd: c_int, vector: *const libc::iovec, n: usize) -> isize {
     call(Sysno::readv, [fd as usize, vector as usize, n, 0, 0, 0])
 }
 
-/// pwritev(2) at offset 0
+/// pwritev(2) of `n` buffers at offset 0; returns the bytes written, or a negative error.
 pub fn pwritev(fd: c_int, vector: *const libc::iovec, n: usize) -> isize {
     call(Sysno::pwritev, [fd as usize, vector as usize, n, 0, 0, 0])
 }
 
-/// mprotect(2) of memory that nothing reads or writes.
+/// mprotect(2) of memory that nothing reads or writes meanwhile. Returns 0 or a negative error.
 pub fn mprotect(at: *mut u8, bytes: usize, protection: c_int) -> isize {
     call(Sysno::mprotect, [at as usize, bytes, protection as usize, 0, 0, 0])
 }
 
-/// madvise(2) with an advice that keeps the memory's content.
+/// madvise(2) with an advice that keeps the memory's content. Returns 0 or a negative error.
 pub fn madvise(at: *mut u8, bytes: usize, advice: c_int) -> isize {
     call(Sysno::madvise, [at as usize, bytes, advice as usize, 0, 0, 0])
 }
@@ -182,7 +184,7 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// Value of a clock, ns.
+/// Value of a clock (`CLOCK_...`), ns.
 pub fn clock_ns(clock: c_int) -> u64 {
     let mut time = timespec_of(0);
     call(Sysno::clock_gettime, [clock as usize, (&raw mut time) as usize, 0, 0, 0, 0]);
@@ -202,14 +204,14 @@ pub fn futex_wake(word: *const u32, n: u32, bits: u32) -> isize {
     call(Sysno::futex, [word as usize, op, n as usize, 0, 0, bits as usize])
 }
 
-/// The CPU of the caller (`getcpu(2)`).
+/// Number of the CPU that the caller is on (`getcpu(2)`).
 pub fn cpu() -> u32 {
     let mut cpu = 0u32;
     call(Sysno::getcpu, [(&raw mut cpu) as usize, 0, 0, 0, 0, 0]);
     cpu
 }
 
-/// `sched_yield(2)`
+/// Gives up the CPU once, by `sched_yield(2)`.
 pub fn yield_now() {
     call(Sysno::sched_yield, [0; 6]);
 }
@@ -220,7 +222,8 @@ pub fn set_sched(pid: i32, attr: SchedAttr) -> isize {
     call(Sysno::sched_setattr, [pid as usize, (&raw const attr) as usize, 0, 0, 0, 0])
 }
 
-/// `setpriority(2)`; unlike `sched_setattr(2)` it does nothing when the value is the same.
+/// `setpriority(2)` of one task; unlike `sched_setattr(2)` it does nothing when the value is the
+/// same. Returns 0 or a negative error.
 pub fn set_nice(pid: i32, nice: i8) -> isize {
     const PROCESS: usize = libc::PRIO_PROCESS as usize;
     call(Sysno::setpriority, [PROCESS, pid as usize, nice as isize as usize, 0, 0, 0])
@@ -251,7 +254,8 @@ pub fn set_affinity(pid: i32, mask: &[u64]) -> isize {
     call(Sysno::sched_setaffinity, [pid as usize, bytes, mask.as_ptr() as usize, 0, 0, 0])
 }
 
-/// Raises this process's limit of open files where it may: a group has up to three, a pipe two.
+/// Raises this process's limit of open files as far as it may, up to 2^20: a group has up to three,
+/// a pipe two.
 pub fn allow_many_files() {
     /// The kernel's default of `fs.nr_open`.
     const MAX_FILES: u64 = 1 << 20;
@@ -269,7 +273,7 @@ pub fn allow_many_files() {
     }
 }
 
-/// kill(2)
+/// kill(2); a negative pid stands for a process group. Returns 0 or a negative error.
 pub fn kill(pid: i32, signal: c_int) -> isize {
     call(Sysno::kill, [pid as usize, signal as usize, 0, 0, 0, 0])
 }
@@ -280,12 +284,12 @@ pub fn wait_child(flags: c_int, usage: *mut libc::rusage) -> isize {
     call(Sysno::wait4, [usize::MAX, 0, (flags | libc::__WALL) as usize, usage as usize, 0, 0])
 }
 
-/// prctl(2) with one argument.
+/// prctl(2) with one argument; returns its result, or a negative error.
 pub fn prctl(option: c_int, value: usize) -> isize {
     call(Sysno::prctl, [option as usize, value, 0, 0, 0, 0])
 }
 
-/// Ends the calling process.
+/// Ends the calling process with all its threads, by `exit_group(2)`.
 pub fn exit(status: c_int) -> ! {
     loop {
         call(Sysno::exit_group, [status as usize, 0, 0, 0, 0, 0]);
@@ -305,9 +309,10 @@ pub fn aio_submit(context: u64, requests: &[*const Iocb]) -> isize {
     call(Sysno::io_submit, args)
 }
 
-/// Starts a process that shares memory and open files with the caller and runs `body(argument)` on
-/// a stack that ends at `stack`. The process starts in the cgroup whose directory is open as
-/// `cgroup`, or in the caller's. Returns its pid; `tid` has it before the process runs.
+/// Starts a process, by clone3(2), that shares memory and open files with the caller and runs
+/// `body(argument)` on a stack that ends at `stack`. The process starts in the cgroup whose
+/// directory is open as `cgroup`, or in the caller's. Returns its pid, which `tid` has before the
+/// process runs, or a negative error.
 ///
 /// # Safety
 /// `stack` is the end of memory that nothing else uses until the process has been waited for, and

@@ -262,10 +262,10 @@ impl Task {
         self.account_work(ns);
     }
 
-    /// One fcntl(2) that takes the lock of the clock's owner for a moment: reads the owner, or sets
-    /// it to the same value. The call stands for `ns` of kernel time, which is accounted for. The
-    /// call's own length cannot be chosen; later work makes up for the difference. A failure is
-    /// noted as a fault.
+    /// Takes the owner lock of `/dev/rtc0` for a moment in one fcntl(2), which reads the owner, or
+    /// sets it to the same value. The call stands for `ns` of kernel time, which is accounted for.
+    /// The call's own length cannot be chosen; later work makes up for the difference. A failure is
+    /// noted as the run's fault.
     pub fn hold_owner_lock(&mut self, clock: &Clock, mode: LockMode, ns: u64) {
         self.asked_ns += ns;
         self.set_phase(Phase::Blocked, ns);
@@ -341,7 +341,8 @@ impl Task {
         self.account_time(0);
     }
 
-    /// Releases a lock in the mode in which this task holds it; does nothing if it does not.
+    /// Releases a lock in the mode in which this task holds it, and notes that; does nothing if it
+    /// does not.
     fn unlock(&mut self, lock: u32) {
         if let Some(mode) = self.note_released(lock) {
             self.world.locks[lock as usize].release(mode);
@@ -491,13 +492,14 @@ impl Task {
         left_ns
     }
 
-    /// Draws the length of work under a lock, ns. In an exact run it is not shortened: there the
-    /// calibrated work takes just as long as asked for.
+    /// Draws the length of the next work under a lock, ns, shortened as by `draw_work()`; not in an
+    /// exact run, where the calibrated work takes just as long as asked for.
     pub fn draw_locked_work(&mut self, span: Span) -> u64 {
         if self.world.is_exact { self.draw(span) } else { self.draw_work(span) }
     }
 
-    /// Accounts for work that needed `needed_ns`; the next work makes up for the difference.
+    /// Accounts for work since the last look at the counter that needed `needed_ns`, and for a wait
+    /// beyond it; the next work makes up for a smaller difference.
     pub fn account_work(&mut self, needed_ns: u64) {
         let took_ns = self.account_time(needed_ns);
         self.overrun_ns += took_ns as i64 - needed_ns as i64;
@@ -543,8 +545,8 @@ impl Task {
     }
 
     /// Accounts for the time since the last look at the counter, of which `needed_ns` were work.
-    /// More than [`SLACK_NS`] beyond that was a wait for a CPU: it goes into the slot's wait and
-    /// stall times. Returns the time worked, ns.
+    /// More than [`SLACK_NS`] beyond that was a wait for a CPU or lock: it goes into the slot's
+    /// wait and stall times. Returns the time worked, ns. The next phase is ready.
     #[inline(never)]
     pub fn account_time(&mut self, needed_ns: u64) -> u64 {
         let now = read_tsc();

@@ -191,7 +191,8 @@ impl TimePosition {
         Some(TimePosition { bytes, digits_at })
     }
 
-    /// The time in the bytes that were read, ns of `CLOCK_MONOTONIC`.
+    /// The time, ns of `CLOCK_MONOTONIC`, in bytes that were read from the start of
+    /// `/proc/timer_list`.
     pub fn time_ns(&self, read: &[u8]) -> u64 {
         let digits = read.get(self.digits_at..).unwrap_or(&[]);
         let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());

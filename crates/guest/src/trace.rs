@@ -245,7 +245,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads one line of the file `trace`; other lines are skipped.
+    /// Applies one line of the file `trace`, up to the end of the run: a switch, a wakeup, an exit
+    /// or the expiry of a bandwidth timer. Counts lost events; other lines are skipped.
     fn read_line(&mut self, text: &str) {
         if let Some(lost) = lost_events(text) {
             self.lost = lost;

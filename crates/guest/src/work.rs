@@ -89,7 +89,7 @@ impl Rate {
         Rate { fs, ns: fixed(fs, FS_PER_NS), per_ns: fixed(FS_PER_NS, fs) }
     }
 
-    /// The rate at which `n` units take `ns`.
+    /// The rate of units of which `n` take `ns`.
     pub fn of(ns: u64, n: u64) -> Rate {
         Rate::new((u128::from(ns) * u128::from(FS_PER_NS) / u128::from(n.max(1))) as u64)
     }
@@ -121,14 +121,14 @@ impl Speed {
         self.stamp.count(ns)
     }
 
-    /// Value of the counter at `at_ns` of the monotonic clock, which may be past. `now` is a
+    /// Value of the counter when the monotonic clock shows `at_ns`, which may be past. `now` is a
     /// [`monotonic_and_tsc`].
     pub fn stamp_at(&self, at_ns: u64, (now_ns, now): (u64, u64)) -> u64 {
         let distance = self.stamps(at_ns.abs_diff(now_ns));
         if at_ns >= now_ns { now + distance } else { now.saturating_sub(distance) }
     }
 
-    /// Turns of the user-time loop in `ns`.
+    /// Turns of the loop for user time ([`spin`]) that take `ns`.
     pub fn turns(&self, ns: u64) -> u64 {
         self.turn.count(ns)
     }
@@ -165,12 +165,12 @@ impl Speed {
         self.writes.bytes(ns.saturating_sub(own_ns))
     }
 
-    /// Time of a page read and of a page written, ns.
+    /// Times of a page (4 KiB) read and of one written by kernel work, ns.
     pub fn page_ns(&self) -> [u64; 2] {
         [self.read_byte.fs, self.writes.byte_fs()].map(|fs| (fs << 12) / FS_PER_NS)
     }
 
-    /// The speed in the form of the protocol.
+    /// The measured speed in the protocol's form and units.
     pub fn calibration(&self) -> Calibration {
         Calibration {
             user_turn_ps: self.turn.fs / 1000,
@@ -204,7 +204,7 @@ impl WorkFiles {
     }
 }
 
-/// Makes a file in memory and returns its descriptor.
+/// Makes an empty file in memory (memfd) and returns its descriptor.
 ///
 /// # Errors
 /// The kernel refuses.

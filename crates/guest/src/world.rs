@@ -128,8 +128,8 @@ impl World {
         self.speed.ns(at.saturating_sub(self.start_stamp.load(Relaxed)))
     }
 
-    /// Whether a task itself counts its stall in a phase with `needs_ns` of work: always for pure
-    /// waits for a lock, otherwise only where no trace shows the stall better.
+    /// Whether a task's own accounting counts its stall in a phase with `needs_ns` of work: always
+    /// for pure waits for a lock, otherwise only where no trace shows the stall better.
     pub fn sees_stall(&self, phase: u32, needs_ns: u64) -> bool {
         !self.traced.load(Relaxed) || phase == Phase::Blocked as u32 && needs_ns == 0
     }
@@ -166,8 +166,8 @@ impl World {
     }
 
     /// Starts the process of the task in this slot, in a cgroup (descriptor of its directory) or in
-    /// the caller's. The task counts as ready from the slot's `start_at_ns` on. Returns its pid,
-    /// which is logged in `births`, or the kernel's error as a negative number.
+    /// the caller's, and logs it in `births`. The task counts as ready from the slot's
+    /// `start_at_ns` on. Returns its pid, or the kernel's error as a negative number.
     pub fn start_process(&self, slot: &Slot, cgroup: Option<i32>) -> isize {
         // The task counts as ready from its start time on.
         let from = self.speed.stamps(slot.start_at_ns.load(Relaxed));
@@ -329,7 +329,8 @@ pub struct KindCounts {
 }
 
 impl KindCounts {
-    /// Zero counts for a kind of which the workload starts `count` tasks.
+    /// Zero counts for a kind of which the workload starts `count` tasks; room for their first CPUs
+    /// unless the run is exact.
     pub fn new(count: u32, is_exact: bool) -> KindCounts {
         let noted = if is_exact { 0 } else { count };
         let first_cpus = (0..noted).map(|_| AtomicU32::new(0)).collect();
@@ -343,7 +344,7 @@ impl KindCounts {
         }
     }
 
-    /// Counts one more exit, at `ns` since the start of the run.
+    /// Counts one more exit of the kind, at `ns` since the start of the run, and keeps the latest.
     pub fn note_exit(&self, ns: u64) {
         self.exited.fetch_add(1, Relaxed);
         self.last_exit_ns.fetch_max(ns, Relaxed);

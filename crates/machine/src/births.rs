@@ -81,7 +81,8 @@ impl Machine<'_> {
         false
     }
 
-    /// Adds a scheduling entity of nice-0 weight that is on no queue.
+    /// Adds a scheduling entity of nice-0 weight that is on no queue, with its statistics; returns
+    /// its id.
     pub(crate) fn add_entity(&mut self, owner: Owner, slice_ns: u64) -> SeId {
         if self.counts_turns {
             self.turns.push(Turn::default());
@@ -90,7 +91,7 @@ impl Machine<'_> {
         self.ses.push(Se::new(owner, CfsRqId::NONE, NICE_0_WEIGHT, slice_ns))
     }
 
-    /// All tasks that have not exited, in order of creation.
+    /// All tasks that have not exited, new ones included, in order of creation.
     pub(crate) fn all_living(&self) -> Vec<TaskId> {
         let lives = |task: &TaskId| self.tasks[*task].state != State::Exited;
         let mut living: Vec<TaskId> = self.tasks.ids().filter(lives).collect();
@@ -127,7 +128,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Names of all tasks so far, by their numbers in a trace.
+    /// Names of all tasks so far, in order of their numbers in a trace.
     pub(crate) fn all_names(&self) -> Vec<String> {
         self.births.named.iter().map(|&(kind, instance)| self.name_of(kind, instance)).collect()
     }

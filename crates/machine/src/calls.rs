@@ -27,9 +27,9 @@ impl Machine<'_> {
         true
     }
 
-    /// Makes a task run in the kernel for a random time of this kind, which is returned, ns. It
-    /// works as much less afterwards: exactly where it reads its CPU time or the guest knows the
-    /// cost of the call, else as its clock shows.
+    /// Has a task run in the kernel for a random time of this kind, which is returned, ns: that
+    /// becomes its segment. Its next work is shorter by as much: exactly where it reads its CPU
+    /// time or the guest knows the cost of the call, else as its clock shows.
     pub(crate) fn spend_in_kernel(&mut self, task: TaskId, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];

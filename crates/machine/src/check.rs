@@ -29,7 +29,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks that a task is in exactly one place: running, queued, in limbo, or asleep.
+    /// Checks that a task is in exactly one place (running, queued, in limbo, or asleep), and that
+    /// its marks (parked, delayed) fit its state.
     fn check_task(&self, task: TaskId) -> Verdict {
         let t = &self.tasks[task];
         let name = || self.task_name(task);

@@ -62,7 +62,7 @@ impl Default for UnthrottleCost {
 }
 
 impl Machine<'_> {
-    /// Begins an irq-off section on the current CPU. Sections do not nest.
+    /// Begins an irq-off section on the CPU, in place of the last one. Sections do not nest.
     pub(crate) fn begin_section(&mut self, by: Releaser, cpu: CpuId) {
         self.unthrottle_cost.resume(Section::begun(by, cpu, self.now));
     }
@@ -106,7 +106,7 @@ impl UnthrottleCost {
         Some((by, call))
     }
 
-    /// Length of all sections so far, ns.
+    /// Length of all ended sections that unthrottled anything, ns.
     pub fn spent_ns(&self) -> u64 {
         self.all.distribute.ns + self.all.handler.ns
     }

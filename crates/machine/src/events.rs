@@ -50,7 +50,7 @@ impl<E: Copy> Heap<E> {
         self.push_as(0, time_ns, event);
     }
 
-    /// Adds an event whose place among equal times is `order`.
+    /// Adds an event with `order` as its place among events of one time.
     fn push_as(&mut self, order: u64, time_ns: u64, event: E) {
         self.nodes.push(Node { time_ns, order, event });
         let mut at = self.nodes.len() - 1;

@@ -100,7 +100,8 @@ pub(crate) struct Stat {
 }
 
 impl Machine<'_> {
-    /// Creates the workload's groups, without limits.
+    /// Adds the workload's groups to the machine, without limits; run queues are made when first
+    /// needed.
     pub(crate) fn build_groups(&mut self, cpus: usize) {
         let workload = self.workload;
         for (index, spec) in workload.groups.iter().enumerate() {

@@ -43,7 +43,8 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// Stores a token; returns its place, or `None` if too many are stored.
+    /// Stores a token that is due later; returns its place, or `None` if [`MAX_TOKENS_DUE`] are
+    /// stored.
     fn put(&mut self, coming: DueToken) -> Option<u32> {
         if let Some(place) = self.free.pop() {
             self.places[place as usize] = coming;
@@ -56,7 +57,7 @@ impl Due {
         Some(self.places.len() as u32 - 1)
     }
 
-    /// Removes the token at this place.
+    /// Removes and returns the token at this place, which becomes free.
     fn take(&mut self, place: u32) -> DueToken {
         self.free.push(place);
         self.places[place as usize]
@@ -98,7 +99,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The token with a job that a task posts.
+    /// The token with a job that a task posts; it carries the start of the task's current request.
     pub(crate) fn job_token(&self, task: TaskId, job: u32) -> Token {
         Token { since_ns: self.tasks[task].request_since_ns(), job }
     }

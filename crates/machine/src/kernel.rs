@@ -280,7 +280,7 @@ impl Generation {
         Generation::G4F,
     ];
 
-    /// The version used when only the generation is named.
+    /// The version that stands for the generation when only that is named.
     const fn representative(self) -> Version {
         match self {
             Generation::G0 => v(4, 14),
@@ -296,6 +296,7 @@ impl Generation {
 }
 
 impl fmt::Display for Generation {
+    /// Writes the generation's name, such as `G2a`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Generation::G0 => "G0",
@@ -311,6 +312,7 @@ impl fmt::Display for Generation {
 }
 
 impl fmt::Display for Version {
+    /// Writes `6.12`, or the name of an unreleased kernel.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(kernel) = unreleased(*self) {
             return f.pad(kernel.name);

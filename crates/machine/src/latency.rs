@@ -31,7 +31,8 @@ impl Latencies {
         }
     }
 
-    /// Adds `n` requests that are under way at the end, with an age of `ns`.
+    /// Adds `n` requests that are under way at the end, the oldest for `ns`; they count in no
+    /// percentile.
     pub fn add_under_way(&mut self, n: u64, ns: u64) {
         self.under_way = self.under_way.saturating_add(n);
         self.longest_under_way_ns = self.longest_under_way_ns.max(ns);

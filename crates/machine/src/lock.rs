@@ -79,7 +79,8 @@ impl Lock {
     }
 
     /// Whether a task may take the lock now: one that arrives (`place` is none), or a woken waiter
-    /// at this `place` of the list.
+    /// at this `place` of the list. With others waiting only barging locks allow it, within rules
+    /// of fairness.
     pub fn is_free_for(&self, mode: LockMode, place: Option<usize>) -> bool {
         if !self.admits(mode) || self.waiters.is_empty() {
             return self.admits(mode);
@@ -93,8 +94,7 @@ impl Lock {
         self.barging && comes_past
     }
 
-    /// The mode in which this kind of lock is taken when `asked` is requested: always for writing
-    /// if it has no readers.
+    /// The mode in which this kind of lock is taken: `asked`, or writing if it has no readers.
     fn mode(&self, asked: LockMode) -> LockMode {
         match self.kind {
             LockKind::Mutex | LockKind::Spin => LockMode::Write,
@@ -209,7 +209,7 @@ impl Channel {
 
 impl Machine<'_> {
     /// Creates the workload's channels, and decides for each whether receivers that run may take
-    /// tokens before woken ones.
+    /// tokens before woken ones, and whether every token wakes a receiver or only the first.
     pub(crate) fn build_channels(&mut self) {
         for channel in &self.workload.channels {
             self.channels.push(Channel::new(channel));
@@ -409,7 +409,7 @@ impl Machine<'_> {
         self.wake(task);
     }
 
-    /// Releases all locks of a dying task, as the kernel's exit path would.
+    /// Releases all locks of a dying task, each to its next waiters, like the kernel.
     pub(crate) fn unlock_all(&mut self, task: TaskId) {
         for lock in self.locks.ids() {
             debug_assert!(self.locks[lock].waiters.iter().all(|waiter| waiter.task != task));
@@ -491,8 +491,7 @@ impl Machine<'_> {
         self.wake_in_sync(receiver);
     }
 
-    /// Gives receivers their tokens in order, as long as each finds the number it wants, and wakes
-    /// them.
+    /// Gives receivers their tokens, in order, while each finds as many as it wants; wakes them.
     fn serve_receivers(&mut self, channel: ChannelId) {
         while let Some(&receiver) = self.channels[channel].receivers.front() {
             let wanted = self.tasks[receiver].tokens;
@@ -506,8 +505,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Completes the sends that wait for room, in order, while there is room, and wakes the
-    /// senders.
+    /// Completes the sends that wait for room, in order, while it lasts, and wakes the senders.
     fn serve_senders(&mut self, channel: ChannelId) {
         while let Some(&sender) = self.channels[channel].senders.front() {
             let n = self.tasks[sender].tokens;
@@ -587,7 +585,7 @@ impl Machine<'_> {
         true
     }
 
-    /// Requests a reschedule of the task's CPU, as the task cannot go on.
+    /// Requests a reschedule of the CPU that the task is current on, as it cannot go on.
     pub(crate) fn leave_cpu(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].curr == task {

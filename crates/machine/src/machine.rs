@@ -336,8 +336,7 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// Creates locks, channels, groups, CPUs and special tasks, writes the limits, and schedules
-    /// the first events.
+    /// Creates locks, channels, groups, CPUs and special tasks, writes limits, schedules events.
     fn populate(&mut self, cpus: usize) {
         let workload = self.workload;
         for set in &workload.cpu_sets {
@@ -423,7 +422,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Emits a message event if the trace records messages.
+    /// Emits a message event of the task at the current time, if the trace records messages.
     #[inline]
     pub fn emit_message(
         &mut self,
@@ -448,7 +447,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Processes one event: the one of this timer slot, or with `usize::MAX` the heap's first.
+    /// Processes one event, of a timer slot or (`usize::MAX`) of the heap, and lets CPUs settle.
     #[inline]
     pub fn process(&mut self, slot: usize) {
         self.events += 1;

@@ -129,7 +129,8 @@ impl Machine<'_> {
     }
 
     /// Moves a task to another group, with its load and lag; it may leave limbo or enter it,
-    /// preempt, or be rescheduled if it runs (kernel: `sched_move_task()`).
+    /// preempt, or be rescheduled if it runs (kernel: `sched_move_task()`). Usage that was not
+    /// charged yet counts for the new group.
     pub(crate) fn move_to_group(&mut self, task: TaskId, group: GroupId) {
         if self.tasks[task].group == group {
             return;
@@ -260,9 +261,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Calls `change` on a task, which then leaves its queue and joins it anew with its new weight
-    /// (kernel: `set_user_nice()`, `__sched_setscheduler()`). With `moves`, CFS updates the queue's
-    /// minimum vruntime in between.
+    /// Takes a task off its queue, calls `change` on it, and queues it anew with the weight that it
+    /// has then; its load is rescaled (kernel: `set_user_nice()`, `__sched_setscheduler()`). With
+    /// `moves`, CFS updates the queue's minimum vruntime in between. Only `change` for real-time
+    /// tasks.
     fn change_weight(&mut self, task: TaskId, moves: bool, change: impl FnOnce(&mut Task)) {
         if self.tasks[task].class == Class::Rt {
             change(&mut self.tasks[task]);
@@ -288,8 +290,9 @@ impl Machine<'_> {
         self.touch(self.tasks[task].cpu, false);
     }
 
-    /// Sets a new task's class, among the fair ones, and nice value at once (kernel:
-    /// `sched_setattr()`, which updates the queue where the priority changes).
+    /// Sets a new task's class, among the fair ones, and nice value at once: changes its weight and
+    /// tests for preemption (kernel: `sched_setattr()`, which updates the queue where the priority
+    /// changes).
     pub(crate) fn set_attributes(&mut self, task: TaskId, class: Class, nice: i8) {
         let t = &self.tasks[task];
         if t.class == class && t.nice == nice {
@@ -305,8 +308,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Changes a task's scheduling class: between fair ones its weight, else its queue. Requests
-    /// the reschedule it needs.
+    /// Changes a task's scheduling class: between fair classes its weight; else it changes queues,
+    /// and on the way to real-time it leaves limbo and its load leaves its groups. Requests the
+    /// reschedule that it needs.
     pub(crate) fn set_class(&mut self, task: TaskId, class: Class) {
         let old = self.tasks[task].class;
         if old == class {
@@ -371,7 +375,7 @@ impl Machine<'_> {
         false
     }
 
-    /// Whether a task is parked, or below a throttled group's entity.
+    /// Whether a task is parked, or below a throttled group's entity (to 6.17).
     pub(crate) fn is_parked_or_stopped(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let q = self.ses[t.se].q;

@@ -69,7 +69,8 @@ struct BackPort {
     feature: Feature,
 }
 
-/// A feature that a vendor's kernels of this line have from the build or patch `from` on.
+/// The entry of a feature that a vendor's kernels of this line have from the build or patch `from`
+/// on.
 const fn of(vendor: Vendor, (major, minor): (u16, u16), from: u32, feature: Feature) -> BackPort {
     BackPort { vendor, line: Version { major, minor }, from, feature }
 }
@@ -95,7 +96,7 @@ impl Feature {
         }
     }
 
-    /// The last version without it.
+    /// The last version without it, of which the rules then hold.
     const fn before(self) -> Version {
         match self {
             Feature::NoExpiry => Version { major: 5, minor: 3 },
@@ -104,7 +105,7 @@ impl Feature {
         }
     }
 
-    /// What a kernel with or without the feature does, for messages.
+    /// The feature, or its absence, in words for messages.
     const fn words(self, has: bool) -> &'static str {
         match (self, has) {
             (Feature::NoExpiry, _) => "has slices that do not expire",
@@ -125,8 +126,9 @@ pub struct Taken {
     pub why: Option<String>,
 }
 
-/// The modelled kernel to use for a kernel with this release text (`uname -r`; `None`: unknown).
-/// Without one that can be read, it is the newest.
+/// The modelled kernel to use for a kernel with this release text (`uname -r`; `None`: unknown), and
+/// the reason where that is not its own version. `functions`: kernel functions known to exist or to
+/// be missing. Without a text that can be read, it is the newest.
 ///
 /// ```
 /// use cpumax_machine::named::{Functions, taken};

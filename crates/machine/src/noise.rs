@@ -46,7 +46,8 @@ pub(crate) struct Noise {
 }
 
 impl Noise {
-    /// Noise of a run with this seed: draws the typical lengths.
+    /// Noise of a run with this seed: draws the typical length of each kind, and how much of its
+    /// range stays random.
     pub fn new(seed: u64) -> Noise {
         let random = Stream::new(seed, Domain::Machine, 0);
         let chance = CHANCE[(seed % CHANCE.len() as u64) as usize];
@@ -59,7 +60,8 @@ impl Noise {
         noise
     }
 
-    /// Percentage of a kind's range that is random: all of it for where a tick falls in a page.
+    /// Percentage of a kind's range that is random in each draw; 100 for where a tick falls in a
+    /// page.
     fn chance_of(&self, kind: Kind) -> u64 {
         if matches!(kind, Kind::Point | Kind::WritePoint) { 100 } else { self.chance }
     }
@@ -78,7 +80,7 @@ impl Noise {
 }
 
 impl Machine<'_> {
-    /// Draws a length of this kind, ns; 0 without noise.
+    /// Draws a length of this kind from the run's noise, ns; 0 without noise.
     pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
         self.current_noise().map_or(0, |noise| noise.draw(kind))
     }
@@ -96,8 +98,8 @@ impl Machine<'_> {
         Some(noise)
     }
 
-    /// Additional lateness of wakeups on a slow machine, beyond the noise of interrupt and switch,
-    /// ns.
+    /// How much later than due timers end sleeps on an observed slow machine, beyond the noise of
+    /// interrupt and switch, ns; 0 elsewhere.
     pub(crate) fn wakeup_lateness_ns(&self) -> u64 {
         let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
         late_ns.saturating_sub(if self.noise.is_some() { IN_TIME_NS } else { 0 })
@@ -158,9 +160,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Under noise and voluntary preemption: postpones a reschedule of a task in a system call to
-    /// the next preemption point. The guest's kernel work has one after each page it reads, where
-    /// it asks for a lock, and at its end.
+    /// Postpones the CPU's reschedule to the next preemption point of its task's system call, under
+    /// noise and voluntary preemption; else to no point. The guest's kernel work has one after each
+    /// page it reads, where it asks for a lock, and at its end.
     pub(crate) fn postpone_to_preemption_point(&mut self, cpu: CpuId) {
         self.cpus[cpu].point_ns = 0;
         let curr = self.cpus[cpu].curr;
@@ -183,7 +185,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Draws the time to the end of a page, ns, as long as on the observed machine.
+    /// Draws the time to the end of a page, ns, scaled to the speed of the observed machine.
     fn page_noise_ns(&mut self, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         self.page_ns(kind, ns)
@@ -201,7 +203,8 @@ impl Machine<'_> {
         ns.max(1)
     }
 
-    /// Whether the task's work in the kernel is a write under a lock.
+    /// Whether the task's work in the kernel is a write that takes its lock and works under it in
+    /// one call.
     fn writes_under_lock(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let program = self.program_of(task);
@@ -247,7 +250,7 @@ impl Machine<'_> {
         self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
     }
 
-    /// Longest time from a tick's due time to its charge, ns.
+    /// Longest time from a tick's due time to its charge, ns; 0 without noise.
     pub(crate) fn tick_charge_delay_max_ns(&self) -> u64 {
         if self.noise.is_some() { Kind::Tick.range_ns().1 } else { 0 }
     }
@@ -310,7 +313,7 @@ impl Machine<'_> {
         self.noise_ns(kind) + self.levels_ns(curr)
     }
 
-    /// Draws the part of that time that the levels of a task's groups take, ns.
+    /// Draws the time that the levels of a task's groups take from its charge to the switch, ns.
     fn levels_ns(&mut self, task: TaskId) -> u64 {
         (0..self.levels_of(task)).map(|_| self.noise_ns(Kind::Level)).sum()
     }
@@ -325,8 +328,9 @@ impl Machine<'_> {
         (std::iter::successors(leaf, above).count() as u32).saturating_sub(1)
     }
 
-    /// Additional time of ticks in work in the kernel, which is as long as measured without
-    /// groups, ns.
+    /// Additional time that ticks take in `ns` of a task's work in the kernel because it is in
+    /// groups, ns; the length of that work is as measured without groups. 0 where tasks read their
+    /// CPU time.
     fn nested_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
         if self.reads_cpu_time {
             return 0;

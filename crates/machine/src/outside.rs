@@ -40,9 +40,9 @@ impl Machine<'_> {
         self.tasks[self.outside].cpu
     }
 
-    /// When the run ends and its counters are read, ns. The outside task comes at the end of the
-    /// workload, and has read half of the counters at the time it reports. Under noise the time is
-    /// drawn between its first and its last read.
+    /// When the run ends and its counters are read, ns. Without observed conditions that is the
+    /// workload's duration; else the outside task comes then and reads them during its last visit.
+    /// Draws the time in that visit under noise.
     pub(crate) fn end_ns(&mut self) -> u64 {
         let duration_ns = self.workload.duration_ns;
         let last = self.observed.and_then(|o| o.outside_ns.last());
@@ -55,20 +55,22 @@ impl Machine<'_> {
         self.observed_action_ns(at_ns).max(self.now)
     }
 
-    /// When an action planned for `at_ns` takes place, ns, which may be in the past.
+    /// When an action planned for `at_ns` takes place, ns: as observed if it was late, which may be
+    /// in the past, else `at_ns`.
     pub(crate) fn observed_action_ns(&self, at_ns: u64) -> u64 {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let found = late.iter().find(|(wanted_ns, _)| *wanted_ns == at_ns);
         found.map_or(at_ns, |&(_, done_ns)| done_ns)
     }
 
-    /// Whether the outside task came late to the current action.
+    /// Whether the action under way happens now because the outside task came late to it.
     pub(crate) fn outside_came_late(&self) -> bool {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         late.iter().any(|&(_, done_ns)| done_ns == self.now)
     }
 
-    /// When the outside task can act, if the interrupt that wakes it is still running, ns.
+    /// When the outside task can act, ns, if the interrupt that wakes it is still running; `None`:
+    /// now.
     pub(crate) fn outside_arrival_ns(&self) -> Option<u64> {
         self.noise.as_ref().filter(|_| self.outside.is_some())?;
         let c = &self.cpus[self.tasks[self.outside].cpu];
@@ -88,8 +90,8 @@ impl Machine<'_> {
         (until_ns >= self.now).then_some((from_ns, until_ns))
     }
 
-    /// When the outside task was woken, ns, if it is known to have waited since for preemption of
-    /// the kernel.
+    /// When the outside task, which comes now, was woken, ns, if it has waited since for a
+    /// preemption point (voluntary preemption); else `None`.
     pub(crate) fn outside_woken_ns(&self) -> Option<u64> {
         if self.preempt != Preempt::Voluntary {
             return None;

@@ -175,7 +175,8 @@ impl Machine<'_> {
         self.launch(child);
     }
 
-    /// Jumps back to the start of a task's loop, or leaves it after its last round.
+    /// Jumps back to the start of a task's loop, or leaves it after its last round; a killed task
+    /// in a call leaves it at once.
     fn loop_end(&mut self, task: TaskId, start: u32) {
         let t = &mut self.tasks[task];
         // A dying task leaves the loop: its work in the kernel takes no time, so the loop would
@@ -241,7 +242,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Length of a span, ns; draws it from the task's random stream if it is random.
+    /// The span's length, ns; a random one is drawn from the task's random stream.
     pub(crate) fn draw_span(&mut self, task: TaskId, span: Span) -> u64 {
         match span {
             Span::Fixed(ns) => ns,
@@ -408,9 +409,9 @@ impl Machine<'_> {
         }
     }
 
-    /// When an instance whose start begins now exists, ns. The outside task's visit is divided
-    /// evenly among all starts in it, in order of their planned times; starts planned during
-    /// another one follow it.
+    /// When an instance whose start begins now exists, ns. The outside task's visit, from `from_ns`
+    /// to `until_ns`, is divided evenly among all starts in it, in order of their planned times;
+    /// starts planned during another one follow it.
     fn birth_time_ns(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
         let own = (self.planned_start_ns(kind, instance), kind, instance);
         let (mut begins_ns, mut number, mut all) = (self.now, 0, 0);

@@ -18,7 +18,7 @@ use cpumax_workload::Class;
 
 impl Machine<'_> {
     /// Puts the current task of a CPU back, picks the next and switches to it (kernel:
-    /// `__schedule()`).
+    /// `__schedule()`). Clears the pending reschedule; charges, throttles and balances on the way.
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         let prev = self.cpus[cpu].curr;
         self.cpus[cpu].resched = Resched::No;

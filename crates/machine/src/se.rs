@@ -110,10 +110,10 @@ impl Se {
         self.slice_ns.into()
     }
 
-    /// Virtual time of `ns` of CPU time at this weight (kernel: `calc_delta_fair()`). To 7.0 a
-    /// kernel multiplies by a rounded-down reciprocal, so the result may be a nanosecond too
-    /// small. Ties depend on it: a group of twice the weight of a new task, whose first deadline
-    /// is after half a slice, comes first. From 7.1 on it `divides`.
+    /// Virtual time of `ns` of CPU time at this weight (kernel: `calc_delta_fair()`). From 7.1 on a
+    /// kernel `divides`; before, it multiplies by a rounded-down reciprocal, so the result may be a
+    /// nanosecond too small. Ties depend on it: a group of twice the weight of a new task, whose
+    /// first deadline is after half a slice, comes first.
     pub fn virtual_ns(&self, ns: u64, divides: bool) -> i64 {
         if self.weight == NICE_0_WEIGHT {
             return ns as i64;
@@ -159,7 +159,7 @@ impl Se {
         self.weight = weight;
     }
 
-    /// CPU time until vruntime reaches `target`, ns; 0 if it has.
+    /// CPU time, ns, after which the entity's vruntime reaches `target`, rounded up; 0 if it has.
     pub fn ns_until(&self, target: i64) -> u64 {
         if self.vruntime >= target {
             return 0;
@@ -178,7 +178,7 @@ pub(crate) fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     }
 }
 
-/// Converts a virtual time from one weight to another, for the same CPU time; rounds towards zero.
+/// Converts a virtual time from weight `old` to `new`, for the same CPU time; rounds towards zero.
 pub(crate) fn rescale(virtual_ns: i64, old: u64, new: u64) -> i64 {
     let magnitude = scale(virtual_ns.unsigned_abs(), old, new) as i64;
     if virtual_ns < 0 { -magnitude } else { magnitude }

@@ -12,7 +12,8 @@ use crate::task::{Mode, Moving, Segment, State, Wait};
 use cpumax_workload::{Action, Signal};
 
 impl Machine<'_> {
-    /// Executes an intervention, and schedules its repetition.
+    /// Performs an intervention of the workload, and schedules its next repetition, if it has one
+    /// in time.
     pub(crate) fn intervene(&mut self, index: u32) {
         let intervention = &self.workload.interventions[index as usize];
         self.execute_action(&intervention.action);

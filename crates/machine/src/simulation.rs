@@ -82,8 +82,8 @@ impl<'a> Simulation<'a> {
         Simulation { machine, kernel: options.kernel, end_ns, is_over: false }
     }
 
-    /// Also measures one group. The run may then end before the workload does, see
-    /// [`Watch::until_done`].
+    /// The simulation, which from now on also measures one group. The run may then end before the
+    /// workload does, see [`Watch::until_done`].
     pub(crate) fn watching(mut self, watch: Watch) -> Simulation<'a> {
         self.machine.start_watching(watch);
         self

@@ -56,7 +56,8 @@ impl Machine<'_> {
         self.cpus[t.cpu].curr == task && t.state == State::Runnable
     }
 
-    /// Whether the CPU's current task sees a pending reschedule (kernel: `need_resched()`).
+    /// Whether the CPU's current task sees a pending reschedule; a lazy one does not count on
+    /// kernels with lazy preemption (kernel: `need_resched()`).
     pub(crate) fn needs_resched(&self, cpu: CpuId) -> bool {
         let resched = self.cpus[cpu].resched;
         resched == Resched::Now || resched == Resched::Lazy && !self.preempt.is_lazy()

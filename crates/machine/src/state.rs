@@ -153,7 +153,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a runnable task is parked or below a throttled group.
+    /// Whether a runnable task is parked or, to 6.17, queued below a throttled group.
     fn is_stopped_by_limit(&self, task: TaskId) -> bool {
         let task = &self.tasks[task];
         let is_queued = task.is_fair() && self.ses[task.se].q.is_some();
@@ -167,8 +167,8 @@ impl Machine<'_> {
         self.cpus.iter().map(|(_, cpu)| cpu.curr).filter(|curr| curr.is_some())
     }
 
-    /// CPU time of a running task that a group (the root: the task itself) has not been charged
-    /// for yet, ns.
+    /// CPU time of a running task since a group (0, the root: the task itself) was last charged for
+    /// it, ns; 0 if it is not in the group.
     fn uncharged_ns(&self, task: TaskId, group: GroupId) -> u64 {
         let of = &self.tasks[task];
         if !of.is_fair() {

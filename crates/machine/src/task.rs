@@ -279,7 +279,8 @@ impl Task {
         }
     }
 
-    /// Start of the request under way, ns.
+    /// Start of the request under way, ns: as marked by its program, else its last event that
+    /// begins one.
     pub fn request_since_ns(&self) -> u64 {
         self.begun_ns.unwrap_or(self.request_start_ns)
     }
@@ -294,13 +295,14 @@ impl Task {
         self.class != Class::Rt
     }
 
-    /// Whether it ever returns to user mode, where it can be parked.
+    /// Whether it ever returns to user mode, where it can be parked: not a kernel thread or other
+    /// task outside the workload.
     pub fn has_user_mode(&self) -> bool {
         // Tests its kind, not its code, which is in another cache line.
         self.class != Class::Kthread && self.kind != u32::MAX
     }
 
-    /// Whether it is done in the kernel and about to return to user mode.
+    /// Whether it has nothing left to do in the kernel and is about to return to user mode.
     pub fn is_leaving_kernel(&self) -> bool {
         self.mode == Mode::Kernel
             && self.segment == Segment::None

@@ -35,8 +35,8 @@ impl Machine<'_> {
         if limited && self.rules.limit_keeps_tick { self.tick_ns } else { REMOTE_TICK_NS }
     }
 
-    /// Sets the CPU's tick interval to what it should be now; the running task is charged first, as
-    /// ticks up to now had the old interval.
+    /// Sets the CPU's tick interval to what it should be now, if the machine has `nohz_full` CPUs;
+    /// the running task is charged first, as ticks up to now had the old interval.
     #[inline]
     pub(crate) fn adopt_tick_interval(&mut self, cpu: CpuId) {
         if self.workload.machine.nohz_full.is_some() {
@@ -153,12 +153,13 @@ impl Machine<'_> {
         rq.exec_start_ns.saturating_add(curr.ns_until(until))
     }
 
-    /// Whether each tick may find that groups have another share of this CPU.
+    /// Whether each tick may find that groups have another share of this CPU: on several CPUs, with
+    /// groups and competitors.
     fn refreshes_shares(&self, cpu: CpuId) -> bool {
         self.cpus.len() > 1 && self.groups.len() > 1 && self.cpus[cpu].nr_running > 1
     }
 
-    /// Number of ticks on this CPU up to and including this time.
+    /// Number of whole tick intervals from this CPU's first tick to `at_ns`; 0 before it.
     pub(crate) fn tick_number(&self, cpu: CpuId, at_ns: u64) -> u64 {
         at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.tick_ns
     }

@@ -111,7 +111,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts the exit of a task of this kind, if the kind is in the watched group.
+    /// Counts the exit of a task of this kind, if the kind is in the watched group: one less is
+    /// waited for.
     pub(crate) fn watch_exit(&mut self, kind: usize) {
         if let Some(watching) = self.watching.as_mut()
             && watching.inside.get(kind).copied().unwrap_or(false)
@@ -221,7 +222,7 @@ pub(crate) struct UnderWay {
 /// At most this many requests under way are listed.
 const MOST_UNDER_WAY: usize = 1_000_000;
 
-/// Whether a job completes its request from here on.
+/// Whether this part of a job's program completes a request.
 fn answers(program: &[Op]) -> bool {
     program.contains(&Op::Done)
 }

@@ -56,7 +56,7 @@ impl Windows {
         }
     }
 
-    /// Adds CPU time from `from_ns` to `to_ns`.
+    /// Adds CPU time from `from_ns` to `to_ns` to the windows that it falls in.
     pub fn add(&mut self, mut from_ns: u64, to_ns: u64) {
         while from_ns < to_ns {
             let window = from_ns / self.period_ns;

@@ -128,8 +128,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Ends a pass of the period timer at `over_ns`, of which unthrottling took `spent_ns`, and
-    /// sets the timer again. After too many passes in one call it lengthens period and quota.
+    /// Ends a pass of the period timer and sets it again: to its next expiry if unthrottling took
+    /// no time (`spent_ns`), else to `over_ns`, when the same call checks again. After too many
+    /// passes in one call it lengthens period and quota.
     pub(crate) fn end_pass(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
         let slot = self.period_slot(group);
         let pool = &mut self.groups[group].pool;

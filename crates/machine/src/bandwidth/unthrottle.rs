@@ -67,8 +67,8 @@ impl Machine<'_> {
         self.release_limbo(q);
     }
 
-    /// To 6.17: queues the group's entity again, and its ancestors up to one that is queued
-    /// already or throttled; its tasks count again above.
+    /// Queues the group's entity again, and its ancestors up to one that is queued already or
+    /// throttled (to 6.17); its tasks count again above. Nothing if none are queued on it.
     fn requeue_group_entity(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         if self.cfs_rqs[q].nr == 0 {

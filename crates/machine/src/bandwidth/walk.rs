@@ -41,7 +41,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The run queue and all below it, children first; cached until the CPU gets new run queues.
+    /// The run queue and all below it, children first; from the cache, which is renewed when the
+    /// CPU has got new run queues.
     fn subtree(&mut self, top: CfsRqId) -> Rc<[CfsRqId]> {
         let made = self.made_on(self.cfs_rqs[top].cpu);
         let index = self.cfs_rqs[top].bandwidth.subtree as usize;

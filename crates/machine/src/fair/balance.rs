@@ -186,9 +186,9 @@ impl Machine<'_> {
         interval_ns.saturating_add_signed(c.balancing.last_ns)
     }
 
-    /// Under noise: draws when CPUs last balanced before the run, and their random streams, which
-    /// are unknown. No task waited; of nine CPUs read in emulated kernels seven had been idle so
-    /// long that they balanced at their first tick.
+    /// Draws, under noise, when CPUs last balanced before the run, and replaces their random
+    /// streams, as both are unknown. No task waited; of nine CPUs read in emulated kernels seven
+    /// had been idle so long that they balanced at their first tick.
     pub(crate) fn draw_balancing(&mut self) {
         if self.cpus.len() < 2 || self.noise.is_none() {
             return;
@@ -205,8 +205,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A CPU's balancing interval, ns: sixteen times as long for a busy one, less a tick, unless
-    /// it runs only `SCHED_IDLE` tasks (kernel: `get_sd_balance_interval()`).
+    /// A CPU's balancing interval, ns, in whole ticks: sixteen times as long for a busy one, less a
+    /// tick (kernel: `get_sd_balance_interval()`).
     pub(crate) fn balance_interval_ns(&self, cpu: CpuId, is_busy: bool) -> u64 {
         let domain = self.llc(cpu).len() as u32;
         let ns = u64::from(self.cpus[cpu].balancing.interval_ms(domain)) * 1_000_000;
@@ -326,14 +326,14 @@ impl Machine<'_> {
         self.cfs_rqs[self.root(cpu)].h_nr
     }
 
-    /// Whether tasks wait, and the CPU was hardly idle recently or had waiting tasks then (kernel:
-    /// `group_is_overloaded()`).
+    /// Whether two or more tasks are queued, and the CPU was hardly idle recently or had waiting
+    /// tasks then (kernel: `group_is_overloaded()`). Updates averages.
     fn is_overloaded(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) > 1 && (self.was_busy(cpu) || self.has_waited(cpu))
     }
 
     /// Whether no task is queued, or the CPU was idle for part of recent time and none waited
-    /// (kernel: `group_has_capacity()`).
+    /// (kernel: `group_has_capacity()`). Updates averages.
     fn has_spare(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
     }

@@ -54,7 +54,7 @@ impl Machine<'_> {
         (whole_ns * self.scaling / 2) as i64
     }
 
-    /// Whether an entity is that of a `SCHED_IDLE` task (kernel: `se_is_idle()`).
+    /// Whether an entity is that of a `SCHED_IDLE` task itself (kernel: `se_is_idle()`).
     fn is_idle(&self, se: SeId) -> bool {
         let Owner::Task(task) = self.ses[se].owner() else { return false };
         self.tasks[task].class == Class::Idle
@@ -165,8 +165,8 @@ impl Machine<'_> {
         slice_ns.max(min_granularity_ns)
     }
 
-    /// CPU time after which a tick preempts the running child of this queue, counted from its last
-    /// charge, ns; `None`: never.
+    /// CPU time from its last charge, ns, after which a tick preempts the running child of this
+    /// queue, as its slice is used or it is too far ahead; `None`: never.
     pub(crate) fn cfs_preemption_due_ns(&self, q: CfsRqId) -> Option<u64> {
         let rq = &self.cfs_rqs[q];
         if rq.nr <= 1 || rq.curr.is_none() {

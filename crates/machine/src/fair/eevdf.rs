@@ -25,8 +25,8 @@ impl Machine<'_> {
         if self.rules.full_weights { weight as i64 } else { (weight >> 10).max(2) as i64 }
     }
 
-    /// Total weight on a queue as used in sums, and the sum of weight times (vruntime - base),
-    /// running entity included.
+    /// Total weight of a queue's entities as used in sums, and the sum of weight times (vruntime -
+    /// `base_vruntime`), running entity included.
     fn sums(&self, q: CfsRqId) -> (i64, i128) {
         let rq = &self.cfs_rqs[q];
         let (mut weight, mut sum) = (rq.sum_weight, rq.sum_weighted_vruntime);
@@ -276,7 +276,9 @@ impl Machine<'_> {
         self.pick_eevdf_of(q, true)
     }
 
-    /// Picks as `pick_eevdf()`; only if `stays` the next buddy comes first.
+    /// The eligible entity with the earliest deadline, or the running one while it is protected or
+    /// alone; only if `stays` an eligible next buddy comes first. If rounding leaves none eligible:
+    /// the running one, or else the one furthest behind.
     fn pick_eevdf_of(&self, q: CfsRqId, stays: bool) -> SeId {
         let rq = &self.cfs_rqs[q];
         if rq.curr.is_none()
@@ -432,9 +434,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives an entity another weight; the lag and deadline of a queued or running one keep their
-    /// meaning in time. To 6.5 its parent's queue is charged if it runs there, even where the
-    /// weight stays the same.
+    /// Sets an entity's weight; the lag and deadline of a queued or running one keep their meaning
+    /// in time, and loads are updated. To 6.5 its parent's queue is charged if it runs there, even
+    /// where the weight stays the same.
     #[inline]
     pub(crate) fn reweight(&mut self, se: SeId, weight: u64) {
         if self.rules.queue == Queue::Cfs && self.ses[se].on_rq {

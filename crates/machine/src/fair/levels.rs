@@ -23,7 +23,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether levels above a task's own group are put back only once the next task is known.
+    /// Whether levels above a task's own group are put back only once the next task is known: on
+    /// the flat queue of 7.3.
     pub(crate) fn puts_levels_late(&self) -> bool {
         self.is_flat() && !self.rules.pull
     }

@@ -58,7 +58,8 @@ pub(crate) const RUNNABLE_SHIFT: u32 = 16;
 const MAX_RUNNABLE: u32 = u16::MAX as u32;
 const TASK_SHIFT: u32 = 10;
 
-/// `value` after decaying for this many periods.
+/// `value` after decaying for this many periods (1.05 ms), halved by 32 of them (kernel:
+/// `decay_load()`).
 pub(crate) fn decay(value: u64, periods: u64) -> u64 {
     let halvings = periods / 32;
     if halvings >= 63 {
@@ -140,8 +141,8 @@ const ALL: u64 = 1 << 24;
 pub(crate) const WHOLE: u64 = 1 << 16;
 
 impl Task {
-    /// Updates the fraction of time in which the task wanted to run. To be called before it sleeps
-    /// and before it wakes up.
+    /// Updates the decaying average of the time in which the task was runnable to now. To be called
+    /// before it sleeps and before it wakes up.
     pub fn update_wanted(&mut self, now: u64) {
         let periods = now.saturating_sub(self.wanted_ns) >> PERIOD_SHIFT;
         let new = if self.state == State::Runnable { WHOLE } else { 0 };
@@ -186,9 +187,10 @@ impl Machine<'_> {
         }
     }
 
-    /// On one CPU: adds the load of a newly queued task; a new task adds all of it (kernel:
-    /// `init_entity_runnable_average()`, `attach_entity_load_avg()`). Only a rough load is kept:
-    /// it matters how long it is above zero, where a group without load loses its weight.
+    /// Raises the load averages of a newly queued task's queue and ancestors, on one CPU; a new
+    /// task adds all of its load (kernel: `init_entity_runnable_average()`,
+    /// `attach_entity_load_avg()`). Only a rough load is kept: it matters how long it is above
+    /// zero, where a group without load loses its weight.
     pub(crate) fn attach_load_on_single_cpu(&mut self, task: TaskId, leaf: CfsRqId, is_born: bool) {
         if !self.loses_weight() {
             return;

@@ -75,7 +75,7 @@ impl Machine<'_> {
         self.cpus[cpu].online && self.masks[self.tasks[task].mask as usize].contains(cpu)
     }
 
-    /// Whether a CPU is idle, with no task queued either.
+    /// Whether a CPU is idle, with no fair or real-time task queued either.
     fn is_free(&self, cpu: CpuId) -> bool {
         let c = &self.cpus[cpu];
         c.curr.is_none() && c.nr_running == 0 && c.rt_queue.is_empty()
@@ -398,8 +398,9 @@ impl Machine<'_> {
         self.keep_clock(self.tasks[task].cpu);
     }
 
-    /// Requests a reschedule if a newly queued task preempts the current one, which is charged
-    /// before; see `check_preempt()`.
+    /// Requests a reschedule if a newly queued task preempts its CPU's current one, which is
+    /// charged before; an idle CPU always. No task preempts a real-time one, or while parked or
+    /// throttled; `SCHED_IDLE` ones preempt none and make way for others.
     fn test_preemption(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let curr = self.cpus[cpu].curr;
@@ -462,8 +463,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The ancestors of two entities that compete with each other, and their queue (kernel:
-    /// `find_matching_se()`).
+    /// The entities of `a` and `b`, or of groups above them, that compete with each other, and
+    /// their queue, which comes first (kernel: `find_matching_se()`).
     pub(crate) fn matching_entities(&self, a: SeId, b: SeId) -> (CfsRqId, SeId, SeId) {
         let (mut up_a, mut up_b) = (a, b);
         // Climbing from both at once, they meet if they are equally deep, as most are.

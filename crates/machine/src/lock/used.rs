@@ -2,7 +2,8 @@
 
 use cpumax_workload::{Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload};
 
-/// Whether the lock belongs to the kernel: it is taken in system calls.
+/// Whether the lock belongs to the kernel: some program takes it in a system call, or a kernel
+/// thread takes it.
 pub(crate) fn is_in_kernel(workload: &Workload, lock: LockIx) -> bool {
     (workload.tasks.iter())
         .map(|kind| (&kind.program, kind.class == Class::Kthread))

@@ -118,7 +118,7 @@ fn workload(case: &Case) -> Workload {
 /// slice per CPU and work in the kernel.
 ///
 /// # Errors
-/// What is violated.
+/// The violated condition.
 fn verify(case: &Case, workload: &Workload, outcome: &Outcome) -> Result<(), String> {
     for (name, task) in &outcome.tasks {
         if task.exited < task.count {

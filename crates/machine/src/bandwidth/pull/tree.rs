@@ -107,7 +107,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Unlinks the run queues of a CPU from which all parked tasks have moved away.
+    /// Unlinks the run queues of a CPU that goes off line, from which all parked tasks have moved
+    /// away, from their parents' children to bring back.
     pub(crate) fn forget_parked(&mut self, cpu: CpuId) {
         if self.rules.pull {
             for group in self.groups.ids() {
@@ -146,7 +147,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether parked tasks of this CPU may come back.
+    /// Whether parked tasks of this CPU may come back: some run queue with runtime is linked up to
+    /// the root.
     pub(crate) fn has_parked_to_return(&self, cpu: CpuId) -> bool {
         self.rules.pull && !self.parked[self.root(cpu).ix()].children.is_empty()
     }
@@ -210,7 +212,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Unlinks and returns the first child that has parked tasks and runtime to feed one.
+    /// Unlinks children of a run queue in order of their turns up to the first that has runtime for
+    /// a parked task, which is returned.
     fn take_next_child(&mut self, q: CfsRqId) -> Option<CfsRqId> {
         while let Some(&child) = self.parked[q.ix()].children.first() {
             self.prefetch_parked(child);

@@ -73,7 +73,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts the group of a queue in its parent's parked load, with the group's weight.
+    /// Adds the weight of a queue's group to its parent's parked load, and to ancestors' where
+    /// needed.
     fn count_group_as_parked(&mut self, q: CfsRqId) {
         self.update_queued(self.cfs_rqs[q].se);
         let rq = &mut self.cfs_rqs[q];

@@ -49,8 +49,9 @@ impl BalanceInterval {
         domain.saturating_mul(1 << self.doubled)
     }
 
-    /// Updates the interval by a result: a balanced domain doubles it once, pinned tasks up to
-    /// half a second.
+    /// Updates interval and failures by a result: a balanced domain doubles the interval once,
+    /// pinned tasks up to half a second, anything else resets it; attempts without a move count as
+    /// failed.
     pub fn note(&mut self, found: Found, domain: u32) {
         let may_double = match found {
             Found::Balanced => self.doubled == 0,
@@ -65,7 +66,8 @@ impl BalanceInterval {
         self.doubled += u32::from(may_double);
     }
 
-    /// Updates the counts by a result of newidle balancing, which does not lengthen the interval.
+    /// Updates failures and interval by a result of newidle balancing, which never lengthens the
+    /// interval.
     pub fn note_newidle(&mut self, found: Found) {
         if found != Found::Nothing {
             self.failed = 0;
@@ -102,7 +104,8 @@ impl Newidle {
         (thrown <= weight.into()).then_some((Self::SIDES + weight / 2) / weight)
     }
 
-    /// Counts a call and its successes; updates the ratio after enough calls.
+    /// Counts a call and its successes; every so many calls sets the ratio of successes anew and
+    /// halves the counts.
     pub fn note(&mut self, successes: u32) {
         self.calls += 1;
         self.successes += successes;
