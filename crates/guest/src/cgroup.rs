@@ -68,7 +68,8 @@ impl Hierarchy {
         Ok(Hierarchy { v2: false, base: cpu.join(own), usage_base, own_name })
     }
 
-    /// Name of the guest's own group on a host, also used for its trace instance.
+    /// Name of the guest's own group on a host, also used for its trace instance; `None` in a
+    /// virtual machine.
     pub fn own_name(&self) -> Option<&str> {
         self.own_name.as_deref()
     }
@@ -159,6 +160,9 @@ impl Hierarchy {
 
     /// Makes a group unless it exists; with `threaded` writes its `cgroup.type` (v2), so that
     /// groups with children can have tasks.
+    ///
+    /// # Errors
+    /// The kernel refuses the group or the type.
     fn make_dir(&self, dir: &Path, threaded: bool) -> Result<(), String> {
         match fs::create_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

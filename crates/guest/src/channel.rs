@@ -164,6 +164,9 @@ fn hold_gate_while(gate: [i32; 2], act: impl FnOnce()) {
 }
 
 /// Makes a gate: a pipe with one byte, which only one task at a time can take.
+///
+/// # Errors
+/// The kernel gives no pipe.
 fn new_gate() -> Result<[i32; 2], String> {
     let ends = open_pipe()?;
     write_bytes(ends[1], 1);

@@ -212,6 +212,9 @@ pub fn set_up_vm() -> Result<Connection, String> {
 /// (`favordynmods`, 6.0): no move waits for an RCU grace period. From 6.18 on such a mount locks
 /// one process instead of all forks (kernel: `cgroup_enable_per_threadgroup_rwsem`). Scenarios in
 /// which forks meet moves need the plain mount; grace periods are made short for them.
+///
+/// # Errors
+/// The mount fails.
 fn mount_groups() -> Result<(), String> {
     let plain = || mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "");
     if std::env::var_os(cpumax_protocol::hypervisor::FORKS_MEET_MOVES).is_some() {

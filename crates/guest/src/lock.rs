@@ -158,6 +158,9 @@ impl Queue {
 }
 
 /// A new pipe with this many bytes in it, at most 64.
+///
+/// # Errors
+/// The kernel gives no pipe.
 fn pipe(bytes: usize) -> Result<[i32; 2], String> {
     let ends = open_pipe()?;
     put(ends[1], bytes);

@@ -79,7 +79,7 @@ impl Cost {
 /// `world`; else does nothing. The process must have locked its memory before.
 ///
 /// # Errors
-/// See [`MemoryMap::new`].
+/// The mapping fails, the kernel is older than 5.14, or a hold needs too many pages.
 pub fn make_for(world: &World) -> Result<(), String> {
     let mut made = world.plan.locks.iter();
     let Some(lock) = made.position(|made| *made == RealLock::MemoryMap) else { return Ok(()) };

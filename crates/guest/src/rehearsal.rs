@@ -89,7 +89,7 @@ pub fn rehearse_again(
 }
 
 /// The limit with the same period, so that the timer goes on, without burst and with a quota that
-/// no machine can use up.
+/// no machine can use up; an error where that is no valid limit.
 fn with_ample_quota(limit: Limit) -> Result<Limit, String> {
     const CPUS: u64 = 1024;
     let period_ns = limit.period_ns();

@@ -105,8 +105,11 @@ impl Probes {
         Ok(probes)
     }
 
-    /// Installs and enables one probe, named after its function. `kind`: `p` at its entry, `r` at
+    /// Installs and enables one kprobe, named after its function. `kind`: `p` at its entry, `r` at
     /// its return.
+    ///
+    /// # Errors
+    /// The kernel lacks kprobes or the function.
     fn add_probe(&self, kind: &str, function: &str) -> Result<(), String> {
         let no = |error| format!("{KPROBE_EVENTS}: {kind} {function}: {error}");
         let mut events = OpenOptions::new().append(true).open(KPROBE_EVENTS).map_err(no)?;
@@ -144,6 +147,9 @@ impl Probes {
     }
 
     /// Passes each line of the instance's trace to `each`, the oldest first.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
     fn read(&self, mut each: impl FnMut(&str)) -> Result<(), String> {
         let no = |error| format!("{}: {error}", self.folder.display());
         let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);

@@ -91,8 +91,7 @@ pub(crate) struct Run {
 }
 
 /// Runs a job in this process, which must have no other threads: makes groups, tasks and locks,
-/// performs the workload and reports. Kills all its tasks before it returns; the caller removes the
-/// groups.
+/// performs the workload and reports. Kills all its tasks; the caller removes the groups.
 ///
 /// # Errors
 /// [`Error::Refused`] where this machine cannot run the scenario, [`Error::Failed`] otherwise.
@@ -204,7 +203,7 @@ fn make_world(
     })
 }
 
-/// Bytes of the longest write under this inode lock, at most [`work::MAX_CALL_BYTES`].
+/// Bytes of the longest write under this lock, at most what a call takes; an error above 2^30.
 fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize, String> {
     const MAX_BYTES: usize = 1 << 30;
     let longest = speed.write_bytes(longest_hold_ns(workload, lock), true);
@@ -286,7 +285,7 @@ fn make_real_time_while_asleep() -> bool {
 
 impl Run {
     /// Creates the tasks, writes limits, starts the run at its time, performs its actions, and
-    /// makes the report. The caller kills the tasks.
+    /// makes the report. The caller kills the tasks. An error of any step ends the run.
     fn run_to_end(&mut self, job: &Job) -> Result<Report, Error> {
         let script = Script::new(self)?;
         let probes = self.begin_probes(job.releases)?;
@@ -356,9 +355,8 @@ impl Run {
         )))
     }
 
-    /// Begins to record: the whole trace where asked for; in a virtual machine always the switches
-    /// and wakeups that stalls are computed from. `None` if nothing is recorded, with a note if it
-    /// cannot be.
+    /// Begins to record: the whole trace where asked for, else in a virtual machine what stalls are
+    /// computed from; `None` without. An error only if the whole trace cannot be had.
     fn begin_trace(&mut self, whole: bool) -> Result<Option<Tracing>, String> {
         let in_vm = self.env.in_vm;
         if !whole && !in_vm {
@@ -379,7 +377,7 @@ impl Run {
         }
     }
 
-    /// Begins to time releases, if asked for; this must end before the start is chosen.
+    /// Begins to time releases, if asked for, before the start is chosen; an error on a host.
     fn begin_probes(&self, asked: bool) -> Result<Option<Probes>, Error> {
         if !asked {
             return Ok(None);
@@ -393,7 +391,8 @@ impl Run {
     }
 
     /// Sets start and end of the run, ns of `CLOCK_MONOTONIC`: the start is at a tick, late enough
-    /// for all preparations. Adds a note if the tick's time was not found.
+    /// for all preparations; a note if no tick is found. An error if `/proc/timer_list` cannot be
+    /// read.
     fn choose_start(&mut self) -> Result<(), String> {
         const REST_NS: u64 = 300_000_000;
         /// In an emulated machine: for 8 MiB of trace buffer 24 ms, for a rehearsal 5 ms.
@@ -449,7 +448,8 @@ impl Run {
     }
 
     /// Sleeps until shortly before the start, reads the counters, refills the pools, waits for the
-    /// start by spinning, and starts the tasks that begin then. Returns these counters.
+    /// start by spinning, and starts the tasks that begin then. Returns these counters, or an error
+    /// of the kernel.
     fn start_first_tasks(&mut self) -> Result<collect::Counters, String> {
         let world = self.world;
         let now: Vec<_> = starting(&world.workload).collect();
@@ -538,8 +538,7 @@ impl Run {
     }
 
     /// Creates the process of a task in its group, with its attributes; `go`: whether it begins at
-    /// once or waits. Does nothing without a free slot. A refusal of the kernel is noted as the
-    /// run's fault.
+    /// once or waits. Nothing without a free slot. A refusal of the kernel is noted as a fault.
     fn create_task(&self, start: &Start, go: Cue) {
         let world = self.world;
         let spec = &world.workload.tasks[start.kind as usize];
@@ -585,8 +584,7 @@ fn starting(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
     initial(workload).take_while(|start| start.at_ns == 0)
 }
 
-/// All tasks that the workload starts, by start time, then in the workload's order. Forked tasks
-/// are not among them.
+/// All tasks that the workload starts, by start time, then in its order; forked ones are not.
 pub(crate) fn initial(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
     let mut starts = Vec::new();
     for (kind, spec) in workload.tasks.iter().enumerate() {

@@ -97,7 +97,8 @@ impl Script {
     /// the controller was active, and waits for the end of the run.
     ///
     /// # Errors
-    /// See [`Script::perform`].
+    /// A pipe has no room for an arriving token, the kernel refuses a write, or a counter cannot be
+    /// read.
     pub fn perform_all(mut self, run: &mut Run) -> Result<(), Error> {
         let duration_ns = run.world.workload.duration_ns;
         while let Some(&Reverse((at_ns, _, step))) = self.queue.peek() {

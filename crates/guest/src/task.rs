@@ -300,8 +300,8 @@ impl Task {
         self.account_wakeup(due_ns);
     }
 
-    /// Sleeps until `period_ns` after the time at which the activation before was due, or after the
-    /// task's start; not at all if that has passed. The due time begins the next request.
+    /// Counts one more activation and sleeps until that many periods after the task's start; not at
+    /// all if that has passed. The due time begins the next request; the wakeup is accounted for.
     fn sleep_to_next_period(&mut self, period_ns: u64) {
         self.activations += 1;
         let due_ns = self.started_ns.saturating_add(period_ns.saturating_mul(self.activations));

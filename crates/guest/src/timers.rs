@@ -97,7 +97,8 @@ pub fn next_tick_ns() -> Result<Option<u64>, String> {
     Ok(tick_in(&text_up_to(END)?))
 }
 
-/// Expiry of the first armed tick timer in a text of `/proc/timer_list`, ns.
+/// Expiry of the first armed tick timer in a text of `/proc/timer_list`, ns; `None` if there is
+/// none.
 fn tick_in(text: &str) -> Option<u64> {
     // The second name is from 6.9 on.
     const TICKS: [&str; 2] = ["tick_sched_timer", "tick_nohz_handler"];

@@ -187,7 +187,7 @@ impl World {
         pid
     }
 
-    /// The slot of a task that has not been reaped, by pid.
+    /// The slot of the task with this pid that has not been reaped; `None` if there is none.
     pub fn slot_of(&self, pid: i32) -> Option<&Slot> {
         let is_it =
             |slot: &&Slot| slot.state.load(Relaxed) != FREE && slot.pid.load(Relaxed) == pid;

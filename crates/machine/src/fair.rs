@@ -481,8 +481,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges the running child of a queue up to now; see `charge()`. The root charges the task,
-    /// other levels their group and its runtime.
+    /// Charges the running child of a queue for the time since its last charge: virtual time; at
+    /// the root the running task's usage, else the group's usage and the queue's runtime, which may
+    /// throttle it.
     fn charge_curr(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (from, curr, group) = (rq.exec_start_ns, rq.curr, rq.group);

@@ -85,7 +85,7 @@ impl<'a> Machine<'a> {
         self.programs[self.tasks[task].program as usize]
     }
 
-    /// The instruction that a task executed last, or executes now.
+    /// The instruction that a task executed last, or executes now; `None` before its first.
     fn last_op(&self, task: TaskId) -> Option<&'a Op> {
         let at = self.tasks[task].pc.checked_sub(1)?;
         self.program_of(task).get(at as usize)

@@ -361,6 +361,9 @@ impl FromStr for Version {
     type Err = KernelError;
 
     /// Parses `6.12`, `v6.12`, `6.12.107` or `6.12.107+deb13-cloud-amd64`: all are 6.12.
+    ///
+    /// # Errors
+    /// The text is no version of this form.
     fn from_str(text: &str) -> Result<Self, KernelError> {
         let bad = || KernelError::Unreadable(text.to_owned());
         let mut parts = text.strip_prefix('v').unwrap_or(text).splitn(3, '.');

@@ -112,8 +112,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes the task, which is queued, the running child of every level of its path; a throttled
-    /// level takes runtime or requests a reschedule.
+    /// Makes the task, which is queued, the running child of every level of its path. To 7.1 levels
+    /// without runtime take some or request a reschedule, which a throttled one also does.
     fn set_running(&mut self, cpu: CpuId, task: TaskId) {
         self.set_next(cpu, TaskId::NONE, task, self.rules.change_protects);
         if self.rules.exhaustion == Exhaustion::Resched {

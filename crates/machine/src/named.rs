@@ -126,9 +126,9 @@ pub struct Taken {
     pub why: Option<String>,
 }
 
-/// The modelled kernel to use for a kernel with this release text (`uname -r`; `None`: unknown), and
-/// the reason where that is not its own version. `functions`: kernel functions known to exist or to
-/// be missing. Without a text that can be read, it is the newest.
+/// The modelled kernel to use for a kernel with this release text (`uname -r`; `None`: unknown),
+/// and the reason where that is not its own version. `functions`: kernel functions known to exist
+/// or to be missing. Without a text that can be read, it is the newest.
 ///
 /// ```
 /// use cpumax_machine::named::{Functions, taken};

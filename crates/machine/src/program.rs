@@ -287,8 +287,8 @@ impl Machine<'_> {
         self.emit(cpu, What::Done { task: task.0, took_ns: latency_ns });
     }
 
-    /// Has the task sleep until the next multiple of the period since its start; returns at once if
-    /// that has passed. The due time begins the next request.
+    /// Counts one more activation of the task and has it sleep until that many periods after its
+    /// start; returns at once if that has passed. The due time begins the next request.
     fn next_activation(&mut self, task: TaskId, period_ns: u64) {
         let t = &mut self.tasks[task];
         t.activations += 1;

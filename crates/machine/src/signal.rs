@@ -128,8 +128,8 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// Takes a CPU off line, unless it is the last: lifts limits for a moment as the generation
-    /// does, and moves its tasks and timers to other CPUs.
+    /// Takes a CPU off line, unless it is the last: lifts its limits (to 6.13 those of all CPUs)
+    /// for a moment, and moves its tasks and timers to other CPUs.
     fn cpu_offline(&mut self, cpu: CpuId) {
         let online = self.cpus.ids().filter(|&c| self.cpus[c].online).count();
         if !self.cpus[cpu].online || online == 1 {

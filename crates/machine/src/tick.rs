@@ -44,8 +44,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Changes interval and phase of a CPU's ticks, if the interval should be another now; see
-    /// `adopt_tick_interval()`.
+    /// Changes interval and phase of a CPU's ticks, if the interval should be another now, to a
+    /// tick or (`nohz_full` with one task) a second; charges the running task before.
     fn change_tick_interval(&mut self, cpu: CpuId) {
         let every_ns = self.tick_interval_ns(cpu);
         if self.cpus[cpu].tick_every_ns == every_ns {

@@ -86,8 +86,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts passed periods in the measurements, if this is the watched group: as throttled ones,
-    /// or in all.
+    /// Counts passed periods in the measurements, if this is the watched group and its watch has
+    /// begun: as throttled ones, or in all.
     pub(crate) fn watch_periods(&mut self, group: GroupId, periods: u64, throttled: bool) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()
@@ -100,7 +100,7 @@ impl Machine<'_> {
     }
 
     /// Adds the latency of a completed request, ns, to the measurements, if this is the watched
-    /// group.
+    /// group and its watch has begun.
     pub(crate) fn watch_request(&mut self, group: GroupId, ns: u64) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()

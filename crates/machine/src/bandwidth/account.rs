@@ -21,8 +21,8 @@ impl Machine<'_> {
     }
 
     /// When the run queue's runtime will be used up (or, to 5.3, expire) if the current task keeps
-    /// running, ns of simulated time; [`NEVER`] if no accounting then matters. Pull rules: a tick
-    /// earlier, so that a tick can refill it.
+    /// running, ns of simulated time; [`NEVER`] if it has no limit, runs nothing, or is throttled.
+    /// Pull rules: a tick earlier, so that a tick can refill it.
     pub(crate) fn runtime_due_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
         let bw = &rq.bandwidth;
@@ -52,7 +52,9 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.enabled && self.account_limited(q, ns)
     }
 
-    /// Charges a run queue that has a limit; see `account_runtime()`.
+    /// Charges a run queue that has a limit for `ns`. Without runtime left it takes a slice from
+    /// the pool; failing that, it requests a reschedule of a running task (to 7.1) or throttles
+    /// (7.2+: true if it is throttled). To 5.3 expired runtime is dropped, too.
     fn account_limited(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
         let bw = &mut rq.bandwidth;

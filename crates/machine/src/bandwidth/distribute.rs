@@ -163,9 +163,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Goes on in the list, granting runtime, up to the next run queue that is unthrottled
-    /// (`Released`), whose CPU's lock is taken (`Locked`, with the time of its release), or the end
-    /// (`Done`). The local run queue comes last.
+    /// Goes on in the throttled list, granting runtime from the pool (before 5.8: from a copy of
+    /// it), up to the next run queue that is unthrottled (`Released`), whose CPU's lock is taken
+    /// (`Locked`, with the time of its release), or the end (`Done`). A run queue of this CPU may
+    /// come last.
     fn distribute_next(&mut self, group: GroupId, walk: &mut Distribution) -> Step {
         while let Some(&q) = walk.list.get(walk.at) {
             let pool = &self.groups[group].pool;
@@ -242,7 +243,8 @@ impl Machine<'_> {
     }
 
     /// Unthrottles a run queue that got its grant: now (to 6.2), or by an interrupt that is sent to
-    /// its CPU. False: it is of this CPU, is put into `local` and unthrottled at the end.
+    /// its CPU (6.3+). False (6.3 to 7.1): it is of this CPU, is put into `local` and unthrottled
+    /// at the end.
     fn send_release(&mut self, q: CfsRqId, local: &mut CfsRqId) -> bool {
         let cpu = self.cfs_rqs[q].cpu;
         match self.rules.release {

@@ -92,8 +92,8 @@ impl Machine<'_> {
         self.tasks[task].parked = false;
     }
 
-    /// Enqueues all parked tasks of a run queue as woken, the one parked last first. Stops where
-    /// the queue is throttled again (generations that can).
+    /// Enqueues all parked tasks of a run queue as woken, the one parked last first (6.18+). Stops
+    /// where the queue is throttled again (7.2+).
     pub(crate) fn release_limbo(&mut self, q: CfsRqId) {
         if self.cfs_rqs[q].bandwidth.limbo.is_empty() {
             return;

@@ -19,7 +19,7 @@ const MAX_PERIOD_NS: u64 = 1_000_000_000;
 
 impl Machine<'_> {
     /// Expiry of a new group's period timer, ns: observed on a real kernel, set by the workload, or
-    /// random within a period. Changes nothing.
+    /// (6.4+) random within a period, else 0. Changes nothing.
     pub(crate) fn initial_phase_ns(&self, group: GroupId, period_ns: u64) -> u64 {
         let path = &self.workload.groups[group.ix()].path;
         if let Some(&edge_ns) = self.observed.and_then(|o| o.first_edge_ns.get(path)) {
@@ -155,8 +155,9 @@ impl Machine<'_> {
     }
 
     /// Accounts for `periods` passed periods (`nr_periods`, `nr_throttled`), refills the pool, and
-    /// distributes to throttled run queues (kernel: `do_sched_cfs_period_timer()`). Returns whether
-    /// the pass is over, lasts, or the timer may rest.
+    /// distributes it to throttled run queues (kernel: `do_sched_cfs_period_timer()`). Returns
+    /// whether the pass is over, lasts (distribution takes time), or is not needed: the group is
+    /// idle or unlimited, so the timer may rest.
     fn one_period(&mut self, group: GroupId, periods: u64) -> Pass {
         if self.groups[group].pool.quota_ns.is_none() {
             return Pass::NotNeeded;
@@ -203,8 +204,8 @@ impl Machine<'_> {
         Pass::Over
     }
 
-    /// Lengthens a period that is too short for its timer, and its quota alike, by the factor of
-    /// this kernel's generation, up to its limit.
+    /// Lengthens a period that is too short for its timer, and its quota alike: by 147/128 (5.1 to
+    /// 5.3) or twofold, burst included (5.4+), up to a longest period; not before 5.1.
     fn scale_period(&mut self, group: GroupId) {
         let pool = &mut self.groups[group].pool;
         let Some(quota_ns) = pool.quota_ns.as_mut() else { return };

@@ -80,9 +80,9 @@ impl Machine<'_> {
         false
     }
 
-    /// Whether this run queue lets a task run in user mode. Opens its mail or takes a slice from
-    /// the pool if needed; opens it again if that succeeds after it was denied, and denies it if
-    /// there is none.
+    /// Whether this run queue lets a task run in user mode (pull rules, a proposal that is in no
+    /// kernel). Opens its mail or takes a slice from the pool if needed; unthrottles it if that
+    /// succeeds after it was denied, and denies it if there is none.
     pub(crate) fn admit(&mut self, q: CfsRqId) -> bool {
         let bw = &self.cfs_rqs[q].bandwidth;
         if !bw.enabled || bw.runtime_remaining_ns > 0 && !bw.throttled {
@@ -111,8 +111,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Whether this level and all above it let a task run in user mode; takes runtime as `admit()`
-    /// does.
+    /// Whether this run queue and all above it let a task run in user mode; takes runtime from
+    /// their pools where needed, and denies the first that gets none.
     pub(crate) fn admit_path(&mut self, mut q: CfsRqId) -> bool {
         while q.is_some() {
             if !self.admit(q) {
@@ -217,9 +217,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Denies a run queue runtime (marks it as throttled): its tasks park on their way to user
-    /// mode, the group owes what they use until then, and it waits for runtime if tasks are parked.
-    /// Gives the running task throttle work.
+    /// Denies a run queue runtime (pull rules, a proposal that is in no kernel): marks it as
+    /// throttled, so that its tasks park on their way to user mode; the group owes what they use
+    /// until then. It waits for runtime if tasks are parked. Gives the running task throttle work.
     fn deny(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (group, cpu) = (rq.group, rq.cpu);
@@ -275,8 +275,9 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// Takes shares out of the pool for some run queues that wait longest, and sends their CPUs
-    /// interrupts in which these open them; the others are served in turn by these CPUs.
+    /// Takes shares out of the pool for up to [`FANOUT`] run queues that wait longest, and sends
+    /// their CPUs interrupts in which they add these to their runtime (pull rules, a proposal that
+    /// is in no kernel). These CPUs serve the next ones in turn.
     pub(crate) fn mail_shares(&mut self, group: GroupId) {
         let least_ns = MIN_GRANT_NS.min(self.slice_ns() as u64);
         let mut told = 0;
@@ -380,9 +381,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Pays the group's debt back out of a refilled pool: at most half of the quota, or all of the
-    /// refill once the debt is too large. Then lets denied run queues ask again, and sets the share
-    /// of each waiting one.
+    /// Pays the group's debt (time run without runtime, pull rules) back out of a refilled pool: at
+    /// most half of the quota, or all of the refill once the debt is too large. Then lets denied
+    /// run queues ask again, and sets the share of each waiting one.
     pub(crate) fn repay(&mut self, group: GroupId) {
         let slice_ns = self.slice_ns() as u64;
         let unseen = self.has(Fault::RefillUnseen);

@@ -9,7 +9,7 @@ use crate::machine::Machine;
 
 impl Machine<'_> {
     /// Starts the run queue's clock of time throttled by its own limit (`throttled_usec`) at its
-    /// throttle, where the generation does so.
+    /// throttle: always to 6.5, if something is queued from 6.6 to 6.17, never from 6.18 on.
     pub(crate) fn start_clock_at_throttle(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
@@ -24,7 +24,7 @@ impl Machine<'_> {
     }
 
     /// Starts the run queue's clock of time throttled by any limit (`cpu.stat.local`) at a
-    /// throttle, where the generation does so.
+    /// throttle, if something is queued (6.6 to 6.17 only).
     pub(crate) fn start_self_clock_at_throttle(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];

@@ -44,8 +44,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Adds a run queue to its group's throttled list: at the head or the tail, as the kernel's
-    /// generation does.
+    /// Adds a run queue to its group's throttled list: at the head to 4.18, and from 4.19 to 5.7
+    /// during a distribution; else at the tail.
     fn list_throttled(&mut self, q: CfsRqId) {
         let pool = &mut self.groups[self.cfs_rqs[q].group].pool;
         let at_head = match self.rules.throttled_insert {

@@ -9,10 +9,10 @@ use crate::machine::Machine;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
-    /// Unthrottles a run queue, unless the generation refuses because it has no runtime: unlists
-    /// it, stops its clock, thaws its subtree and puts its entity or parked tasks back (kernel:
-    /// `unthrottle_cfs_rq()`). From 7.2 on the running task is charged first, which uses up the 1
-    /// ns granted. An idle CPU reschedules.
+    /// Unthrottles a run queue: unlists it, stops its clock, thaws its subtree and puts its entity
+    /// or parked tasks back; an idle CPU reschedules (kernel: `unthrottle_cfs_rq()`). Not if it has
+    /// no runtime (6.18+); from 7.2 on the running task is charged first, which uses up the 1 ns
+    /// granted.
     pub(crate) fn unthrottle(&mut self, q: CfsRqId) {
         if self.rules.pull {
             self.reopen(q);

@@ -338,7 +338,8 @@ impl Machine<'_> {
         self.queued(cpu) == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
     }
 
-    /// Whether the CPU's utilisation leaves no room for an imbalance (kernel: `cpu_util_cfs()`).
+    /// Whether the CPU's utilisation, which is updated, leaves no room for an imbalance (kernel:
+    /// `cpu_util_cfs()`).
     fn was_busy(&mut self, cpu: CpuId) -> bool {
         self.cpu_util(cpu) * IMBALANCE_PCT >= 100 * WHOLE
     }

@@ -46,8 +46,8 @@ impl Machine<'_> {
         }
     }
 
-    /// How far before the minimum vruntime an entity that slept for long is placed, ns; less for
-    /// `SCHED_IDLE` in newer kernels.
+    /// How far before the minimum vruntime an entity that slept for long is placed, ns; an eighth
+    /// of that for `SCHED_IDLE` (5.15+).
     fn sleeper_bonus(&self, is_idle: bool) -> i64 {
         let least = is_idle && self.rules.idle_sleeper_gains_less;
         let whole_ns = if least { MIN_GRANULARITY_NS } else { LATENCY_NS };

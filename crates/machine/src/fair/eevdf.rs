@@ -175,8 +175,8 @@ impl Machine<'_> {
         if ends { lag + AGE_OF_QUEUE } else { i64::MIN }
     }
 
-    /// Lag of an entity, virtual ns: `average`, which is V, less its vruntime, within the limits of
-    /// the kernel's generation. Changes nothing.
+    /// Lag of an entity, virtual ns: `average`, which is V, less its vruntime, limited to two of
+    /// its slices or a tick (to 6.18), or to the longest slice queued plus a tick. Changes nothing.
     fn lag(&self, q: CfsRqId, se: SeId, average: i64) -> i64 {
         let entity = &self.ses[se];
         let limit_ns = match self.rules.lag_limit {
@@ -226,7 +226,7 @@ impl Machine<'_> {
     }
 
     /// Marks an entity as delayed: it stays queued although it sleeps. It loses its buddies, and
-    /// its lag is stored where the kernel does so.
+    /// its lag is stored (7.1+).
     pub(crate) fn mark_entity_delayed(&mut self, q: CfsRqId, se: SeId) {
         self.clear_buddies(q, se);
         if self.rules.delayed_keeps_lag {
@@ -236,7 +236,8 @@ impl Machine<'_> {
     }
 
     /// Wakes a delayed task on the queue that it never left: it is no longer delayed, and is placed
-    /// anew if its lag has changed or become positive (kernel: `requeue_delayed_entity()`).
+    /// anew if its lag is positive or (7.1+) limits change it. The running task is charged up to
+    /// now (7.2+), or its last tick (kernel: `requeue_delayed_entity()`).
     pub(crate) fn requeue_delayed(&mut self, se: SeId) {
         let q = self.timeline_of(self.ses[se].q);
         if self.rules.requeue_charges {
@@ -271,7 +272,8 @@ impl Machine<'_> {
     }
 
     /// The eligible entity with the earliest deadline; the running one takes part, and keeps the
-    /// CPU while it is protected (kernel: `pick_eevdf()`). Changes nothing.
+    /// CPU while it is protected (kernel: `pick_eevdf()`). An eligible next buddy comes first. None
+    /// if nothing is queued. Changes nothing.
     pub(crate) fn pick_eevdf(&self, q: CfsRqId) -> SeId {
         self.pick_eevdf_of(q, true)
     }
@@ -369,8 +371,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a running entity is to be rescheduled because its protection is over, by the rule of
-    /// the kernel's generation.
+    /// Whether a running entity is to be rescheduled because its protection is over: to 6.11 never,
+    /// from 6.12 to 6.16 if it is ahead of V, later always.
     fn loses_protection(&self, q: CfsRqId, se: SeId) -> bool {
         let entity = &self.ses[se];
         entity.vruntime >= entity.protected_until
@@ -388,10 +390,10 @@ impl Machine<'_> {
             entity.vruntime + entity.virtual_ns(entity.slice_ns(), self.rules.full_weights);
     }
 
-    /// Whether a waking task preempts the running one; `se` and `running` are their entities on the
-    /// level they share. `makes_way`: the running one gives way in any case (`SCHED_IDLE`). Ends
-    /// the protection of a running entity with a longer slice; delayed entities that would be
-    /// picked are dequeued.
+    /// Whether a waking task preempts the running one, as the pick would choose it; `se` and
+    /// `running` are their entities on the level they share. `makes_way`: the running one gives way
+    /// in any case (`SCHED_IDLE`). Ends the protection of a running entity with a longer slice;
+    /// delayed entities that would be picked are dequeued (7.0+).
     pub(crate) fn preempts_eevdf(
         &mut self,
         q: CfsRqId,

@@ -219,7 +219,8 @@ impl Machine<'_> {
         self.group_load_at(q, self.ses[self.cfs_rqs[q].se].weight)
     }
 
-    /// The load that a group's entity would have with this weight; see `group_load()`.
+    /// The load, on its parent's queue, that a group's entity would have with this weight: the
+    /// weight times the fraction of recent time in which it was queued.
     pub(crate) fn group_load_at(&mut self, q: CfsRqId, weight: u64) -> u64 {
         let queued = self.update_queued_avg(self.cfs_rqs[q].se);
         scale(weight, u64::from(queued), ALL)

@@ -91,7 +91,7 @@ impl Machine<'_> {
     }
 
     /// Whether this task can have the CPU at once: it is free, or only a `SCHED_IDLE` task runs
-    /// there (newer kernels), and the affinity allows it.
+    /// there (5.4+), and the affinity allows it.
     fn is_free_for(&self, task: TaskId, cpu: CpuId) -> bool {
         let gives_way = self.rules.idle_class_is_free
             && self.tasks[task].class != Class::Idle
@@ -100,7 +100,7 @@ impl Machine<'_> {
     }
 
     /// The first CPU of a range that the task can have at once, searching from `from` on and
-    /// around. Changes nothing.
+    /// around; `None` if there is none. Changes nothing.
     fn free_in(&self, task: TaskId, from: CpuId, range: std::ops::Range<u32>) -> Option<CpuId> {
         let most = u32::from(self.rules.idle_class_is_free);
         let free_of = |range: std::ops::Range<u32>| {
@@ -236,8 +236,9 @@ impl Machine<'_> {
         100 * (load_here + load) < (100 + (IMBALANCE_PCT - 100) / 2) * there + u64::from(in_sync)
     }
 
-    /// A CPU in the range `near` that the task can have at once, from the target on; from 6.0 on
-    /// the domain's utilisation limits how many are searched (kernel: `select_idle_cpu()`).
+    /// A CPU in the range `near` that the task can have at once, from the target on, or `None`;
+    /// from 6.0 on the domain's utilisation limits how many are searched (kernel:
+    /// `select_idle_cpu()`).
     fn search_idle(
         &mut self,
         task: TaskId,
@@ -316,14 +317,16 @@ impl Machine<'_> {
         self.wake_up(task, false);
     }
 
-    /// Wakes a task as `wake()`, by a waker that is expected to sleep soon: at the other end of a
-    /// pipe, or an exiting child (kernel: `WF_SYNC`).
+    /// Wakes a sleeping task: places and queues it, and tests for preemption. Its waker is expected
+    /// to sleep soon, as at the other end of a pipe, or as an exiting child (kernel: `WF_SYNC`),
+    /// which favours the waker's CPU.
     pub(crate) fn wake_in_sync(&mut self, task: TaskId) {
         self.wake_up(task, true);
     }
 
-    /// Wakes a task; see `wake()`. Emits trace events, counts reports of hung tasks and ends its
-    /// sleep in the averages.
+    /// Wakes a sleeping task: emits the wakeup, counts reports of hung tasks, ends the sleep in its
+    /// averages, and places and queues it. Nothing if it is runnable or has exited. `in_sync`: the
+    /// waker is about to sleep.
     fn wake_up(&mut self, task: TaskId, in_sync: bool) {
         if self.tasks[task].state == State::Runnable || self.tasks[task].state == State::Exited {
             return;
@@ -392,7 +395,8 @@ impl Machine<'_> {
     }
 
     /// Requests a reschedule if a newly queued task preempts its CPU's current one (kernel:
-    /// `wakeup_preempt()`); an idle CPU is always told.
+    /// `wakeup_preempt()`); an idle CPU is always told. The clock of the wakeup is kept for that
+    /// reschedule.
     pub(crate) fn check_preempt(&mut self, task: TaskId) {
         self.test_preemption(task);
         self.keep_clock(self.tasks[task].cpu);

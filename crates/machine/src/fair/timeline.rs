@@ -36,7 +36,7 @@ impl Timeline {
         self.nodes.len() == self.gap
     }
 
-    /// The node with the least key.
+    /// The node with the least key; `None` without nodes.
     pub fn first(&self) -> Option<&Node> {
         self.nodes.get(self.gap)
     }

@@ -53,7 +53,7 @@ impl Machine<'_> {
     }
 
     /// Sets the weight of a queue's group entity to the group's share on this CPU, after its load
-    /// changed (kernel: `update_cfs_group()`). An empty queue mostly keeps its weight; a throttled
+    /// changed (kernel: `update_cfs_group()`). An empty queue keeps its weight (6.12+); a throttled
     /// one is updated later (to 6.17).
     pub(crate) fn update_share(&mut self, q: CfsRqId) {
         let loses_weight = self.loses_weight();
@@ -73,8 +73,9 @@ impl Machine<'_> {
         self.reweight(se, share);
     }
 
-    /// The group's share on the queue's CPU: its weight times the queue's part of the load of all
-    /// its queues (kernel: `calc_group_shares()`). Publishes loads before.
+    /// The group's share on the queue's CPU: its weight, from 7.3 on times the CPUs that it can
+    /// use, times the queue's part of the load of all its queues (kernel: `calc_group_shares()`).
+    /// Publishes loads before.
     pub(crate) fn share(&mut self, q: CfsRqId) -> u64 {
         let cpus = self.cpus.len() as u64;
         let group = self.cfs_rqs[q].group;
@@ -100,8 +101,8 @@ impl Machine<'_> {
         share.clamp(MIN_SHARE.min(total), total)
     }
 
-    /// Whether a group without load loses its weight: on one CPU, on kernels that do so. With
-    /// several CPUs it keeps its last one.
+    /// Whether a group without load loses its weight: on one CPU, to 6.11. With several CPUs it
+    /// keeps its last one.
     pub(crate) fn loses_weight(&self) -> bool {
         self.cpus.len() == 1 && !self.rules.empty_keeps_weight
     }

@@ -69,7 +69,7 @@ fn find_rule(name: &str) -> Result<&'static Rule, RuleError> {
     rule.ok_or_else(|| RuleError::Unknown(name.to_owned()))
 }
 
-/// The rules of every kernel, oldest first.
+/// The rules of every kernel, oldest first, unreleased ones last.
 fn all_rules() -> impl Iterator<Item = &'static Rules> {
     let unreleased = UNRELEASED.iter().map(|kernel| kernel.rules);
     RELEASES.iter().map(|release| release.rules).chain(unreleased)

@@ -85,6 +85,9 @@ pub fn covers(list: &str, kernel: &Kernel) -> Result<bool, KernelError> {
 }
 
 /// First version that a version (itself) or generation name (its first release) means.
+///
+/// # Errors
+/// The name cannot be read, or is not modelled.
 fn first_of(text: &str) -> Result<Version, KernelError> {
     let kernel = parse_kernel(text)?;
     if text.contains('.') {
@@ -95,6 +98,9 @@ fn first_of(text: &str) -> Result<Version, KernelError> {
 }
 
 /// Last version that a version (itself) or generation name (before the next generation) means.
+///
+/// # Errors
+/// The name cannot be read, or is not modelled.
 fn last_of(text: &str) -> Result<Version, KernelError> {
     let kernel = parse_kernel(text)?;
     if text.contains('.') {

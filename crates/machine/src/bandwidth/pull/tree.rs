@@ -27,8 +27,9 @@ impl Machine<'_> {
     }
 
     /// Links a run queue with parked tasks into its parent's list of children to bring back, and so
-    /// on up, as far as levels have runtime; a level without waits for a grant. At the root it
-    /// requests a reschedule, in which tasks come back.
+    /// on up, as far as levels have runtime; a level without waits for a grant (pull rules, a
+    /// proposal that is in no kernel). At the root it requests a reschedule, in which tasks come
+    /// back.
     pub(super) fn link(&mut self, mut q: CfsRqId) {
         loop {
             let bw = &self.cfs_rqs[q].bandwidth;
@@ -213,7 +214,7 @@ impl Machine<'_> {
     }
 
     /// Unlinks children of a run queue in order of their turns up to the first that has runtime for
-    /// a parked task, which is returned.
+    /// a parked task, which is returned; `None` if no child has.
     fn take_next_child(&mut self, q: CfsRqId) -> Option<CfsRqId> {
         while let Some(&child) = self.parked[q.ix()].children.first() {
             self.prefetch_parked(child);

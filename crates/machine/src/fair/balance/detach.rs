@@ -18,8 +18,9 @@ const MAX_SCANNED: usize = 64;
 
 impl Machine<'_> {
     /// Collects in `lists.movable` up to `want` queued tasks of one CPU that may move to another
-    /// and are not cache-hot, those that wait longest last. Returns `Nothing` if any task there,
-    /// running ones included, may move, else `Pinned` (kernel: `can_migrate_task()`).
+    /// and are not cache-hot, those that wait longest last; delayed ones (6.14+) only `by_load`.
+    /// Returns `Nothing` if any task there, running ones included, may move, else `Pinned` (kernel:
+    /// `can_migrate_task()`).
     pub(super) fn find_movable(
         &self,
         from: CpuId,
@@ -101,7 +102,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether throttling lets a balancer move the task to that CPU (kernel: `can_migrate_task()`).
+    /// Whether throttling lets a balancer move the task to that CPU: the destination, and to 6.17
+    /// the source, may not be in a throttled hierarchy (kernel: `can_migrate_task()`).
     pub(super) fn may_move(&self, task: TaskId, to: CpuId) -> bool {
         let group = self.tasks[task].group;
         let source = self.ses[self.tasks[task].se].q;
