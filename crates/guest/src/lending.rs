@@ -80,8 +80,8 @@ fn notes(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         .filter(move |path| path.file_name().is_some_and(|name| is_note(&name.to_string_lossy())))
 }
 
-/// Whether a group below `above` needs the `cpu` controller: it enables it for its children, or has
-/// a limit, a weight or `cpu.idle` that disabling would reset.
+/// Whether a group below `above` needs the `cpu` controller: it enables it for its children, or its
+/// limit, weight or `cpu.idle` is not the default, which disabling would restore.
 fn is_used(above: &Path) -> bool {
     let usual = |file: PathBuf, value: &str| {
         fs::read_to_string(file).is_ok_and(|text| text.split_whitespace().next() != Some(value))

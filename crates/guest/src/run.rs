@@ -356,7 +356,7 @@ impl Run {
     }
 
     /// Begins to record: the whole trace where asked for, else in a virtual machine what stalls are
-    /// computed from; `None` without. An error only if the whole trace cannot be had.
+    /// computed from; `None` without (with a note). An error only if the whole trace cannot be had.
     fn begin_trace(&mut self, whole: bool) -> Result<Option<Tracing>, String> {
         let in_vm = self.env.in_vm;
         if !whole && !in_vm {

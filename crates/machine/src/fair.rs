@@ -63,7 +63,8 @@ impl Vacant {
 }
 
 impl Machine<'_> {
-    /// The group's run queue on a CPU; creates it, and its ancestors' there, where missing.
+    /// The group's run queue on a CPU; made, with its ancestors', where missing, throttled like
+    /// these.
     pub(crate) fn cfs_rq_or_new(&mut self, group: GroupId, cpu: CpuId) -> CfsRqId {
         let g = &mut self.groups[group];
         if g.cfs_rqs.is_empty() {

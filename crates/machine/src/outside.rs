@@ -40,9 +40,9 @@ impl Machine<'_> {
         self.tasks[self.outside].cpu
     }
 
-    /// When the run ends and its counters are read, ns. Without observed conditions that is the
-    /// workload's duration; else the outside task comes then and reads them during its last visit.
-    /// Draws the time in that visit under noise.
+    /// When the run ends and its counters are read, ns: at the workload's end plus the time until
+    /// half of the counters are read, which the outside task's last observed visit shows (0 without
+    /// one). Under noise a random time up to twice that is drawn.
     pub(crate) fn end_ns(&mut self) -> u64 {
         let duration_ns = self.workload.duration_ns;
         let last = self.observed.and_then(|o| o.outside_ns.last());

@@ -164,8 +164,9 @@ impl Machine<'_> {
         at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.tick_ns
     }
 
-    /// Handles a tick: charges the running task on every level, tests for preemption, updates
-    /// shares, and turns a lazy reschedule into one at once (kernel: `task_tick_fair()`).
+    /// Handles a tick: charges the running task on every level, tests for preemption (CFS; EEVDF
+    /// does so in the charge), updates shares, and turns a lazy reschedule into one at once
+    /// (kernel: `task_tick_fair()`).
     pub(crate) fn tick(&mut self, cpu: CpuId) {
         self.cpus[cpu].tick_ns = NEVER;
         self.renew_kept_clock(cpu);

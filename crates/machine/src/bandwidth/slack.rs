@@ -61,7 +61,7 @@ impl Machine<'_> {
 
     /// Distributes returned runtime to throttled run queues, unless a refill is due soon, a
     /// distribution is under way, or it is no more than a slice (kernel:
-    /// `do_sched_cfs_slack_timer()`).
+    /// `do_sched_cfs_slack_timer()`). Pull rules: mails shares of it.
     pub(crate) fn slack_expired(&mut self, group: GroupId) {
         self.groups[group].pool.slack_started = false;
         if self.rules.pull {

@@ -171,8 +171,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Publishes the load of all a group's queues, which ticks do on a real kernel; here before a
-    /// share is computed, at most once a tick.
+    /// Publishes the load of all a group's queues in the group's sum, which ticks do on a real
+    /// kernel; here before a share is computed, at most once a tick, on several CPUs.
     #[inline]
     pub(crate) fn publish_group_load(&mut self, group: GroupId) {
         let now = self.now;
@@ -235,7 +235,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Resets an entity's queued fraction to that of a new task.
+    /// Resets an entity's average to that of a new task, as if it had always been queued.
     pub(crate) fn reset_queued(&mut self, se: SeId) {
         if let Some(queued) = self.queued.get_mut(se.ix()) {
             *queued = Queued { avg: ALL as u32, periods: 0, attached: false };
@@ -341,8 +341,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds a task's load, utilisation and runnable average to a queue and its ancestors (kernel:
-    /// `attach_entity_load_avg()`).
+    /// Adds a task's load, utilisation and runnable average to a queue and its ancestors, and
+    /// publishes the groups' (kernel: `attach_entity_load_avg()`).
     fn attach_load(&mut self, task: TaskId, to: CfsRqId) {
         self.pelt_update(to);
         self.attach_util(task, self.cfs_rqs[to].cpu);

@@ -92,8 +92,8 @@ impl Machine<'_> {
         left == 0
     }
 
-    /// Appends to `found` what waits on a queue, the last in line first, and the entity of the
-    /// group that runs, as others of that group may wait.
+    /// Appends to `found` what waits on a queue, the last in line first, up to a limit, and the
+    /// entity of the group that runs, as others of that group may wait.
     fn collect_waiting(&self, q: CfsRqId, found: &mut Vec<SeId>) {
         let rq = &self.cfs_rqs[q];
         found.extend(rq.timeline.nodes().iter().rev().take(MAX_SCANNED).map(|node| node.se));
