@@ -6,7 +6,8 @@ use crate::world::{Fault, Slot, World};
 use cpumax_workload::{Affinity, Class, GroupIx, TaskSpec};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Moves a task into a group and notes that in its slot.
+/// Writes the task's pid to the group's `cgroup.procs` files and stores the group in its slot. A
+/// failed write is noted as the run's fault, unless the task has exited (ESRCH).
 pub fn move_task(world: &World, slot: &Slot, group: GroupIx) {
     let mut text = [0u8; 12];
     let text = decimal(slot.pid.load(Relaxed).unsigned_abs(), &mut text);
@@ -22,7 +23,8 @@ pub fn move_task(world: &World, slot: &Slot, group: GroupIx) {
     slot.group.store(group, Relaxed);
 }
 
-/// The number in decimal digits, at the end of `text`. Allocates nothing.
+/// Writes the number in decimal digits to the end of `text`; returns these digits. Allocates
+/// nothing.
 fn decimal(mut n: u32, text: &mut [u8; 12]) -> &[u8] {
     let mut at = text.len();
     loop {
@@ -35,21 +37,25 @@ fn decimal(mut n: u32, text: &mut [u8; 12]) -> &[u8] {
     }
 }
 
-/// Gives a task a nice value and keeps its class.
+/// Sets a task's nice value by setpriority(2) and stores it in its slot; its class stays. Errors of
+/// the kernel are ignored.
 pub fn set_nice(slot: &Slot, nice: i8) {
     let now = slot.attributes.load(Relaxed);
     slot.attributes.store(now & !0xff | u32::from(nice.cast_unsigned()), Relaxed);
     sys::set_nice(slot.pid.load(Relaxed), nice);
 }
 
-/// Gives a task a class and keeps its nice value.
+/// Sets a task's scheduling class by `sched_setattr(2)`, with its nice value and the default slice,
+/// and stores it in its slot. Errors of the kernel are ignored.
 pub fn set_class(slot: &Slot, class: Class) {
     let now = slot.attributes.load(Relaxed);
-    slot.attributes.store(now & !0xff00 | attributes(0, class, 0), Relaxed);
-    apply(slot, 0);
+    slot.attributes.store(now & !0xff00 | pack_attributes(0, class, 0), Relaxed);
+    write_sched_attr(slot, 0);
 }
 
-/// Sets the CPUs of a task: 0 is all; 1 and up are CPU sets by number, then single CPUs.
+/// Sets a task's CPUs by `sched_setaffinity(2)` and stores `which` in its slot. `which`: 0 is all
+/// CPUs of the workload's machine, 1 and up its CPU sets by number, then single CPUs. Errors of the
+/// kernel are ignored.
 pub fn set_affinity(world: &World, slot: &Slot, which: u16) {
     let now = slot.attributes.load(Relaxed);
     slot.attributes.store(now & 0xffff | u32::from(which) << 16, Relaxed);
@@ -71,7 +77,7 @@ pub fn set_affinity(world: &World, slot: &Slot, which: u16) {
 }
 
 /// Packs nice value (bits 0 to 7), class (8 to 15) and affinity (16 and up) into one number.
-pub fn attributes(nice: i8, class: Class, affinity: u16) -> u32 {
+pub fn pack_attributes(nice: i8, class: Class, affinity: u16) -> u32 {
     let class = match class {
         Class::Fair | Class::Kthread => 0,
         Class::Idle => 1,
@@ -80,22 +86,25 @@ pub fn attributes(nice: i8, class: Class, affinity: u16) -> u32 {
     u32::from(nice.cast_unsigned()) | class << 8 | u32::from(affinity) << 16
 }
 
-/// The packed attributes with which tasks of this kind begin.
-pub fn attributes_of(spec: &TaskSpec) -> u32 {
+/// The packed attributes that tasks of this kind shall have; affinity 0xffff stands for one CPU for
+/// each task.
+pub fn initial_attributes(spec: &TaskSpec) -> u32 {
     let affinity = match spec.cpus {
         Affinity::All => 0,
         Affinity::Set(set) => 1 + set as u16,
         Affinity::Each => u16::MAX,
     };
-    attributes(spec.nice, spec.class, affinity)
+    pack_attributes(spec.nice, spec.class, affinity)
 }
 
-/// Gives a new task the attributes of its kind, where they differ from what it has.
+/// Gives a new task its kind's nice value, class, slice and CPUs by system calls, and stores them
+/// in its slot. Calls are left out for what the task has already by inheritance. A kind with one
+/// CPU for each task takes CPUs in turn, by the task's number.
 pub fn apply_attributes(world: &World, slot: &Slot, spec: &TaskSpec) {
-    let wanted = attributes_of(spec);
+    let wanted = initial_attributes(spec);
     let now = slot.attributes.swap(wanted, Relaxed);
     if now & 0xffff != wanted & 0xffff || spec.slice_ns.is_some() {
-        apply(slot, spec.slice_ns.unwrap_or(0));
+        write_sched_attr(slot, spec.slice_ns.unwrap_or(0));
     }
     let cpus = usize::from(world.workload.machine.cpus).max(1);
     let which = match spec.cpus {
@@ -111,7 +120,9 @@ pub fn apply_attributes(world: &World, slot: &Slot, spec: &TaskSpec) {
     }
 }
 
-fn apply(slot: &Slot, slice_ns: u64) {
+/// Calls `sched_setattr(2)` with the class and nice value that are stored in the slot and a slice
+/// of `slice_ns`; 0: the default slice. Real-time tasks get `SCHED_FIFO` with priority 1.
+fn write_sched_attr(slot: &Slot, slice_ns: u64) {
     let now = slot.attributes.load(Relaxed);
     let nice = i32::from((now as u8).cast_signed());
     let attr = match now >> 8 & 0xff {

@@ -82,7 +82,8 @@ struct Event {
 }
 
 impl Call {
-    /// An empty list without a context.
+    /// An empty list of `io_submit(2)` requests, with its buffers allocated but without AIO context
+    /// or timer.
     pub fn new() -> Call {
         Call {
             context: 0,
@@ -103,7 +104,8 @@ impl Call {
         }
     }
 
-    /// Makes context and timer, once. Returns 0 or the kernel's error.
+    /// Makes the AIO context and the timerfd, unless they exist. Returns 0, or the kernel's error
+    /// as a negative number.
     pub fn prepare(&mut self) -> isize {
         if self.context != 0 {
             return 0;
@@ -115,6 +117,8 @@ impl Call {
         result
     }
 
+    /// Empties the list for the next call. Context and timer stay; texts with times are used in
+    /// turns, because tokens of the last call may point to them.
     fn reset(&mut self) {
         (self.n, self.n_tokens, self.n_marks) = (0, 0, 0);
         // Used in turns: a token of the last call may still point to one of them.
@@ -124,6 +128,8 @@ impl Call {
         (self.work_ns, self.waits, self.locks, self.talks) = (0, false, false, false);
     }
 
+    /// Appends a request for `bytes` bytes, or elements of a vector, at `buf`; drops it where the
+    /// list is full (512).
     fn add_request(&mut self, opcode: u16, fd: i32, buf: u64, bytes: usize) {
         if let Some(request) = self.requests.get_mut(self.n) {
             *request = Iocb::new(opcode, fd, buf, bytes);
@@ -131,16 +137,18 @@ impl Call {
         }
     }
 
-    /// Adds a request that takes one byte out of a pipe.
+    /// Appends a request that reads one byte out of a pipe, and so waits for it.
     fn add_take(&mut self, fd: i32, scratch: *mut u8) {
         self.add_request(AIO_PREAD, fd, scratch as u64, 1);
     }
 
+    /// Appends a request that writes `n` bytes, at most 64, to a pipe.
     fn add_put(&mut self, fd: i32, n: usize) {
         static BYTES: [u8; 64] = [0; 64];
         self.add_request(AIO_PWRITE, fd, BYTES.as_ptr() as u64, n.min(BYTES.len()));
     }
 
+    /// Notes an event of the call to account for after it; drops it beyond 256.
     fn add_mark(&mut self, mark: Mark) {
         if let Some(slot) = self.marks.get_mut(self.n_marks) {
             *slot = mark;
@@ -148,7 +156,8 @@ impl Call {
         }
     }
 
-    /// Adds a request that reads the time into a text; returns the text's index.
+    /// Appends a read of the current time (`/proc/timer_list`) into a text buffer; returns the
+    /// buffer's index.
     fn add_time_read(&mut self, clock_fd: i32, bytes: usize) -> usize {
         let at = self.n_texts.min(MARKS - 1);
         self.n_texts += 1;
@@ -159,7 +168,10 @@ impl Call {
 }
 
 impl Task {
-    /// Executes the steps up to the next `ExitKernel` as one system call.
+    /// Executes the steps up to the next `ExitKernel` as one system call and accounts for its time
+    /// and events. `pc` is behind the `EnterKernel`, and ends at the `ExitKernel`. A single step of
+    /// kernel time, or a single lock around it, is a plain call; all else is a list for
+    /// `io_submit(2)`. A failure is noted as the run's fault.
     pub fn execute_call(&mut self) {
         let begin = self.pc - 1;
         let end = call_end(self.program, begin);
@@ -215,7 +227,9 @@ impl Task {
         self.account_marks(call, from_ns);
     }
 
-    /// Adds the step at `at` to the list.
+    /// Appends requests and marks for the step at `at` to the list; may move `pc` (loops, locks).
+    /// `from_ns`: start of the call since the start of the run. Arms the timer for sleeps, draws
+    /// lengths from the random stream; steps that no list has are skipped.
     fn add_step(&mut self, call: &mut Call, at: usize, from_ns: u64) {
         let world = self.world;
         match self.program[at] {
@@ -279,7 +293,8 @@ impl Task {
         }
     }
 
-    /// Adds kernel time of a drawn length: reads of random bytes, of the calibrated number.
+    /// Appends kernel time of a drawn length: reads of random bytes, as many as take that long by
+    /// calibration. The length is shortened by CPU time used in excess before.
     fn add_work(&mut self, call: &mut Call, span: cpumax_workload::Span) {
         let world = self.world;
         let ns = self.draw_work(span);
@@ -300,15 +315,15 @@ impl Task {
         }
     }
 
-    /// Adds a read of the call's timer, which waits until it fires.
+    /// Appends a read of the call's timer, which waits until it fires.
     fn add_timer(&self, call: &mut Call) {
         call.waits = true;
         call.add_request(AIO_PREAD, call.timer, self.world.scratch as u64, 8);
     }
 
-    /// Adds the taking of a lock. For an inode that is one write, which lasts as long as the lock
-    /// is held; the steps up to the unlock are skipped. For a pipe the bytes are taken as
-    /// `Lock::take` does. Other locks are not taken in lists.
+    /// Appends the taking of a lock. For an inode that is one write, which lasts as long as the
+    /// lock is held; `pc` moves behind the unlock. For a pipe the bytes are taken as `Lock::take`
+    /// does, and the lock is noted as held. Other locks are not taken in lists.
     fn add_lock(&mut self, call: &mut Call, at: usize, lock: u32, mode: LockMode) {
         let mode = self.lock_mode(lock, mode);
         let scratch = self.world.scratch;
@@ -349,7 +364,8 @@ impl Task {
         }
     }
 
-    /// Adds the release of a lock made of a pipe; other locks have none here.
+    /// Appends the release of a lock made of a pipe and removes it from the held ones; does nothing
+    /// for other locks.
     fn add_unlock(&mut self, call: &mut Call, lock: u32) {
         let made = &self.world.locks[lock as usize];
         let (RealLock::Pipe { readers }, Some(mode)) = (made.made, self.note_released(lock)) else {
@@ -363,8 +379,8 @@ impl Task {
         }
     }
 
-    /// Adds reads of `n` tokens, one receiver at a time where the channel asks for that, and the
-    /// return of their credits.
+    /// Appends reads of `n` tokens, one receiver at a time where the channel asks for that, and the
+    /// return of their credits. A mark keeps the last token.
     fn add_receive(&mut self, call: &mut Call, channel: u32, n: u64) {
         (call.waits, call.talks) = (true, true);
         let channel = &self.world.channels[channel as usize];
@@ -389,7 +405,9 @@ impl Task {
         }
     }
 
-    /// Makes the system call, and reads the results from the ring.
+    /// Publishes the phase, makes the system call (`io_submit(2)`), and takes the results from the
+    /// ring. Failed requests are noted as the run's fault. Calls that take pipe locks are logged as
+    /// such.
     fn submit(&mut self, call: &mut Call) {
         for ix in 0..call.n {
             call.pointers[ix] = &raw const call.requests[ix];
@@ -431,12 +449,15 @@ impl Task {
         }
     }
 
+    /// Logs for the trace's stalls that the task now enters (`true`) or leaves a call that takes
+    /// locks.
     fn log_locking(&self, is: bool) {
         let pid = self.slot.pid.load(Relaxed).cast_unsigned();
         self.world.locking.push(pid, is.into(), self.world.now_ns());
     }
 
-    /// Accounts for all marks after the call.
+    /// Accounts after the call for its marks: begins and completes requests, counts sleeps, stores
+    /// moves. Then accounts for its work; a wait for a CPU counts from the last event waited for.
     fn account_marks(&mut self, call: &Call, from_ns: u64) {
         let world = self.world;
         let start_ns = world.start_ns.load(Relaxed);

@@ -68,12 +68,14 @@ impl Hierarchy {
         Ok(Hierarchy { v2: false, base: cpu.join(own), usage_base, own_name })
     }
 
-    /// Name of the guest's own group on a host, also used for its trace instance.
+    /// Name of the guest's own group on a host, also used for its trace instance; `None` in a
+    /// virtual machine.
     pub fn own_name(&self) -> Option<&str> {
         self.own_name.as_deref()
     }
 
-    /// Makes the guest's own groups, and marks and locks them. Remove them before the claims are
+    /// Makes the guest's own groups, marks them as its own and locks them (none in a virtual
+    /// machine); removes those made if one fails. They must be removed before the claims are
     /// dropped.
     ///
     /// # Errors
@@ -94,12 +96,13 @@ impl Hierarchy {
         Ok(claims)
     }
 
-    /// Whether a group with this name exists beside the guest's own.
+    /// Whether a group with this name exists where the guest's own is made.
     pub fn has_group(&self, name: &str) -> bool {
         self.base.with_file_name(name).exists()
     }
 
-    /// Directories of the guest's own group, in each hierarchy; none in a virtual machine.
+    /// Directories of the guest's own group, which need not exist, in each hierarchy; none in a
+    /// virtual machine.
     fn own_bases(&self) -> impl Iterator<Item = &PathBuf> {
         let bases = [Some(&self.base), self.usage_base.as_ref()].into_iter().flatten();
         bases.filter(|_| self.own_name.is_some())
@@ -110,8 +113,9 @@ impl Hierarchy {
         1 + u32::from(self.v2)
     }
 
-    /// Makes all groups of the workload with their weights, without limits. `inner` says that
-    /// groups with children have tasks of their own.
+    /// Makes all groups of the workload with their weights, without limits, and enables the `cpu`
+    /// controller for them (v2). `inner`: groups with children have tasks of their own, so all
+    /// groups are threaded. Returns the groups in the workload's order, the root first.
     ///
     /// # Errors
     /// A group that could not be made or a file that could not be written.
@@ -138,12 +142,13 @@ impl Hierarchy {
         Ok(groups)
     }
 
-    /// Parent of the guest's own group, on a host with v2.
+    /// Parent of the guest's own group, on a host with cgroup v2; else `None`.
     fn above(&self) -> Option<&Path> {
         self.base.parent().filter(|_| self.v2 && self.own_name.is_some())
     }
 
-    /// Makes one more group below `parent`.
+    /// Makes the group `cpumax-last` below `parent`, if it does not exist, and opens it. `inner`:
+    /// as a threaded group.
     ///
     /// # Errors
     /// It could not be made.
@@ -153,8 +158,11 @@ impl Hierarchy {
         Self::open(&dir, None)
     }
 
-    /// Makes a group unless it exists; `threaded` makes it a threaded one (v2), so that groups with
-    /// children can have tasks.
+    /// Makes a group unless it exists; with `threaded` writes its `cgroup.type` (v2), so that
+    /// groups with children can have tasks.
+    ///
+    /// # Errors
+    /// The kernel refuses the group or the type.
     fn make_dir(&self, dir: &Path, threaded: bool) -> Result<(), String> {
         match fs::create_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -168,8 +176,11 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Opens a group that exists, and makes its group in the hierarchy of `cpuacct` where that is a
-    /// separate one.
+    /// Opens an existing group for moves, and makes its group in the hierarchy of `cpuacct`
+    /// (`usage_dir`) where that is a separate one.
+    ///
+    /// # Errors
+    /// A path that cannot be opened or made.
     fn open(dir: &Path, usage_dir: Option<PathBuf>) -> Result<Group, String> {
         let procs_fd = open_write(&dir.join("cgroup.procs"))?;
         let usage_procs_fd = match &usage_dir {
@@ -189,7 +200,7 @@ impl Hierarchy {
         Ok(Group { dir: dir.to_owned(), usage_dir, dir_fd, procs_fd, usage_procs_fd })
     }
 
-    /// Writes quota, period and burst of a group that now has the limit `old`.
+    /// Changes a group's limit from `old` to `new` (quota, period, burst) by writes to its files.
     ///
     /// # Errors
     /// A write that the kernel refused.
@@ -198,7 +209,8 @@ impl Hierarchy {
         writes.iter().try_for_each(|(path, text)| write(path, text))
     }
 
-    /// Files and texts to write, in order, to change a group's limit from `old` to `new`.
+    /// Files and texts to write, in order, to change a group's limit from `old` to `new`. Steps in
+    /// between keep every write valid for the kernel. Writes nothing itself.
     pub fn limit_writes(&self, group: &Group, old: Limit, new: Limit) -> Vec<(PathBuf, String)> {
         let put = |file: File, value: Limit| (group.dir.join(file.name()), value.read(file));
         let burst = if self.v2 { File::CpuMaxBurst } else { File::CfsBurstUs };
@@ -223,7 +235,8 @@ impl Hierarchy {
         writes
     }
 
-    /// File and text to write to give a group a weight of 1 to 10000.
+    /// File and text to write to give a group a weight of 1 to 10000; v1 gets shares of weight *
+    /// 10.24. Writes nothing itself.
     pub fn weight_write(&self, group: &Group, weight: u32) -> (PathBuf, String) {
         if self.v2 {
             return (group.dir.join("cpu.weight"), weight.to_string());
@@ -232,7 +245,8 @@ impl Hierarchy {
         (group.dir.join("cpu.shares"), shares.to_string())
     }
 
-    /// `cpu.stat` of a group, and its local throttled time, ns, where the kernel shows one.
+    /// Reads `cpu.stat` of a group, and its own throttled time, ns, from `cpu.stat.local`; `None`
+    /// where the kernel has no such file.
     ///
     /// # Errors
     /// They cannot be read.
@@ -247,7 +261,8 @@ impl Hierarchy {
         Ok((stat, local.map(|local| local.throttled_ns)))
     }
 
-    /// CPU time of a v1 group, ns, which its `cpu.stat` lacks; `None` for v2.
+    /// CPU time of a v1 group, ns, which its `cpu.stat` lacks; `None` for v2, or if it cannot be
+    /// read.
     fn usage_ns(&self, group: &Group) -> Option<u64> {
         if self.v2 {
             return None;
@@ -256,7 +271,8 @@ impl Hierarchy {
         fs::read_to_string(dir.join("cpuacct.usage")).ok()?.trim().parse().ok()
     }
 
-    /// Kills all processes in the groups made here and removes the groups.
+    /// Kills all processes in the guest's groups, removes the groups, and takes back the `cpu`
+    /// controller from the parent where the guest enabled it.
     pub fn remove_groups(&self) {
         match self.own_name {
             Some(_) => remove_trees(self.own_bases()),
@@ -267,7 +283,8 @@ impl Hierarchy {
         }
     }
 
-    /// Removes groups that guests which are gone left behind.
+    /// Kills and removes groups beside the guest's own that guests left behind which are gone, and
+    /// takes back controllers that these enabled.
     pub fn remove_stale(&self) {
         for top in self.own_bases().filter_map(|base| base.parent()) {
             let entries = || fs::read_dir(top).into_iter().flatten().flatten();
@@ -281,12 +298,13 @@ impl Hierarchy {
     }
 }
 
-/// Kills all processes in these groups and below, and removes the groups.
+/// Kills all processes in these groups and the groups below, and removes all of them.
 fn remove_trees<'a>(tops: impl Iterator<Item = &'a PathBuf>) {
     remove_dirs(tops.flat_map(|top| [vec![top.clone()], groups_below(top)].concat()).collect());
 }
 
-/// Kills all processes in these groups and removes them; parents come before children in `dirs`.
+/// Kills all processes in these groups and removes them, children first; parents come before
+/// children in `dirs`. Tries again for a limited time while groups remain.
 fn remove_dirs(mut dirs: Vec<PathBuf>) {
     for _ in 0..TRIES {
         dirs.retain(|dir| dir.exists());
@@ -302,16 +320,17 @@ fn remove_dirs(mut dirs: Vec<PathBuf>) {
 }
 
 impl Group {
-    /// Removes the group, which must be empty.
+    /// Removes the group's directory.
     ///
     /// # Errors
-    /// The group has processes.
+    /// The group has processes or children.
     pub fn remove(&self) -> Result<(), String> {
         fs::remove_dir(&self.dir).map_err(|error| format!("{}: {error}", self.dir.display()))
     }
 }
 
 impl Drop for Group {
+    /// Closes the group's descriptors; the group itself stays.
     fn drop(&mut self) {
         for fd in [self.dir_fd, self.procs_fd, self.usage_procs_fd] {
             // SAFETY: the descriptors are this group's own.
@@ -320,7 +339,9 @@ impl Drop for Group {
     }
 }
 
-/// Whether groups with children ever have tasks of their own. Only the root of a hierarchy may.
+/// Whether groups with children ever have tasks of their own, as `lives_in` tells. The workload's
+/// root does not count where it is the root of the hierarchy (`root_is_root`), which may have
+/// tasks.
 pub fn has_inner_tasks(
     workload: &Workload,
     root_is_root: bool,
@@ -330,7 +351,7 @@ pub fn has_inner_tasks(
     parents.filter(|&parent| parent != 0 || !root_is_root).any(lives_in)
 }
 
-/// All groups below one, parents before children.
+/// Paths of all groups below one, parents before children.
 fn groups_below(dir: &Path) -> Vec<PathBuf> {
     let mut dirs = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -342,7 +363,8 @@ fn groups_below(dir: &Path) -> Vec<PathBuf> {
     dirs
 }
 
-/// Kills all processes and threads in a group, but not the caller.
+/// Sends SIGKILL to all processes and threads in a group itself, but not to the caller or init.
+/// Groups below stay.
 fn kill_all(dir: &Path) {
     let me = std::process::id().cast_signed();
     for file in ["cgroup.procs", "cgroup.threads"] {
@@ -355,23 +377,24 @@ fn kill_all(dir: &Path) {
     }
 }
 
-/// Opens a file for writing.
+/// Opens a file for writing; the caller owns the descriptor.
 ///
 /// # Errors
-/// It cannot be opened.
+/// It cannot be opened; the text names the path.
 pub fn open_write(path: &Path) -> Result<RawFd, String> {
     let file = fs::OpenOptions::new().write(true).open(path);
     file.map(IntoRawFd::into_raw_fd).map_err(|error| format!("{}: {error}", path.display()))
 }
 
+/// Text of a file; the error names the path.
 fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Writes a kernel file.
+/// Writes a text to a kernel file.
 ///
 /// # Errors
-/// The kernel refused the text.
+/// The kernel refused the text; the error names path and text.
 pub fn write(path: &Path, text: &str) -> Result<(), String> {
     fs::write(path, text).map_err(|error| format!("{}: writing {text:?}: {error}", path.display()))
 }

@@ -29,10 +29,12 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Makes the pipes of the channel with index `ix`.
+    /// Makes the pipes of the workload's channel with index `ix`: one for tokens; one for credits,
+    /// filled with its capacity, if it is bounded; and gates where one call sends or receives
+    /// several.
     ///
     /// # Errors
-    /// The kernel gives no pipe, or the bound does not fit in one.
+    /// The kernel gives no pipe, or the capacity does not fit in one.
     pub fn new(workload: &Workload, ix: u32) -> Result<Channel, String> {
         let ChannelSpec { name, capacity, .. } = &workload.channels[ix as usize];
         let tokens = open_pipe()?;
@@ -53,26 +55,27 @@ impl Channel {
             }
             channel.credits = open_pipe()?;
             grow(channel.credits[1], CAPACITY);
-            give(channel.credits[1], *capacity as usize);
+            write_bytes(channel.credits[1], *capacity as usize);
             if sent > 1 {
-                channel.senders = gate()?;
+                channel.senders = new_gate()?;
             }
         }
         if received > 1 {
-            channel.receivers = gate()?;
+            channel.receivers = new_gate()?;
         }
         Ok(channel)
     }
 
-    /// Sends `n` tokens at `now_ns` (since the start of the run); waits for credits if bounded.
+    /// Sends `n` tokens stamped `now_ns` (since the start of the run). In a bounded channel it
+    /// first waits for `n` credits.
     pub fn send(&self, n: u64, now_ns: u64) {
         if self.credits[0] >= 0 {
-            pass(self.senders, || take(self.credits[0], n as usize));
+            hold_gate_while(self.senders, || read_bytes(self.credits[0], n as usize));
         }
         self.put(n, now_ns);
     }
 
-    /// Sends `n` tokens without waiting for credits.
+    /// Writes `n` tokens stamped `now_ns` (since the start of the run), without taking credits.
     pub fn put(&self, n: u64, now_ns: u64) {
         let tokens = [now_ns & !IS_TEXT; 64];
         let mut left = n as usize;
@@ -83,10 +86,11 @@ impl Channel {
         }
     }
 
-    /// Receives `n` tokens, waiting for them; returns the last one.
+    /// Receives `n` tokens, waiting for them, and returns their credits to the senders. Returns the
+    /// last token; 0 if an error of the pipe came before any.
     pub fn receive(&self, n: u64) -> u64 {
         let mut last = 0;
-        pass(self.receivers, || {
+        hold_gate_while(self.receivers, || {
             let mut tokens = [0u64; 64];
             let mut left = n as usize * TOKEN_BYTES;
             while left > 0 {
@@ -101,14 +105,14 @@ impl Channel {
             }
         });
         if self.credits[1] >= 0 {
-            give(self.credits[1], n as usize);
+            write_bytes(self.credits[1], n as usize);
         }
         last
     }
 
-    /// Takes out the oldest unread token and returns it with the number of unread tokens. For use
-    /// when the run is over.
-    pub fn waiting(&self) -> Option<(u64, u64)> {
+    /// Reads the oldest unread token; returns it with the number of tokens that were unread. `None`
+    /// if there are none. For use when the run is over.
+    pub fn take_oldest_waiting(&self) -> Option<(u64, u64)> {
         let mut bytes: libc::c_int = 0;
         // SAFETY: there is room for a number.
         unsafe { libc::ioctl(self.tokens[0], libc::FIONREAD, &raw mut bytes) };
@@ -120,7 +124,7 @@ impl Channel {
         Some((oldest, n as u64))
     }
 
-    /// Whether the pipe has room for one more token.
+    /// Whether the pipe has room for one more token now.
     pub fn has_room(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.tokens[1], events: libc::POLLOUT, revents: 0 };
         // SAFETY: there is one element.
@@ -128,12 +132,14 @@ impl Channel {
     }
 }
 
-/// The token of a sender inside a system call, which writes the time to `text` before it sends.
+/// The token of a sender inside a system call: the address of `text`, to which the call writes the
+/// time before it sends.
 pub fn token_of_text(text: *const u8) -> u64 {
     text as u64 | IS_TEXT
 }
 
-/// When a token was sent, ns since the start of the run.
+/// When a token was sent, ns since the start of the run (`start_ns`); a token that points to a text
+/// is read there.
 pub fn token_ns(token: u64, clock: &TimePosition, start_ns: u64) -> u64 {
     if token & IS_TEXT == 0 {
         return token;
@@ -145,23 +151,30 @@ pub fn token_ns(token: u64, clock: &TimePosition, start_ns: u64) -> u64 {
     clock.time_ns(text).saturating_sub(start_ns)
 }
 
-fn pass(gate: [i32; 2], act: impl FnOnce()) {
+/// Calls `act` while holding the gate (its one byte is taken before and put back after); at once if
+/// there is none.
+fn hold_gate_while(gate: [i32; 2], act: impl FnOnce()) {
     if gate[0] < 0 {
         act();
         return;
     }
-    take(gate[0], 1);
+    read_bytes(gate[0], 1);
     act();
-    give(gate[1], 1);
+    write_bytes(gate[1], 1);
 }
 
-fn gate() -> Result<[i32; 2], String> {
+/// Makes a gate: a pipe with one byte, which only one task at a time can take.
+///
+/// # Errors
+/// The kernel gives no pipe.
+fn new_gate() -> Result<[i32; 2], String> {
     let ends = open_pipe()?;
-    give(ends[1], 1);
+    write_bytes(ends[1], 1);
     Ok(ends)
 }
 
-fn give(fd: i32, mut n: usize) {
+/// Writes `n` bytes to a pipe; waits while it is full.
+fn write_bytes(fd: i32, mut n: usize) {
     let bytes = [0u8; 256];
     while n > 0 {
         let some = n.min(bytes.len());
@@ -171,7 +184,7 @@ fn give(fd: i32, mut n: usize) {
 }
 
 /// Reads `n` bytes from a pipe, waiting for them; returns early on an error.
-fn take(fd: i32, mut n: usize) {
+fn read_bytes(fd: i32, mut n: usize) {
     let mut bytes = [0u8; 256];
     while n > 0 {
         let got = sys::read(fd, bytes.as_mut_ptr(), n.min(bytes.len()));
@@ -183,7 +196,7 @@ fn take(fd: i32, mut n: usize) {
     }
 }
 
-/// Sets the size of a pipe; it keeps its size where the kernel refuses.
+/// Asks the kernel for a pipe of this size; it keeps its size where that is refused.
 fn grow(fd: i32, bytes: usize) {
     // SAFETY: the call takes a number.
     unsafe { libc::fcntl(fd, libc::F_SETPIPE_SZ, bytes as libc::c_int) };

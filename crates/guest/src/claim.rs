@@ -20,7 +20,7 @@ const RANDOM_DIGITS: usize = 16;
 const MARKS: [&str; 2] = ["trusted.cpumax", "user.cpumax"];
 const MAX_MARK_BYTES: usize = 256;
 
-/// A new unique name for the groups of this process.
+/// A new unique name for the groups of this process: prefix, pid and 16 random digits.
 ///
 /// # Errors
 /// The kernel gives no random bytes.
@@ -34,7 +34,7 @@ pub fn new_name() -> io::Result<String> {
     Ok(format!("{PREFIX}{}-{:016x}", std::process::id(), u64::from_ne_bytes(bytes)))
 }
 
-/// The pid in such a name; `None` for other names.
+/// The pid in a name that [`new_name`] made; `None` for other names.
 pub fn pid_in(name: &str) -> Option<u32> {
     let (pid, random) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let is_random =
@@ -49,10 +49,11 @@ pub struct Claim {
     _folder: File,
 }
 
-/// Makes a group and marks it as owned by this process.
+/// Makes a group, locks its directory until the claim is dropped, and marks it as owned by this
+/// process.
 ///
 /// # Errors
-/// The group exists or cannot be made.
+/// The group exists or cannot be made or locked.
 pub fn make_group(dir: &Path) -> Result<Claim, String> {
     fs::create_dir(dir).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
@@ -63,7 +64,7 @@ pub fn make_group(dir: &Path) -> Result<Claim, String> {
     let told = |error: io::Error| format!("{}: {error}", dir.display());
     let folder = File::open(dir).map_err(told)?;
     // The lock comes first: a marked group without a lock counts as left behind.
-    if !lock(&folder, libc::LOCK_EX) {
+    if !flock(&folder, libc::LOCK_EX) {
         return Err(told(io::Error::last_os_error()));
     }
     // Without a mark other guests leave the group alone.
@@ -71,14 +72,15 @@ pub fn make_group(dir: &Path) -> Result<Claim, String> {
     Ok(Claim { _folder: folder })
 }
 
-/// Whether a guest made this group and is gone.
+/// Whether a guest made this group and is gone: its process does not exist, or, if that was in
+/// another pid namespace, nothing locks the group. False for groups without a mark.
 pub fn is_left_behind(dir: &Path) -> bool {
     let Some(owner) = owner_of(dir) else { return false };
     let this = Owner::this();
     if owner.pid_namespace == this.pid_namespace {
         return !owner.is_alive();
     }
-    let is_locked = || File::open(dir).is_ok_and(|dir| !lock(&dir, libc::LOCK_EX | libc::LOCK_NB));
+    let is_locked = || File::open(dir).is_ok_and(|dir| !flock(&dir, libc::LOCK_EX | libc::LOCK_NB));
     owner.cgroup_namespace == this.cgroup_namespace && !is_locked()
 }
 
@@ -113,11 +115,13 @@ impl Owner {
         start_time(self.pid) == Some(self.started)
     }
 
+    /// The owner as the mark's text: pid, start time and both namespaces, with blanks between.
     fn print(&self) -> String {
         let Owner { pid, started, pid_namespace, cgroup_namespace } = self;
         format!("{pid} {started} {pid_namespace} {cgroup_namespace}")
     }
 
+    /// Reads the text of a mark; `None` if it is not one.
     fn parse(text: &str) -> Option<Owner> {
         let parts: Vec<&str> = text.split(' ').collect();
         let [pid, started, pid_namespace, cgroup_namespace] = parts[..] else { return None };
@@ -130,7 +134,7 @@ impl Owner {
     }
 }
 
-/// Start time of a process in clock ticks; `None` if there is none or it is a zombie.
+/// When a process started, clock ticks since boot; `None` if it does not exist or is a zombie.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // A name may contain blanks. The fields behind it are counted from the third.
@@ -139,13 +143,14 @@ fn start_time(pid: u32) -> Option<u64> {
     fields.get(22 - 3)?.parse().ok().filter(|_| is_there)
 }
 
-/// Locks the folder by flock(2); returns whether that succeeded.
-fn lock(folder: &File, how: libc::c_int) -> bool {
+/// Locks the folder by flock(2) with operation `how`, for as long as it stays open; returns whether
+/// that succeeded.
+fn flock(folder: &File, how: libc::c_int) -> bool {
     // SAFETY: the descriptor is the folder's.
     unsafe { libc::flock(folder.as_raw_fd(), how) == 0 }
 }
 
-/// Writes the owner into an extended attribute of the group: the first of `MARKS` that can be
+/// Writes the owner into an extended attribute of the group: the first name of `MARKS` that can be
 /// created. Failures are ignored.
 fn mark(dir: &Path, owner: &Owner) {
     let Some(path) = c_string(dir) else { return };
@@ -177,6 +182,7 @@ fn owner_of(dir: &Path) -> Option<Owner> {
     })
 }
 
+/// The path for a system call; `None` if it contains a zero byte.
 fn c_string(path: &Path) -> Option<CString> {
     CString::new(path.as_os_str().as_encoded_bytes()).ok()
 }

@@ -33,7 +33,11 @@ pub(crate) struct Sample {
     max_ns: u64,
 }
 
-/// Reads the counters of all groups, and restarts their samples there.
+/// Reads `cpu.stat` of all groups; the root has zeros. Each group's next sample of usage counts
+/// from here.
+///
+/// # Errors
+/// A counter cannot be read.
 pub(crate) fn read_counters(run: &mut Run) -> Result<Counters, String> {
     let mut all = vec![(CpuStat::default(), None)];
     for group in run.groups.iter().skip(1) {
@@ -45,7 +49,11 @@ pub(crate) fn read_counters(run: &mut Run) -> Result<Counters, String> {
     Ok(Counters(all))
 }
 
-/// Samples the usage of a group at the end of one of its periods.
+/// Reads a group's CPU time at the end of one of its periods and keeps the largest usage of a
+/// period so far.
+///
+/// # Errors
+/// The counter cannot be read.
 pub(crate) fn sample_usage(run: &mut Run, group: usize) -> Result<(), String> {
     let (stat, _) = run.env.hierarchy.read_stat(&run.groups[group])?;
     let sample = &mut run.samples[group];
@@ -54,8 +62,8 @@ pub(crate) fn sample_usage(run: &mut Run, group: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Reaps all children that have exited, without waiting, and adds their counts to their kinds.
-/// Returns whether others remain.
+/// Reaps all children that have exited, without waiting; adds their CPU time and waits to their
+/// kinds and frees their slots. Returns whether children remain.
 pub(crate) fn reap(world: &World) -> bool {
     loop {
         // SAFETY: all zeroes is a value of it.
@@ -69,7 +77,8 @@ pub(crate) fn reap(world: &World) -> bool {
     }
 }
 
-/// Kills and reaps all tasks and keepers, those that tasks start meanwhile included.
+/// Sends SIGKILL to all keepers and tasks, those that tasks start meanwhile included, and reaps
+/// them; returns when no child is left.
 pub(crate) fn kill_all(world: &World) {
     const RETRY_NS: u64 = 1_000_000;
     for &keeper in &world.keepers {
@@ -89,8 +98,9 @@ pub(crate) fn kill_all(world: &World) {
     }
 }
 
-/// The report of a run that is over, made while its tasks still exist. `before`: the groups'
-/// counters at its start. Takes the notes out of `run`.
+/// Makes the report of a run that is over, while its tasks still exist: reads the counters, sums
+/// requests, lists what was not measured. `before`: the groups' counters at its start. Takes the
+/// notes out of `run`.
 ///
 /// # Errors
 /// A counter cannot be read, a task noted a fault, or there were more requests than the log holds.
@@ -110,7 +120,7 @@ pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Repo
         tasks[kind as usize].hung_reports += 1;
     }
     let under_way = under_way(run.world, ended_ns.min(run.world.workload.duration_ns));
-    let (groups, tasks) = latencies(run, group_counts(run, before, &after), tasks, &under_way)?;
+    let (groups, tasks) = add_latencies(run, group_counts(run, before, &after), tasks, &under_way)?;
     let late_ns = ended_ns.saturating_sub(run.world.workload.duration_ns);
     if late_ns > NOTE_LATE_NS {
         run.notes.push(format!("counters were read {} us after the end", late_ns / 1000));
@@ -141,14 +151,15 @@ pub(crate) fn report(run: &mut Run, job: &Job, before: &Counters) -> Result<Repo
     Ok(Report {
         outcome,
         conditions: conditions(run),
-        locks: locks(world),
+        locks: real_lock_names(world),
         not_measured,
         notes: std::mem::take(&mut run.notes),
         trace: None,
     })
 }
 
-/// Settings of the kernel, and what the run measured of its own circumstances.
+/// Settings of the kernel (HZ, preemption, hrtick, slice) and facts that the run measured: ticks,
+/// period edges, pools, lateness of wakeups, first CPUs. Takes the pools out of `run`.
 fn conditions(run: &mut Run) -> Conditions {
     Conditions {
         hz: Some(kernel::hz()),
@@ -165,8 +176,9 @@ fn conditions(run: &mut Run) -> Conditions {
     }
 }
 
-/// The CPU on which each task began, by kind. A task that a limit has kept from beginning is still
-/// on the CPU where it was queued, unless it was moved.
+/// The CPU on which each task began, by name of its kind, then by its number; `None` if it never
+/// began. A task that a limit has kept from beginning is still on the CPU where it was queued,
+/// unless it was moved; that CPU is stored for it.
 fn first_cpus(world: &World) -> BTreeMap<String, Vec<Option<u32>>> {
     for slot in world.slots.iter().filter(|slot| slot.cue.load(Relaxed) == Cue::Begin as u32) {
         let firsts = &world.kind_counts[slot.kind.load(Relaxed) as usize].first_cpus;
@@ -184,7 +196,7 @@ fn first_cpus(world: &World) -> BTreeMap<String, Vec<Option<u32>>> {
     noted.map(|(spec, counts)| (spec.name.clone(), cpus(counts))).collect()
 }
 
-/// The CPU of a task, now or when it last ran (`/proc/PID/stat`).
+/// The CPU of a task, now or when it last ran (`/proc/PID/stat`); `None` if it cannot be read.
 fn cpu_of(pid: i32) -> Option<u32> {
     /// Index of the field `processor` among those after the name.
     const PROCESSOR: usize = 36;
@@ -192,8 +204,8 @@ fn cpu_of(pid: i32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(PROCESSOR)?.parse().ok()
 }
 
-/// By name of the lock: what it is made of.
-fn locks(world: &World) -> BTreeMap<String, String> {
+/// Name of what each lock is made of (`inode`, `futex`, `pipe` ...), by the lock's name.
+fn real_lock_names(world: &World) -> BTreeMap<String, String> {
     let name = |made: &RealLock| match made {
         RealLock::Inode => "inode",
         RealLock::MemoryMap => cpumax_workload::MEMORY_MAP,
@@ -205,7 +217,7 @@ fn locks(world: &World) -> BTreeMap<String, String> {
     specs.map(|(spec, made)| (spec.name.clone(), name(made).to_owned())).collect()
 }
 
-/// Refuses a run in which a task noted a fault.
+/// Refuses a run in which a task noted a fault; changes nothing.
 ///
 /// # Errors
 /// The first such fault.
@@ -245,8 +257,9 @@ fn group_counts(run: &Run, before: &Counters, after: &Counters) -> BTreeMap<Stri
     groups
 }
 
-/// Counts of tasks by index of their kind, without latencies. Adds those of tasks that still exist
-/// to their kinds, which must happen once only. `ended_ns`: end of the run.
+/// Counts of tasks by index of their kind, without latencies. Adds CPU time and waits of tasks that
+/// still exist to their kinds, which must happen once only. `ended_ns`: end of the run since its
+/// start.
 fn task_counts(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
     for slot in world.slots.iter().filter(|slot| slot.state.load(Relaxed) != FREE) {
         let counts = &world.kind_counts[slot.kind.load(Relaxed) as usize];
@@ -280,7 +293,8 @@ fn task_counts(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
         .collect()
 }
 
-/// Adds the wait or stall in which a task is when the run or its life ends.
+/// Adds the wait or stall in which a task is when the run or its life ends (`ended_ns`, since the
+/// start of the run) to its slot's times. Up to [`SLACK_NS`] is none.
 pub(crate) fn add_unfinished(world: &World, slot: &Slot, ended_ns: u64) {
     let phase = slot.phase.load(Relaxed);
     let since_ns = world.since_start_ns(slot.last_stamp.load(Relaxed));
@@ -299,8 +313,12 @@ pub(crate) fn add_unfinished(world: &World, slot: &Slot, ended_ns: u64) {
 type Groups = BTreeMap<String, GroupOutcome>;
 type Tasks = BTreeMap<String, TaskOutcome>;
 
-/// Adds completed requests and requests under way to groups and to kinds of tasks.
-fn latencies(
+/// Adds completed requests and requests under way to the outcomes: to each group with its ancestors
+/// and, by label, to kinds of tasks. Returns both, by path and by label.
+///
+/// # Errors
+/// More requests were completed than the log holds.
+fn add_latencies(
     run: &Run,
     mut groups: Groups,
     mut kinds: Vec<TaskOutcome>,
@@ -358,8 +376,8 @@ fn latencies(
     Ok((groups, tasks.collect()))
 }
 
-/// Sums two kinds of one label, without requests. The label has finished when all its tasks have
-/// exited; one of the kinds may have no tasks.
+/// Sums the counts of two kinds that have one label, without completed requests. The label has
+/// finished when all its tasks have exited; one of the kinds may have no tasks.
 fn added_up(one: &TaskOutcome, other: &TaskOutcome) -> TaskOutcome {
     let (count, exited) = (one.count + other.count, one.exited + other.exited);
     let last_ns = one.finished_ns.max(other.finished_ns);
@@ -377,8 +395,8 @@ fn added_up(one: &TaskOutcome, other: &TaskOutcome) -> TaskOutcome {
     }
 }
 
-/// Median, 99th percentile and maximum, ranks rounded up. A request under way takes at least as
-/// long as so far, so it may be the maximum.
+/// Median, 99th percentile and maximum of latencies, ns; ranks rounded up, 0 without any. A request
+/// under way takes at least as long as so far, so it may be the maximum. Sorts `latencies`.
 fn percentiles(latencies: &mut [u64], longest_under_way_ns: u64) -> Percentiles {
     latencies.sort_unstable();
     let at = |percent: usize| {

@@ -13,8 +13,9 @@ const PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
 /// Most bytes of output in one message.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Runs the program to its end and passes each piece of output to `say`. Returns the last message,
-/// which tells how it ended.
+/// Starts the program without input and with an environment of its own, passes each piece of its
+/// output to `say` and waits for its end. Returns the last message: `Exited` with its status,
+/// `Refused` if it cannot be started, `Failed` if waiting failed.
 pub fn run(command: &Command, say: &mut dyn FnMut(&FromGuest)) -> FromGuest {
     let Some((program, arguments)) = command.words.split_first() else {
         return FromGuest::Refused { reason: "no command".to_owned() };
@@ -39,7 +40,8 @@ pub fn run(command: &Command, say: &mut dyn FnMut(&FromGuest)) -> FromGuest {
     }
 }
 
-/// Passes output on until the program, and every process that it started, has closed both pipes.
+/// Passes output on to `say` until the program, and every process that it started, has closed
+/// standard output and error.
 fn forward_output(child: &mut Child, say: &mut dyn FnMut(&FromGuest)) {
     use std::os::fd::AsRawFd;
     let file = |end: OwnedFd| Some(File::from(end));
@@ -71,6 +73,7 @@ fn forward_output(child: &mut Child, say: &mut dyn FnMut(&FromGuest)) {
     }
 }
 
+/// The exit status as a shell shows it: that of the program, or 128 plus the signal that ended it.
 fn shell_exit_status(status: process::ExitStatus) -> u8 {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     u8::try_from(code).unwrap_or(u8::MAX)

@@ -13,7 +13,9 @@ use crate::trace;
 use crate::work::{self, WorkFiles};
 use cpumax_protocol::{FromGuest, Job, MAX_LINE_BYTES, Ready, ToGuest, VERSION};
 
-/// Runs all jobs and returns the exit status. As `/init` it powers the virtual machine off instead.
+/// Prepares and calibrates the machine, announces that over the connection, and answers jobs (or
+/// runs one command) until the connection ends or asks to quit; then removes the groups. Returns
+/// the exit status. As `/init` (pid 1) it powers the virtual machine off instead.
 pub fn guest() -> i32 {
     let in_vm = std::process::id() == 1;
     if !in_vm {
@@ -57,16 +59,22 @@ pub fn guest() -> i32 {
     init::finish(in_vm, None)
 }
 
+/// Writes the message to the connection as a line of JSON.
 fn send(connection: &Connection, message: &FromGuest) {
     connection.send(&to_text(message));
 }
 
+/// The message as JSON on one line.
 fn to_text(message: &FromGuest) -> String {
     // Cannot fail: keys are text, and no number is NaN or infinite.
     serde_json::to_string(message).unwrap_or_default()
 }
 
-/// Removes leftovers of earlier guests, and calibrates this machine.
+/// Finds the cgroup hierarchy, removes groups and trace instances of earlier guests, and calibrates
+/// this machine (on a host with real-time priority meanwhile).
+///
+/// # Errors
+/// There is no usable hierarchy, file or memory.
 fn prepare(in_vm: bool) -> Result<Environment, String> {
     let hierarchy = Hierarchy::find(in_vm)?;
     hierarchy.remove_stale();
@@ -85,7 +93,7 @@ fn prepare(in_vm: bool) -> Result<Environment, String> {
     Ok(Environment { in_vm, hierarchy, settings, speed, files, scratch })
 }
 
-/// The first message: the protocol's version, and what the kernel and the calibration say.
+/// The first message: the protocol's version, kernel, CPUs, settings and calibration.
 fn ready(env: &Environment) -> Ready {
     Ready {
         protocol: VERSION,
@@ -100,8 +108,9 @@ fn ready(env: &Environment) -> Ready {
     }
 }
 
-/// Runs a job in a child process, cleans up after it, and returns the answer, a line of JSON.
-/// `None` if the connection has closed meanwhile.
+/// Runs a job in a child process and returns its answer, a line of JSON: a result, or the reason of
+/// a failure. Afterwards kills everything that the child started, and removes its trace instance
+/// and groups. `None` if the connection has closed meanwhile.
 fn answer(job: &Job, env: &Environment, connection: &mut Connection) -> Option<String> {
     // Held until the groups are removed.
     let _claims = match env.hierarchy.claim() {

@@ -7,15 +7,17 @@ use crate::world::World;
 const BEFORE: &str = "INFO: task ";
 const AFTER: &str = " blocked for more than ";
 
-/// Kinds of the run's tasks that the kernel has reported as hung, one for each report.
+/// Kinds of the run's tasks that khungtaskd has reported as hung in the kernel log, one entry for
+/// each report.
 pub(crate) fn reported_kinds(world: &World) -> Vec<u32> {
     let births: Vec<(u32, u32, u64)> = world.births.entries().into_iter().flatten().collect();
     let kind_of =
         |pid: u32| births.iter().rfind(|(born, ..)| *born == pid).map(|&(_, kind, _)| kind);
-    pids(&kernel_log()).filter_map(kind_of).collect()
+    hung_pids(&kernel_log()).filter_map(kind_of).collect()
 }
 
-fn pids(log: &str) -> impl Iterator<Item = u32> + '_ {
+/// Pids that the lines of khungtaskd in the log name, one for each report.
+fn hung_pids(log: &str) -> impl Iterator<Item = u32> + '_ {
     log.lines().filter_map(|line| {
         let (_, told) = line.split_once(BEFORE)?;
         let (task, _) = told.split_once(AFTER)?;
@@ -23,7 +25,7 @@ fn pids(log: &str) -> impl Iterator<Item = u32> + '_ {
     })
 }
 
-/// The whole kernel log; empty where it may not be read.
+/// The whole kernel log, by syslog(2); empty where it may not be read.
 fn kernel_log() -> String {
     const READ_ALL: libc::c_int = 3;
     const SIZE: libc::c_int = 10;
@@ -48,6 +50,6 @@ mod tests {
                    <3>[  362.5] INFO: task init:1:93 blocked for more than 120 seconds.\n\
                    <3>[  362.5]       Not tainted 6.12\n\
                    <3>[  483.3] INFO: task init:93 blocked for more than 241 seconds.\n";
-        assert_eq!(pids(log).collect::<Vec<_>>(), [93, 93]);
+        assert_eq!(hung_pids(log).collect::<Vec<_>>(), [93, 93]);
     }
 }

@@ -34,12 +34,13 @@ pub fn sleep_after_boot() {
     std::thread::sleep(Duration::from_secs(seconds));
 }
 
-/// Reads the jobs that QEMU was given, one a line; `None` if there are none and they come by the
-/// serial port. When the lab wants to save the machine, this idles while the machine is stopped and
-/// saved (and restored, perhaps days later), and returns at a whole second of the monotonic clock.
+/// Reads the jobs that QEMU was given in its firmware device, one a line; `None` if there are none
+/// and they come by the serial port. If the lab asks for a pause to save the machine, it arms
+/// QEMU's watchdog, which stops the machine, and sleeps; it returns the jobs of the restored
+/// machine, at a whole second of the monotonic clock.
 ///
 /// # Errors
-/// The caller is not root.
+/// The caller may not use ports: it is not root.
 pub fn read_jobs() -> io::Result<Option<String>> {
     let Some(text) = read_file(JOBS)? else { return Ok(None) };
     if text != PAUSE.as_bytes() {
@@ -53,7 +54,11 @@ pub fn read_jobs() -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// Reads the file with this name in the firmware configuration device.
+/// Reads the file with this name in QEMU's firmware configuration device (`fw_cfg`), by its ports;
+/// `None` if there is no such device or file.
+///
+/// # Errors
+/// The caller may not use ports.
 fn read_file(name: &str) -> io::Result<Option<Vec<u8>>> {
     // SAFETY: the call asks for the right to use ports; where it fails no port is touched.
     if unsafe { libc::iopl(3) } != 0 {
@@ -80,10 +85,12 @@ fn read_file(name: &str) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
+/// The next `N` bytes from the data port of the firmware device.
 fn read_bytes<const N: usize>() -> [u8; N] {
     std::array::from_fn(|_| in8(DATA))
 }
 
+/// Reads a byte from an I/O port; the process must have the right to (iopl).
 fn in8(port: u16) -> u8 {
     let value: u8;
     // SAFETY: reads a port of the devices above, after `read_file` got the right to.
@@ -93,6 +100,7 @@ fn in8(port: u16) -> u8 {
     value
 }
 
+/// Writes a byte to an I/O port; the process must have the right to (iopl).
 fn out8(port: u16, value: u8) {
     // SAFETY: as in `in8`; the effect of the device on the machine is wanted.
     unsafe {
@@ -100,6 +108,7 @@ fn out8(port: u16, value: u8) {
     }
 }
 
+/// Writes two bytes to an I/O port; the process must have the right to (iopl).
 fn out16(port: u16, value: u16) {
     // SAFETY: as in `out8`.
     unsafe {

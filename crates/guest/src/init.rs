@@ -36,12 +36,13 @@ const QUIET: [(&str, &str); 13] = [
 /// Set by SIGTERM: the guest ends after it has removed its groups.
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 
+/// Handler of SIGTERM: sets a flag that reads of the connection look at.
 extern "C" fn on_terminate(_: libc::c_int) {
     TERMINATED.store(true, Relaxed);
 }
 
-/// Sets signal handling on a host: ignores keyboard signals, which are for the program that gives
-/// the jobs, and notes SIGTERM.
+/// Sets signal handling on a host: ignores SIGINT, SIGHUP and SIGQUIT, which are for the program
+/// that gives the jobs, and has SIGTERM set a flag.
 pub fn set_signal_handlers() {
     // SAFETY: the handler only stores to an atomic, and without a flag system calls return when it
     // has run.
@@ -66,15 +67,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Standard input and output.
+    /// A connection over standard input and output.
     pub fn standard() -> Connection {
         Connection { input: 0, output: 1, pending: Vec::new(), ended: false }
     }
 
-    /// In a virtual machine: takes the jobs that came with the machine, from the hypervisor's
-    /// firmware device or else from the file `/jobs`. They replace the input, which ends after
-    /// them; without any, the input stays. Before that, the machine may be saved, to be restored at
-    /// this point.
+    /// Takes the jobs that came with a virtual machine, from the hypervisor's firmware device or
+    /// else from the file `/jobs`. They replace the input, which ends after them; without any, the
+    /// input stays. Before that, the machine may be saved, to be restored at this point.
     ///
     /// # Errors
     /// The firmware device does not answer as it should.
@@ -89,7 +89,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes one line.
+    /// Writes the text and a newline, and waits until a serial port has sent all of it. Errors are
+    /// ignored.
     pub fn send(&self, text: &str) {
         write_all(self.output, format!("{text}\n").as_bytes());
         // A serial port is slow, and unsent bytes are lost at power-off.
@@ -97,8 +98,8 @@ impl Connection {
         unsafe { libc::tcdrain(self.output) };
     }
 
-    /// Reads the next line, without its end. `None` at the end of the input, or for a line longer
-    /// than `most_bytes`.
+    /// Waits for the next line that is not blank; returns it without its end. `None` at the end of
+    /// the input, for a line longer than `max_bytes`, or one that is not UTF-8.
     pub fn read_message(&mut self, max_bytes: u64) -> Option<String> {
         loop {
             if let Some(end) = self.pending.iter().position(|&byte| byte == b'\n') {
@@ -134,8 +135,8 @@ impl Connection {
         }
     }
 
-    /// Reads `fd` to its end. `None` if the input ended or SIGTERM came first,
-    /// because then no client waits for the answer.
+    /// Reads `fd` to its end, and meanwhile the connection's input into `pending`. `None` if the
+    /// input ended or SIGTERM came first, because then no client waits for the answer.
     pub fn read_all_while_connected(&mut self, fd: i32) -> Option<Vec<u8>> {
         let mut all = Vec::new();
         loop {
@@ -170,7 +171,7 @@ impl Connection {
     }
 }
 
-/// Writes all bytes, or as many as the other end takes.
+/// Writes all bytes to a descriptor; gives up silently on an error.
 pub fn write_all(fd: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match sys::write(fd, bytes.as_ptr(), bytes.len()) {
@@ -181,7 +182,9 @@ pub fn write_all(fd: i32, mut bytes: &[u8]) {
     }
 }
 
-/// Prepares a virtual machine and opens the connection.
+/// Prepares a virtual machine, as its `/init`: mounts file systems, quiets the kernel, waits for
+/// its start to finish, takes kernel threads out of the tasks' way. Opens the serial port as the
+/// connection.
 ///
 /// # Errors
 /// A file system that could not be mounted, or the serial port.
@@ -209,6 +212,9 @@ pub fn set_up_vm() -> Result<Connection, String> {
 /// (`favordynmods`, 6.0): no move waits for an RCU grace period. From 6.18 on such a mount locks
 /// one process instead of all forks (kernel: `cgroup_enable_per_threadgroup_rwsem`). Scenarios in
 /// which forks meet moves need the plain mount; grace periods are made short for them.
+///
+/// # Errors
+/// The mount fails.
 fn mount_groups() -> Result<(), String> {
     let plain = || mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "");
     if std::env::var_os(cpumax_protocol::hypervisor::FORKS_MEET_MOVES).is_some() {
@@ -218,9 +224,9 @@ fn mount_groups() -> Result<(), String> {
     mount("cgroup2", "/sys/fs/cgroup", "cgroup2", "favordynmods").or_else(|_| plain())
 }
 
-/// Keeps kernel threads of the fair class out of the competition with tasks. With one CPU they
-/// become real-time and run at once, and the trace shows when. With several CPUs they run only when
-/// a CPU is idle.
+/// Changes the class of kernel threads of the fair class, so that they do not compete with tasks.
+/// With one CPU they become real-time and run at once, and the trace shows when. With several CPUs
+/// they become `SCHED_IDLE` and run only when a CPU is idle. Failures are ignored.
 fn deprioritize_kernel_threads() {
     const KTHREADD: &str = "2";
     let Ok(processes) = fs::read_dir("/proc") else { return };
@@ -247,8 +253,8 @@ fn deprioritize_kernel_threads() {
     }
 }
 
-/// Ends the guest: prints the reason of a failure, powers off a virtual machine, and returns the
-/// exit status.
+/// Prints the reason of a failure, if any, and powers off a virtual machine. Returns the exit
+/// status: 1 with a reason, else 0.
 pub fn finish(in_vm: bool, reason: Option<&str>) -> i32 {
     if let Some(reason) = reason {
         eprintln!("cpumax-guest: {reason}");
@@ -263,10 +269,10 @@ pub fn finish(in_vm: bool, reason: Option<&str>) -> i32 {
     i32::from(reason.is_some())
 }
 
-/// Mounts a file system; one that is mounted already is no error.
+/// Mounts file system `kind` from `what` at the path `at`; one that is mounted already is no error.
 ///
 /// # Errors
-/// The mount fails.
+/// The mount fails; the text names kind and path.
 pub fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), String> {
     let c = |text: &str| CString::new(text).unwrap_or_default();
     let (source, target, fs_kind, data) = (c(what), c(at), c(kind), c(options));
@@ -283,7 +289,7 @@ pub fn mount(what: &str, at: &str, kind: &str, options: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Opens a file, to be closed when a program is executed. The error names the path.
+/// Opens a file, to be closed on exec; returns its descriptor. The error names the path.
 fn open(path: &str, flags: i32) -> Result<i32, String> {
     let name = CString::new(path).unwrap_or_default();
     // SAFETY: the path is a C string.

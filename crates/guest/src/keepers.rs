@@ -13,7 +13,10 @@ const EEVDF_FROM: (u32, u32) = (6, 6);
 /// Time for which each keeper has its CPU alone, ns.
 const ALONE_NS: u64 = 10_000_000;
 
-/// Starts a keeper in each group that ever has tasks; returns their pids. They die with the caller.
+/// Starts a keeper, a process that only sleeps and keeps its group from being empty, in each group
+/// that ever has tasks; returns their pids. They die with the caller. To 6.5 it also has a
+/// short-lived group run last in each parent, so that all groups have slept long. Takes
+/// milliseconds for each.
 ///
 /// # Errors
 /// A helper group could not be made or removed.
@@ -48,7 +51,8 @@ pub(crate) fn start_keepers(
     Ok(keepers)
 }
 
-/// Starts a process in a group that spins for `spin_ns`, then sleeps (`stays`) or exits.
+/// Forks a process, moves it into a group, and waits until it has spun for `spin_ns` and then
+/// sleeps (`stays`) or exits. Returns its pid; `None` if there was no process.
 fn start_keeper(group: &Group, spin_ns: u64, stays: bool) -> Option<i32> {
     // SAFETY: this process has no other threads; the child does nothing but sleep.
     let pid = unsafe { libc::fork() };

@@ -18,14 +18,14 @@ pub fn release() -> String {
     read("/proc/sys/kernel/osrelease")
 }
 
-/// Major and minor version of a release; 0 for what is no number.
+/// Major and minor version of a release; 0 for a part that is no number.
 pub fn version(release: &str) -> (u32, u32) {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     let mut next = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
     (next(), next())
 }
 
-/// Ticks a second, from the resolution of the coarse clock.
+/// Ticks a second (`CONFIG_HZ`), from the resolution of the coarse clock.
 pub fn hz() -> u32 {
     let mut resolution = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: there is room for the answer.
@@ -41,12 +41,13 @@ pub fn cpus() -> u32 {
     u32::try_from(n).unwrap_or(1).max(1)
 }
 
-/// Name of the clock source in use.
+/// Name of the clock source in use; empty where sysfs does not show it.
 pub fn clocksource() -> String {
     read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 }
 
-/// The kernel's preemption model; `None` where debugfs does not show it.
+/// The kernel's preemption model, by `/proc/version` for real-time kernels and debugfs for others;
+/// `None` where debugfs does not show it.
 pub fn preemption() -> Option<Preemption> {
     let text = read(&format!("{DEBUG}/preempt"));
     let chosen = text.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
@@ -62,7 +63,7 @@ pub fn preemption() -> Option<Preemption> {
     }
 }
 
-/// Whether high-resolution ticks end slices; `None` where debugfs does not show it.
+/// Whether high-resolution ticks end slices now; `None` where debugfs does not show it.
 pub fn hrtick() -> Option<bool> {
     let features = read(&format!("{DEBUG}/features"));
     let mut words = features.split_whitespace();
@@ -73,18 +74,19 @@ pub fn hrtick() -> Option<bool> {
     })
 }
 
-/// The EEVDF base slice, ns; `None` where the kernel has none or does not show it.
+/// The EEVDF base slice now, ns; `None` where the kernel has none or debugfs does not show it.
 pub fn base_slice_ns() -> Option<u64> {
     read(&format!("{DEBUG}/base_slice_ns")).parse().ok()
 }
 
-/// Whether a task is throttled anywhere, even inside a system call (to 6.17); else it parks at its
-/// return to user mode.
+/// Whether this kernel throttles a task anywhere, even inside a system call (to 6.17); else a task
+/// parks at its return to user mode.
 pub fn stops_anywhere() -> bool {
     version(&release()) < RETURN_TO_USER
 }
 
-/// The facts that a plan depends on.
+/// The facts about this machine that a plan depends on. Tries a system call to find out about
+/// timers.
 pub fn facts(in_vm: bool) -> Facts {
     Facts {
         stops_anywhere: stops_anywhere(),
@@ -96,7 +98,8 @@ pub fn facts(in_vm: bool) -> Facts {
     }
 }
 
-/// CPUs below 64 of a list such as `1-3,5`, one bit each; 0 for any other text.
+/// CPUs below 64 of a kernel's list such as `1-3,5`, one bit each; parts that are no numbers are
+/// left out.
 fn cpu_bits(list: &str) -> u64 {
     let mut bits = 0;
     for part in list.split(',') {
@@ -108,7 +111,7 @@ fn cpu_bits(list: &str) -> u64 {
     bits
 }
 
-/// Tries whether a list of requests can read a timer (from 6.10).
+/// Tries whether a list of requests (`io_submit(2)`) can read a timerfd; kernels from 6.10 on can.
 fn can_list_timers() -> bool {
     let mut context = 0;
     if sys::aio_setup(1, &mut context) < 0 {
@@ -133,13 +136,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the current settings.
+    /// Reads preemption, hrtick and base slice as they are now; `None` where debugfs does not show
+    /// one.
     pub fn read() -> Settings {
         Settings { preempt: preemption(), hrtick: hrtick(), base_slice_ns: base_slice_ns() }
     }
 
-    /// Applies the settings of a scenario, and restores those that it does not mention. In a
-    /// virtual machine all are written; on a host none are, and different values are an error.
+    /// Writes the kernel settings of a scenario (slice, preemption, hrtick, base slice); those that
+    /// it does not mention get their values from before the first job. On a host nothing is
+    /// written, and different values are an error.
     ///
     /// # Errors
     /// A setting that this machine cannot have.
@@ -178,11 +183,12 @@ impl Settings {
     }
 }
 
-/// Whether it is a real-time kernel (`PREEMPT_RT`).
+/// Whether this is a real-time kernel (`PREEMPT_RT`), by `/proc/version`.
 pub fn is_real_time() -> bool {
     preemption().is_some_and(is_rt)
 }
 
+/// Whether it is a preemption of a real-time kernel (`PREEMPT_RT`).
 fn is_rt(preemption: Preemption) -> bool {
     matches!(preemption, Preemption::Rt | Preemption::RtLazy)
 }
@@ -198,10 +204,10 @@ fn kernel_name(preemption: Preemption) -> &'static str {
     }
 }
 
-/// Writes a setting in a virtual machine, unless it `stands` already.
+/// Writes a setting in a virtual machine, unless it has this value already (`stands`).
 ///
 /// # Errors
-/// The kernel refuses it; on a host, any setting that does not stand.
+/// The kernel refuses it; on a host, any setting that has another value.
 fn write_setting(path: &str, stands: bool, wanted: &str, in_vm: bool) -> Result<(), String> {
     if stands {
         return Ok(());
@@ -215,6 +221,7 @@ fn write_setting(path: &str, stands: bool, wanted: &str, in_vm: bool) -> Result<
         .map_err(|error| format!("this kernel does not take the setting: {error}"))
 }
 
+/// Text of a file without blanks around it; empty if it cannot be read.
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }

@@ -15,13 +15,14 @@ const MIN_SLEEPS: u32 = 5;
 pub struct Lateness([AtomicU32; STEPS]);
 
 impl Default for Lateness {
+    /// An empty histogram.
     fn default() -> Lateness {
         Lateness([const { AtomicU32::new(0) }; STEPS])
     }
 }
 
 impl Lateness {
-    /// Counts one sleep that ended `ns` late.
+    /// Counts one sleep that ended `ns` late in the histogram.
     pub fn count(&self, ns: u64) {
         let step = ((ns / STEP_NS) as usize).min(STEPS - 1);
         self.0[step].fetch_add(1, Relaxed);
@@ -32,7 +33,8 @@ impl Lateness {
         self.0.iter().for_each(|count| count.store(0, Relaxed));
     }
 
-    /// The lateness, ns, that a tenth of the sleeps without a wait for a CPU stayed below.
+    /// The lateness, ns, that a tenth of the sleeps stayed below. Very late sleeps, which waited
+    /// for a CPU, do not count. `None` if too few were counted.
     pub fn tenth_percentile_ns(&self) -> Option<u64> {
         let soon = &self.0[..MAX_STEPS];
         let all: u32 = soon.iter().map(|count| count.load(Relaxed)).sum();

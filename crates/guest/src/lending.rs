@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 /// Appended to the name of a guest's group, this names the marker group.
 const SUFFIX: &str = "-lent";
 
-/// Has `above` pass the `cpu` controller on to a guest's group `base`, and makes the marker group
-/// of `base`. Does nothing if the host itself passes it on.
+/// Enables the `cpu` controller for the children of group `above`, which a guest's group `base`
+/// needs, and makes a marker group beside `base` that records this. Does nothing if the host itself
+/// has enabled it.
 ///
 /// # Errors
 /// The kernel refuses a file or a group; for example, `above` has processes of its own.
@@ -40,8 +41,8 @@ pub fn enable_cpu(above: &Path, base: &Path) -> Result<(), String> {
     })
 }
 
-/// Undoes [`enable_cpu`] for this base, unless other guests or groups of the host use the
-/// controller now.
+/// Undoes [`enable_cpu`] for this base: removes its marker group, and disables the controller
+/// unless other guests or groups of the host use it now. Errors are ignored.
 pub fn disable_cpu(above: &Path, base: &Path) {
     let note = note_of(base);
     let Some(_locked) = note.exists().then(|| lock(above).ok()).flatten() else { return };
@@ -51,7 +52,8 @@ pub fn disable_cpu(above: &Path, base: &Path) {
     let _ = fs::remove_dir(&note);
 }
 
-/// Undoes [`enable_cpu`] for guests that are gone: their group does not exist, their marker does.
+/// Undoes [`enable_cpu`] for guests that are gone: their marker group exists, their own group does
+/// not.
 pub fn disable_for_gone_guests(above: &Path) {
     for note in notes(above) {
         let base = note.as_os_str().to_string_lossy().into_owned();
@@ -62,14 +64,14 @@ pub fn disable_for_gone_guests(above: &Path) {
     }
 }
 
-/// Path of the marker group of a guest's group.
+/// Path of the marker group of a guest's group `base`.
 fn note_of(base: &Path) -> PathBuf {
     let mut name = base.as_os_str().to_owned();
     name.push(SUFFIX);
     PathBuf::from(name)
 }
 
-/// The marker groups below `above`.
+/// Paths of all guests' marker groups below `above`.
 fn notes(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(above).into_iter().flatten().flatten();
     let is_note = |name: &str| name.strip_suffix(SUFFIX).is_some_and(|own| pid_in(own).is_some());
@@ -78,8 +80,8 @@ fn notes(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
         .filter(move |path| path.file_name().is_some_and(|name| is_note(&name.to_string_lossy())))
 }
 
-/// Whether a group below passes the controller on itself, or has a limit or weight of its own,
-/// which disabling the controller would remove.
+/// Whether a group below `above` needs the `cpu` controller: it enables it for its children, or its
+/// limit, weight or `cpu.idle` is not the default, which disabling would restore.
 fn is_used(above: &Path) -> bool {
     let usual = |file: PathBuf, value: &str| {
         fs::read_to_string(file).is_ok_and(|text| text.split_whitespace().next() != Some(value))
@@ -93,7 +95,11 @@ fn is_used(above: &Path) -> bool {
     })
 }
 
-/// Locks the group until dropped, against changes by other guests.
+/// Locks the group's directory by flock(2) against changes by other guests, until the file is
+/// dropped; waits for that.
+///
+/// # Errors
+/// It cannot be opened or locked.
 fn lock(above: &Path) -> Result<File, String> {
     let error = |error: io::Error| format!("{}: {error}", above.display());
     let folder = File::open(above).map_err(error)?;
@@ -104,7 +110,7 @@ fn lock(above: &Path) -> Result<File, String> {
     Ok(folder)
 }
 
-/// Whether a list of controllers has `cpu` in it.
+/// Whether a file with a list of controllers (such as `cgroup.controllers`) contains `cpu`.
 pub fn has_cpu(list: &Path) -> bool {
     let text = fs::read_to_string(list).unwrap_or_default();
     text.split_whitespace().any(|name| name == "cpu")

@@ -45,7 +45,7 @@ cfg_if::cfg_if! {
 
         pub use guest::guest;
     } else {
-        /// Fails: this build is for another system.
+        /// Prints that this build is for another system; returns exit status 2.
         pub fn guest() -> i32 {
             eprintln!("cpumax-guest: runs on Linux on x86-64 only");
             2

@@ -13,7 +13,8 @@ pub(crate) struct TraceLine<'a> {
 }
 
 impl<'a> TraceLine<'a> {
-    /// Parses a line, with its stamp read by `clock`; `None` for other lines.
+    /// Takes apart a line of tracefs' `trace`: task, CPU, flags, stamp (read by `clock`), event and
+    /// fields. `None` for other lines.
     pub fn parse(line: &'a str, clock: fn(&str) -> Option<u64>) -> Option<TraceLine<'a>> {
         let (who, rest) = line.split_once(" [")?;
         let (cpu, rest) = rest.split_once("] ")?;
@@ -24,33 +25,39 @@ impl<'a> TraceLine<'a> {
         Some(TraceLine { who, cpu: cpu.parse().ok()?, flags, at: clock(stamp)?, event, fields })
     }
 
+    /// Value of the field that begins with `name`, such as `prev_pid=`, up to the next blank;
+    /// `None` without such a field.
     pub fn field(&self, name: &str) -> Option<&'a str> {
         field(self.fields, name)
     }
 
+    /// Number in the field `pid=` with a prefix: `prev_`, `next_` or nothing; `None` without one.
     pub fn pid(&self, side: &str) -> Option<u32> {
         self.field(&format!("{side}pid="))?.parse().ok()
     }
 
-    /// The third flag: whether the CPU was in an interrupt.
+    /// The third flag of the line: in which interrupt the CPU was (`h`, `s`, `H`), or `.`; `None`
+    /// for a line with fewer.
     pub fn interrupt_flag(&self) -> Option<u8> {
         self.flags.as_bytes().get(2).copied()
     }
 }
 
-/// Reads a stamp of the clock `mono`, seconds and microseconds, as ns.
+/// Reads a stamp of the trace clock `mono`, seconds and microseconds, as ns; `None` for other text.
 pub(crate) fn monotonic_ns(stamp: &str) -> Option<u64> {
     let (seconds, micros) = stamp.split_once('.')?;
     let (seconds, micros): (u64, u64) = (seconds.parse().ok()?, micros.parse().ok()?);
     Some((seconds * 1_000_000 + micros) * 1000)
 }
 
-/// Reads a stamp of the clock `x86-tsc`, the time-stamp counter.
+/// Reads a stamp of the trace clock `x86-tsc`: a value of the time-stamp counter; `None` for other
+/// text.
 pub(crate) fn tsc(stamp: &str) -> Option<u64> {
     stamp.parse().ok()
 }
 
-/// Number of lost events, if the line tells it.
+/// Number of events that the ring buffer has overwritten, from the line of the trace's head that
+/// tells entries kept and written; `None` for other lines.
 pub(crate) fn lost_events(line: &str) -> Option<u64> {
     let (_, counts) = line.split_once("entries-in-buffer/entries-written: ")?;
     let (kept, written) = counts.split_ascii_whitespace().next()?.split_once('/')?;
@@ -58,7 +65,8 @@ pub(crate) fn lost_events(line: &str) -> Option<u64> {
     Some(number(written).saturating_sub(number(kept)))
 }
 
-/// Value of a field, up to the next blank.
+/// Value of the field that begins with `name` in `fields`, up to the next blank; `None` without
+/// such a field.
 fn field<'a>(fields: &'a str, name: &str) -> Option<&'a str> {
     let is_start = |at: usize| at == 0 || fields.as_bytes()[at - 1] == b' ';
     let (at, _) = fields.match_indices(name).find(|(at, _)| is_start(*at))?;

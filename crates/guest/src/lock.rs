@@ -38,7 +38,8 @@ struct Queue {
 const WRITES_TO_SETTLE: usize = 3;
 
 impl Lock {
-    /// Makes the lock; the file of an inode gets its pages, so that a write only copies.
+    /// Makes a lock of this kind. The file of an inode is written several times over `write_bytes`,
+    /// from `scratch`, so that later writes find its pages.
     ///
     /// # Errors
     /// The kernel has no more pipes or memory.
@@ -69,7 +70,8 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Takes the lock from user mode, waiting for it.
+    /// Takes the lock from user mode, waiting for it: by pipe reads or, for all other kinds, a
+    /// futex.
     pub fn take(&self, mode: LockMode) {
         match self.made {
             RealLock::Pipe { readers } => self.take_pipe(mode, readers),
@@ -77,7 +79,8 @@ impl Lock {
         }
     }
 
-    /// Releases the lock from user mode; `mode` is that in which it was taken.
+    /// Releases the lock from user mode and lets the next tasks take it; `mode` is that in which it
+    /// was taken.
     pub fn release(&self, mode: LockMode) {
         match self.made {
             RealLock::Pipe { readers } => {
@@ -91,8 +94,8 @@ impl Lock {
         }
     }
 
-    /// Takes the byte of the gate, then one byte for a reader or all for a writer. A reader opens
-    /// the gate again; a writer keeps it shut until it releases the lock.
+    /// Takes the byte of the gate, then one byte of the room as a reader or all as a writer; waits
+    /// for each. A reader opens the gate again; a writer keeps it shut until it releases the lock.
     fn take_pipe(&self, mode: LockMode, readers: u32) {
         take(self.gate[0], 1);
         if mode == LockMode::Write {
@@ -105,8 +108,8 @@ impl Lock {
 }
 
 impl Queue {
-    /// Takes a ticket and waits for its turn. A reader lets the next ticket go on; a writer waits
-    /// until no reader is inside.
+    /// Takes a ticket and waits for its turn by futex(2). A reader then lets the next ticket go on;
+    /// a writer waits until no reader is inside.
     fn take(&self, mode: LockMode) {
         let ticket = self.next.fetch_add(1, SeqCst);
         loop {
@@ -130,7 +133,8 @@ impl Queue {
         }
     }
 
-    /// A writer lets the next ticket go on; the last reader wakes a writer that waits.
+    /// Releases the lock: a writer lets the next ticket go on; the last reader wakes a writer that
+    /// waits.
     fn release(&self, mode: LockMode) {
         if mode == LockMode::Write {
             self.serve_next();
@@ -139,7 +143,7 @@ impl Queue {
         }
     }
 
-    /// Lets the next ticket go on, and wakes its task if it waits.
+    /// Increments the ticket that is served, and wakes its task if it waits.
     fn serve_next(&self) {
         let serving = self.serving.fetch_add(1, SeqCst).wrapping_add(1);
         if self.next.load(SeqCst) != serving {
@@ -153,7 +157,10 @@ impl Queue {
     }
 }
 
-/// A pipe with so many bytes in it.
+/// A new pipe with this many bytes in it, at most 64.
+///
+/// # Errors
+/// The kernel gives no pipe.
 fn pipe(bytes: usize) -> Result<[i32; 2], String> {
     let ends = open_pipe()?;
     put(ends[1], bytes);
@@ -173,12 +180,13 @@ pub fn open_pipe() -> Result<[i32; 2], String> {
     Ok(ends)
 }
 
-/// Writes up to 64 bytes to a pipe.
+/// Writes `n` bytes, at most 64, to a pipe.
 fn put(fd: i32, n: usize) {
     let bytes = [0u8; 64];
     sys::write(fd, bytes.as_ptr(), n.min(bytes.len()));
 }
 
+/// Reads `n` bytes, at most 64, from a pipe, waiting for them; returns early on an error.
 fn take(fd: i32, n: usize) {
     let mut bytes = [0u8; 64];
     let mut left = n.min(bytes.len());

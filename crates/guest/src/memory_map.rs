@@ -57,26 +57,29 @@ struct Cost {
 }
 
 impl Cost {
-    /// From the times of a call for few pages and for many, ns.
+    /// Fixed cost of a call and cost of a page, from two measurements: number of pages and time in
+    /// ns.
     fn new(few: (usize, u64), many: (usize, u64)) -> Cost {
         let page = Rate::of(many.1.saturating_sub(few.1), (many.0 - few.0) as u64);
         Cost { call_ns: few.1.saturating_sub(page.ns(few.0 as u64)), page }
     }
 
+    /// Number of pages with which a call takes `ns`; 0 if the call alone takes longer.
     fn pages(self, ns: u64) -> usize {
         self.page.count(ns.saturating_sub(self.call_ns)) as usize
     }
 
+    /// Time of a call for this many pages, ns.
     fn ns(self, pages: usize) -> u64 {
         self.call_ns + self.page.ns(pages as u64)
     }
 }
 
-/// Makes the memory map of a run whose plan needs one. The process must have locked its memory
-/// before.
+/// Makes and measures the memory map of a run in whose plan a lock is `mmap_lock`, and stores it in
+/// `world`; else does nothing. The process must have locked its memory before.
 ///
 /// # Errors
-/// See [`MemoryMap::new`].
+/// The mapping fails, the kernel is older than 5.14, or a hold needs too many pages.
 pub fn make_for(world: &World) -> Result<(), String> {
     let mut made = world.plan.locks.iter();
     let Some(lock) = made.position(|made| *made == RealLock::MemoryMap) else { return Ok(()) };
@@ -86,10 +89,10 @@ pub fn make_for(world: &World) -> Result<(), String> {
 }
 
 impl MemoryMap {
-    /// Maps enough pages for all holds of that lock that can be in progress at once, so that no
-    /// writer reaches pages that another waiting writer has been given. The caller should have a
-    /// real-time class. It must have locked its memory before: a locked page that becomes writable
-    /// is no longer the zero page.
+    /// Maps and measures pages for all holds of that lock (kernel: `mmap_lock`) that can be in
+    /// progress at once, so that no writer reaches pages that another waiting writer has been
+    /// given. The caller should have a real-time class. It must have locked its memory before: a
+    /// locked page that becomes writable is no longer the zero page.
     ///
     /// # Errors
     /// The mapping fails, the kernel is older than 5.14, or a hold needs too many pages.
@@ -117,8 +120,8 @@ impl MemoryMap {
         Ok(map)
     }
 
-    /// Maps so many readable pages, without huge pages, and populates them. Their costs are not
-    /// measured yet.
+    /// Maps this many readable pages, without huge pages, and populates them. The costs of calls
+    /// are not measured yet.
     ///
     /// # Errors
     /// There is no memory, or the kernel is older than 5.14 (`MADV_POPULATE_READ`).
@@ -145,8 +148,8 @@ impl MemoryMap {
         }
     }
 
-    /// Measures what calls cost by their number of pages: mprotect(2) to either protection, and
-    /// madvise(2).
+    /// Measures and stores the cost of calls by their number of pages: mprotect(2) to either
+    /// protection, and madvise(2).
     ///
     /// # Errors
     /// One of these calls fails.
@@ -170,8 +173,9 @@ impl MemoryMap {
         }
     }
 
-    /// Holds the lock for `ns` in a system call (two at the last page). Returns 0 or the kernel's
-    /// error.
+    /// Holds the process's `mmap_lock` for about `ns` in a system call: madvise(2) for reading,
+    /// mprotect(2) of pages that no other writer gets for writing (two calls at the last page).
+    /// Returns 0 or the kernel's error.
     pub fn hold(&self, mode: LockMode, ns: u64) -> isize {
         match mode {
             LockMode::Read => self.populate_read(self.read.pages(ns).max(1)),
@@ -183,7 +187,8 @@ impl MemoryMap {
         }
     }
 
-    /// Number of pages from `at` on that take `ns` to protect, at least one.
+    /// Number of pages from number `at` on, counted over all passes, that take `ns` to protect; at
+    /// least one.
     fn pages_from(&self, at: usize, ns: u64) -> usize {
         let cost = |at: usize| self.protect[at / self.pages % 2];
         let left = self.pages - at % self.pages;
@@ -193,19 +198,21 @@ impl MemoryMap {
         }
     }
 
-    /// Populates the first pages, which are there: the kernel walks them under the lock for
-    /// reading. Returns 0 or the kernel's error.
+    /// Calls madvise(2) to populate the first pages, which are there already: the kernel only walks
+    /// them, under `mmap_lock` for reading. Returns 0 or the kernel's error.
     fn populate_read(&self, pages: usize) -> isize {
         sys::madvise(self.at, pages.min(self.pages) * PAGE_BYTES, MADV_POPULATE_READ)
     }
 
-    /// Changes the protection of the next so many pages. Returns 0 or the kernel's error.
+    /// Changes the protection of the next pages that no writer has been given. Returns 0 or the
+    /// kernel's error.
     fn protect(&self, pages: usize) -> isize {
         self.protect_from(self.pages_handed_out.fetch_add(pages, Relaxed), pages)
     }
 
-    /// Changes the protection of pages from number `at` on, a call for each pass over the mapping:
-    /// passes make the pages writable and read-only by turns. Returns 0 or the kernel's error.
+    /// Changes the protection of pages from number `at` on by mprotect(2), a call for each pass
+    /// over the mapping: passes make the pages writable and read-only by turns. Returns 0 or the
+    /// kernel's error.
     fn protect_from(&self, mut at: usize, pages: usize) -> isize {
         let mut left = pages;
         while left > 0 {
@@ -225,13 +232,14 @@ impl MemoryMap {
 }
 
 impl Drop for MemoryMap {
+    /// Unmaps the pages.
     fn drop(&mut self) {
         // SAFETY: no task uses the pages any more.
         unsafe { libc::munmap(self.at.cast(), self.pages * PAGE_BYTES) };
     }
 }
 
-/// Median of several tries, ns, ticks included; `failed` gets the error of a failed call.
+/// Median time of several calls, ns, ticks included; `failed` gets the error of a failed call.
 fn median_ns(speed: &Speed, failed: &mut isize, call: impl Fn() -> isize) -> u64 {
     let mut times = [0; TRIES];
     for time in &mut times {

@@ -29,7 +29,8 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
-    /// Notes that the controller was active from `from_ns` to `to_ns`.
+    /// Notes that the controller was active from `from_ns` to `to_ns` since the start; a visit that
+    /// follows the last one almost at once extends it.
     pub fn note_active(&mut self, from_ns: u64, to_ns: u64) {
         match self.visits.last_mut() {
             Some((start_ns, took_ns)) if from_ns <= *start_ns + *took_ns + MERGE_NS => {
@@ -39,7 +40,8 @@ impl Outside {
         }
     }
 
-    /// Notes an action that was due at `at_ns` and done at `done_ns`.
+    /// Notes an action of the controller that was due at `at_ns` and done at `done_ns` since the
+    /// start.
     pub fn note_action(&mut self, at_ns: u64, done_ns: u64) {
         self.steps.push((at_ns, done_ns));
     }
@@ -106,8 +108,8 @@ impl Outside {
     }
 }
 
-/// Begin and length of visits, in order of time. A visitor woken before another one has left
-/// follows it at once, so both count as one visit.
+/// Begin and length of visits, in order of time; ones that overlap or follow at once are merged. A
+/// visitor woken before another one has left follows it at once.
 fn merged(mut visits: Vec<Visit>) -> Pairs {
     visits.sort_unstable_by_key(|&(_, came_ns, _)| came_ns);
     let mut merged: Pairs = Vec::new();

@@ -22,13 +22,15 @@ const RTC_PIE_ON: u64 = 0x7005;
 const RTC_PIE_OFF: u64 = 0x7006;
 const RTC_IRQP_SET: u64 = 0x4008_700c;
 
-/// Whether a lock is the owner's: an rwlock, where timers run in a thread.
+/// Whether a lock is made of the owner lock of `/dev/rtc0`: an rwlock, where timers run in a thread
+/// (`PREEMPT_RT` in a virtual machine).
 pub fn is_owner_lock(workload: &Workload, lock: LockIx, facts: Facts) -> bool {
     facts.timer_thread && workload.locks[lock as usize].kind == LockKind::Rwlock
 }
 
-/// The lock, its mode and the kernel time (ns) of a `syscall` that takes one lock once; `None` if
-/// it does anything else.
+/// The lock, its mode and the kernel time (ns) of a `syscall`, whose steps are `ops`, that takes
+/// and releases one lock once and has fixed kernel time; `None` if it does anything else or lasts
+/// too long.
 pub fn single_lock_call(ops: &[Op]) -> Option<(LockIx, LockMode, u64)> {
     let (mut taken, mut is_held, mut sum_ns) = (None, false, 0u64);
     for op in ops {
@@ -47,7 +49,8 @@ pub fn single_lock_call(ops: &[Op]) -> Option<(LockIx, LockMode, u64)> {
     Some((lock, mode, sum_ns))
 }
 
-/// Checks that tasks take the lock only in calls that fcntl(2) can stand for.
+/// Checks that tasks take the lock only in calls that fcntl(2) can stand for, and that it is the
+/// first rwlock.
 ///
 /// # Errors
 /// The use that is impossible, and what would be accepted.
@@ -81,7 +84,8 @@ pub fn check_use(workload: &Workload, lock: LockIx) -> Result<(), String> {
     Ok(())
 }
 
-/// Interrupts a second that the scenario's softirq section asks for; `None`: it has none.
+/// Interrupts a second of `/dev/rtc0` that stand for the scenario's softirq section; `None`: it has
+/// none.
 ///
 /// # Errors
 /// The clock cannot do what the section asks for.
@@ -118,7 +122,8 @@ pub fn interrupts_hz(workload: &Workload, facts: Facts) -> Result<Option<u32>, S
 pub struct Clock(i32);
 
 impl Clock {
-    /// Opens the clock, makes this process its owner, and ignores its signals.
+    /// Opens `/dev/rtc0`, has its interrupts signal this process (which makes it the owner), and
+    /// ignores that signal, SIGIO.
     ///
     /// # Errors
     /// The device does not exist or is in use.
@@ -140,7 +145,7 @@ impl Clock {
         }
     }
 
-    /// Starts periodic interrupts on this CPU.
+    /// Starts periodic interrupts of the clock, `hz` times a second.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -153,8 +158,8 @@ impl Clock {
         Ok(())
     }
 
-    /// Takes the lock once: reads the owner, or sets it to `owner`, which it already is. Returns
-    /// the kernel's result.
+    /// Takes and releases the owner lock in one fcntl(2): reads the owner, or sets it to `owner`,
+    /// which it already is. Returns the kernel's result.
     pub fn take_lock_once(&self, mode: LockMode, owner: usize) -> isize {
         match mode {
             LockMode::Read => sys::fcntl(self.0, libc::F_GETOWN, 0),
@@ -162,9 +167,9 @@ impl Clock {
         }
     }
 
-    /// Stops the interrupts and closes the clock. The kernel spins until an interrupt in progress
-    /// is over, so a child of the fair class asks, which does not keep the timer thread from
-    /// running.
+    /// Stops the clock's interrupts and closes it; waits for that. The kernel spins until an
+    /// interrupt in progress is over, so a child of the fair class asks, which does not keep the
+    /// timer thread from running.
     pub fn stop(&self) {
         // SAFETY: this process has no other threads; the child makes system calls only.
         match unsafe { libc::fork() } {

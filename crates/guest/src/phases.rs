@@ -30,11 +30,13 @@ struct Steered {
     edge_ns: u64,
 }
 
-/// Writes all limits for a run that starts at `start_ns` (`CLOCK_MONOTONIC`), and returns the first
-/// edges. Takes up to two periods, and 2 ms for each group whose edge is near.
+/// Writes the limits of all groups so that period timers have the phases that the workload asks
+/// for, for a run that starts at `start_ns` (`CLOCK_MONOTONIC`). Returns each group's first period
+/// edge, ns since the start, by path. Takes up to two periods, and 2 ms for each group whose edge
+/// is near; notes get groups whose timer was not found.
 ///
 /// # Errors
-/// The kernel refuses a limit.
+/// The kernel refuses a limit, or `/proc/timer_list` cannot be read.
 pub fn write_limits(
     hierarchy: &Hierarchy,
     groups: &[Group],
@@ -104,15 +106,16 @@ fn skip_near_edge(edge_ns: u64, period_ns: u64) -> u64 {
     edge_ns + period_ns
 }
 
-/// First edge of a timer, ns since the start. An edge that falls just before the start counts as
-/// one at the start: runtime that woken tasks have taken is refilled by it.
+/// First edge of a timer at or after the start, ns since the start, given one of its edges
+/// (`start_ns` and `edge_ns` by one clock). An edge that falls just before the start counts as one
+/// at the start: runtime that woken tasks have taken is refilled by it.
 fn first_edge(start_ns: u64, edge_ns: u64, period_ns: u64) -> u64 {
     const SAME_NS: u64 = 2_000;
     let first_ns = at_or_after(start_ns, edge_ns, period_ns) - start_ns;
     if period_ns - first_ns <= SAME_NS { 0 } else { first_ns }
 }
 
-/// The edges of a run whose start is postponed by `by_ns`.
+/// The first edges since the start of a run, if its start is postponed by `by_ns`.
 pub fn postponed(edges: &Edges, workload: &Workload, by_ns: u64) -> Edges {
     let later = |(ix, spec): (usize, &GroupSpec)| {
         let (edge_ns, period_ns) = (edges.get(&spec.path)?, first_limit(workload, ix)?.period_ns());
@@ -122,6 +125,7 @@ pub fn postponed(edges: &Edges, workload: &Workload, by_ns: u64) -> Edges {
 }
 
 /// Whether no period of a group with a limit at the start ends within `before_ns` before the start.
+/// `edges`: first ones since the start.
 pub fn is_clear(edges: &Edges, workload: &Workload, before_ns: u64) -> bool {
     let limited = workload.groups.iter().filter(|spec| spec.limit.quota_ns().is_some());
     limited
@@ -129,7 +133,8 @@ pub fn is_clear(edges: &Edges, workload: &Workload, before_ns: u64) -> bool {
         .all(|(edge_ns, period_ns)| edge_ns == 0 || edge_ns + before_ns < period_ns)
 }
 
-/// The limit that a group starts with, or the first one it gets later.
+/// The limit that a group starts with, or the first one that an intervention gives it; `None` if it
+/// never has a quota.
 fn first_limit(workload: &Workload, ix: usize) -> Option<Limit> {
     let own = workload.groups[ix].limit;
     let later = workload.interventions.iter().find_map(|i| match i.action {
@@ -139,8 +144,8 @@ fn first_limit(workload: &Workload, ix: usize) -> Option<Limit> {
     [Some(own), later].into_iter().flatten().find(|limit| limit.quota_ns().is_some())
 }
 
-/// How far the timer must step from its next edge, in whole us, to have an edge at `wanted_ns`.
-/// `None` if it has one anyway, or no period is that long.
+/// Length of the one period, ns in whole us, that takes the timer from its next edge to `wanted_ns`
+/// or a whole number of periods from it. `None` if no step is needed, or no period is that long.
 fn step_to_phase(group: &Steered, wanted_ns: u64) -> Option<u64> {
     let ahead_ns = at_or_after(group.edge_ns, wanted_ns, group.period_ns) - group.edge_ns;
     let ahead_ns = (ahead_ns + US / 2) / US * US;

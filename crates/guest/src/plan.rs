@@ -1,10 +1,8 @@
 //! How real system calls execute a workload, or why they cannot.
 //!
 //! Kernels from 6.18 on stop a task only at its return to user mode. There all steps of a `syscall`
-//! must be one real system call: a read or a write of calibrated length, or a list of requests that
-//! `io_submit(2)` executes in order without leaving the kernel. Kernels up to 6.17 stop a task
-//! anywhere. There the steps may be several system calls, and steps that no list can hold are
-//! allowed.
+//! must be one real system call: a read or write of calibrated length, or a list of requests that
+//! `io_submit(2)` executes in order. Up to 6.17 the steps may be several system calls.
 
 use crate::owner;
 use cpumax_workload::{
@@ -26,14 +24,13 @@ const MAX_CALL_TOKENS: u64 = 32;
 /// Facts of the kernel and the machine that a plan depends on.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Facts {
-    /// The kernel throttles a task wherever it is (to 6.17), so a `syscall` may be several calls.
+    /// The kernel throttles a task wherever it is (to 6.17).
     pub stops_anywhere: bool,
     /// A list of requests can wait for a timer (from 6.10).
     pub timer_requests: bool,
     /// CPUs online.
     pub cpus: u32,
-    /// Timers run in a thread (`PREEMPT_RT`) that the guest may keep waiting: the virtual machine
-    /// is its own.
+    /// Timers run in a thread (`PREEMPT_RT`, in a virtual machine).
     pub timer_thread: bool,
     /// The workload's root is the root of the cgroup hierarchy, not a group made by the guest.
     pub root_is_root: bool,
@@ -78,7 +75,8 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-/// The plan for this workload on this machine.
+/// How this machine runs the workload: what each lock is made of, which calls are one system call,
+/// how many tasks there are.
 ///
 /// # Errors
 /// The step, lock or setting that cannot be had here, and why.
@@ -118,8 +116,7 @@ pub fn make_plan(workload: &Workload, facts: Facts) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// Refuses a machine with more CPUs than are online, or with other `nohz_full` CPUs than the kernel
-/// was booted with.
+/// Refuses a machine with more CPUs than are online, or other `nohz_full` CPUs than booted with.
 fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
     let machine = &workload.machine;
     if u32::from(machine.cpus) > facts.cpus {
@@ -136,7 +133,7 @@ fn check_machine(workload: &Workload, facts: Facts) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses jobs and lossy sources, which only the model has.
+/// Refuses sources that send jobs or lose tokens, which only the model has.
 fn check_sources(workload: &Workload) -> Result<(), String> {
     for source in &workload.sources {
         let name = &source.name;
@@ -152,7 +149,7 @@ fn check_sources(workload: &Workload) -> Result<(), String> {
 }
 
 /// Refuses a kind of task that no real process can be, such as one that serves jobs or keeps
-/// interrupts off. A kernel thread runs as a process, with a note in the plan.
+/// interrupts off. A kernel thread outside of limited groups runs as a process; `plan` gets a note.
 fn check_task(workload: &Workload, spec: &TaskSpec, plan: &mut Plan) -> Result<(), String> {
     let name = &spec.name;
     if spec.class == Class::Kthread {
@@ -227,11 +224,12 @@ pub(crate) fn lives_in(workload: &Workload, group: GroupIx) -> bool {
     starts || moves || moved
 }
 
+/// Whether a task's program contains an instruction for which `what` holds.
 fn has_step(spec: &TaskSpec, what: impl Fn(&Op) -> bool) -> bool {
     spec.program.iter().any(what)
 }
 
-/// Whether a `syscall` of this program needs a list of requests; an error where no list can do it.
+/// Whether a `syscall` of this program needs several `io_submit(2)` requests; an error if none fit.
 fn needs_lists(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool, String> {
     let mut lists = false;
     let mut at = 0;
@@ -249,13 +247,17 @@ fn needs_lists(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool
     Ok(lists)
 }
 
-/// Index of the `ExitKernel` that ends the call at `at`.
+/// Index of the first `ExitKernel` from `at` on, which ends a call; else the program's length.
 pub fn call_end(program: &[Op], at: usize) -> usize {
     let rest = program[at..].iter().position(|op| *op == Op::ExitKernel);
     rest.map_or(program.len(), |end| at + end)
 }
 
-/// How many requests of `io_submit(2)` a `syscall` needs; 1: a single read or write does it.
+/// Most `io_submit(2)` requests that the steps of a `syscall` need; 1: a single read or write does
+/// it.
+///
+/// # Errors
+/// A step that no list can have, or more than [`MAX_REQUESTS`].
 fn count_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
     let mut requests = 0usize;
     let mut factors = vec![1usize];
@@ -314,6 +316,7 @@ fn count_requests(ops: &[Op], facts: Facts) -> Result<usize, String> {
     Ok(requests.max(2))
 }
 
+/// The scenario's word for a step, for messages.
 fn name_of(op: Op) -> &'static str {
     match op {
         Op::Fork { .. } => "`fork`",
@@ -327,8 +330,7 @@ fn name_of(op: Op) -> &'static str {
     }
 }
 
-/// If the steps from `at` on are `lock`, kernel time and `unlock` of the same lock: the index of
-/// the `unlock`.
+/// Index of the `unlock`, if the steps from `at` on are only `lock`, kernel time and `unlock`.
 pub fn end_of_kernel_hold(program: &[Op], at: usize) -> Option<usize> {
     let Op::Lock { lock, .. } = *program.get(at)? else { return None };
     let rest = &program[at + 1..];
@@ -349,7 +351,7 @@ struct Use {
     readers: u32,
 }
 
-/// The real lock that fits all uses of a lock; an error where none does.
+/// The real lock (inode, pipe, futex ...) that fits all uses of a lock; an error where none does.
 fn choose_lock(
     workload: &Workload,
     plan: &Plan,
@@ -399,8 +401,8 @@ fn choose_lock(
     })
 }
 
-/// Refuses to kill tasks that take locks of user space, which stay locked. The kernel releases its
-/// own locks when a process dies.
+/// Refuses to kill tasks that take locks made in user space (pipe, futex, memory map), which would
+/// stay locked. The kernel releases its own locks when a process dies.
 fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     for intervention in &workload.interventions {
         let Action::Signal { kind, signal: Signal::Kill } = intervention.action else { continue };
@@ -417,7 +419,7 @@ fn check_kills(workload: &Workload, plan: &Plan) -> Result<(), String> {
     Ok(())
 }
 
-/// The longest time for which a lock is held around kernel time, ns.
+/// The longest time for which any task holds a lock around kernel time alone, ns; 0 if none does.
 pub fn longest_hold_ns(workload: &Workload, lock: LockIx) -> u64 {
     let programs = workload.tasks.iter().map(|task| &task.program);
     let holds_ns = programs.flat_map(|program| {
@@ -431,14 +433,14 @@ pub fn longest_hold_ns(workload: &Workload, lock: LockIx) -> u64 {
     holds_ns.max().unwrap_or(0)
 }
 
-/// Most tasks that take a lock for writing.
+/// Number of tasks that may take the lock for writing at the same time.
 pub fn writers(workload: &Workload, lock: LockIx) -> usize {
     let writes = |op: &Op| matches!(*op, Op::Lock { lock: l, mode: LockMode::Write } if l == lock);
     let kinds = workload.tasks.iter().filter(|task| task.program.iter().any(writes));
     kinds.map(|task| if task.count == 0 { FORKED } else { task.count as usize }).sum()
 }
 
-/// The longest kernel time of these steps, ns.
+/// The sum of the longest kernel times of these steps, ns.
 fn work_ns(workload: &Workload, program: &[Op]) -> u64 {
     let ns = program.iter().map(|op| match op {
         Op::Kernel(span) => longest_ns(workload, *span),

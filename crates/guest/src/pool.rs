@@ -7,17 +7,19 @@ use cpumax_limit::Limit;
 /// The kernel's least quota, ns.
 const MIN_NS: u64 = 1_000_000;
 
-/// Runtime in the pool at the start, ns, for a limit with a burst: after [`refill_pool`], and after
-/// one more period edge where `again`.
+/// Runtime in the pool, ns, at most quota and burst, that [`refill_pool`] leaves for a limit with a
+/// burst: 1 ms and a quota; with `again` one more quota, of a refill at a period edge since then.
 pub(crate) fn runtime_after_refill_ns(limit: Limit, again: bool) -> u64 {
     let quota_ns = limit.quota_ns().unwrap_or(0);
     let refills = 1 + u64::from(again);
     (MIN_NS + refills * quota_ns).min(quota_ns + limit.burst_ns())
 }
 
-/// Writes a limit again, which fills the pool and arms the timer. A pool with a burst may have
-/// saved runtime by now; the detour over the least quota drops all of that but 1 ms (see
-/// [`runtime_after_refill_ns`]).
+/// Writes a group's limit again, which fills its pool and arms its period timer. A pool with a
+/// burst may have saved runtime by now; a detour over the least quota drops all of that but 1 ms.
+///
+/// # Errors
+/// The kernel refuses a limit.
 pub(crate) fn refill_pool(
     hierarchy: &Hierarchy,
     group: &Group,

@@ -27,8 +27,9 @@ static SHORT: [Op; 5] = [
     Op::Yield,
 ];
 
-/// Has all tasks rehearse, before there are limits. Returns a note for the report if some did not
-/// complete in time.
+/// Has all tasks rehearse (execute each kind of step once, so that code and data are in memory),
+/// before there are limits; waits up to 2 s. Returns a note for the report if some did not
+/// complete. Does nothing in an exact run.
 pub fn rehearse_all(world: &World) -> Option<String> {
     const MAX_NS: u64 = 2_000_000_000;
     if world.is_exact {
@@ -87,15 +88,16 @@ pub fn rehearse_again(
     })
 }
 
-/// A limit with the same period, so that the timer goes on, and a quota that no machine can use up.
+/// The limit with the same period, so that the timer goes on, without burst and with a quota that
+/// no machine can use up; an error where that is no valid limit.
 fn with_ample_quota(limit: Limit) -> Result<Limit, String> {
     const CPUS: u64 = 1024;
     let period_ns = limit.period_ns();
     Limit::new(Some(CPUS * period_ns), period_ns, 0).map_err(|error| error.to_string())
 }
 
-/// Calls `something` with the real start time (ns) while tasks see a run that has begun; restores
-/// the start afterwards.
+/// Calls `something` with the real start time (ns) while tasks see a run that has begun now.
+/// Restores the start afterwards and empties the histogram of lateness.
 fn as_if_running<T>(world: &World, something: impl FnOnce(u64) -> T) -> T {
     let start_ns = world.start_ns.swap(sys::monotonic_ns(), Relaxed);
     let start_stamp = world.start_stamp.swap(read_tsc(), Relaxed);
@@ -106,14 +108,15 @@ fn as_if_running<T>(world: &World, something: impl FnOnce(u64) -> T) -> T {
     done
 }
 
-/// Tells all tasks to rehearse.
+/// Sets the cue of all existing tasks to rehearse, and wakes them.
 fn cue_all_to_rehearse(world: &World) {
     for slot in world.slots.iter().filter(|slot| slot.pid.load(Relaxed) != 0) {
         slot.set_cue(Cue::Rehearse);
     }
 }
 
-/// Waits up to `max_ns` for the rehearsals; returns the number of tasks that are not done.
+/// Waits up to `max_ns` until no task rehearses any more; returns the number of tasks that still
+/// do.
 fn wait_for_all(world: &World, max_ns: u64) -> usize {
     let rehearses = |slot: &&Slot| slot.cue.load(Acquire) == Cue::Rehearse as u32;
     let left = || world.slots.iter().filter(rehearses).count();
@@ -124,8 +127,9 @@ fn wait_for_all(world: &World, max_ns: u64) -> usize {
     left()
 }
 
-/// Executes a rehearsal in a task: the short steps, and a move to the first group that its program
-/// moves to, and back.
+/// Executes a rehearsal in the calling task: short steps, and a move to the first group that its
+/// program moves to, and back. Then resets the slot's waits and stalls, stores the CPU time used so
+/// far, and sets the cue to wait, unless it has changed meanwhile.
 pub fn rehearse(world: &'static World, slot: &'static Slot) {
     let mut task = Task::new(world, slot, world.now_ns());
     let own = slot.group.load(Relaxed);

@@ -73,7 +73,8 @@ pub(crate) struct MeasuredReleases {
 }
 
 impl Probes {
-    /// Measures the cost of probes, then installs them. `by_task`: releases enqueue tasks (6.18).
+    /// Makes a tracefs instance, measures what probes cost, and installs kprobes on the functions
+    /// that unthrottle. `by_task`: releases enqueue tasks (from 6.18), not entities.
     ///
     /// # Errors
     /// The kernel has no kprobes, or lacks one of these functions.
@@ -104,8 +105,11 @@ impl Probes {
         Ok(probes)
     }
 
-    /// Installs and enables one probe, named after its function. `kind`: `p` at its entry, `r` at
+    /// Installs and enables one kprobe, named after its function. `kind`: `p` at its entry, `r` at
     /// its return.
+    ///
+    /// # Errors
+    /// The kernel lacks kprobes or the function.
     fn add_probe(&self, kind: &str, function: &str) -> Result<(), String> {
         let no = |error| format!("{KPROBE_EVENTS}: {kind} {function}: {error}");
         let mut events = OpenOptions::new().append(true).open(KPROBE_EVENTS).map_err(no)?;
@@ -114,14 +118,14 @@ impl Probes {
         self.write(&format!("events/{INSTANCE}/{kind}_{function}/enable"), "1")
     }
 
-    /// Writes a file of the own tracefs instance.
+    /// Writes a file of this guest's tracefs instance; the error names its path.
     fn write(&self, file: &str, value: &str) -> Result<(), String> {
         let path = self.folder.join(file);
         fs::write(&path, value).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Measures the cost of probes at a system call that does almost nothing, then disables its
-    /// probes and empties the trace.
+    /// Measures the cost of entry and return probes, counter ticks, at a system call that does
+    /// almost nothing, then disables its probes and empties the trace.
     ///
     /// # Errors
     /// The kernel refuses a probe, or the trace cannot be read.
@@ -142,7 +146,10 @@ impl Probes {
         Ok(Cost { entry, call, around: both.saturating_sub(call) })
     }
 
-    /// Hands over each line of the own trace, the oldest first.
+    /// Passes each line of the instance's trace to `each`, the oldest first.
+    ///
+    /// # Errors
+    /// The trace cannot be read.
     fn read(&self, mut each: impl FnMut(&str)) -> Result<(), String> {
         let no = |error| format!("{}: {error}", self.folder.display());
         let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
@@ -152,7 +159,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Stops recording and returns every call since the start of the run.
+    /// Stops recording and returns every call that released something during the run, with sums.
+    /// The probes are removed when this is dropped.
     ///
     /// # Errors
     /// The trace cannot be read.
@@ -213,6 +221,7 @@ impl MeasuredReleases {
 }
 
 impl Drop for Probes {
+    /// Disables the probes and removes the tracefs instance and all kprobes of the system.
     fn drop(&mut self) {
         // In a virtual machine the rest goes with the machine.
         let _ = self.write(&format!("events/{INSTANCE}/enable"), "0");
@@ -221,7 +230,8 @@ impl Drop for Probes {
     }
 }
 
-/// Length of a system call that does almost nothing, in counter ticks.
+/// Mean length of a system call that does almost nothing, in counter ticks, over 256 calls after as
+/// many to warm up.
 fn getppid_stamps() -> u64 {
     const ROUNDS: u64 = 256;
     // The first round is for the emulator, which translates the code.
@@ -267,6 +277,7 @@ struct Open {
 }
 
 impl Calls {
+    /// No calls yet; `start` and `end` of the run are values of the time-stamp counter.
     fn new(cost: Cost, start: u64, end: u64) -> Calls {
         Calls {
             cost,
@@ -279,9 +290,9 @@ impl Calls {
         }
     }
 
-    /// Applies a line of the trace within the run: an entry opens a call on that CPU, a return ends
-    /// it, and any other probe counts as work of the innermost call. Notes how many events were
-    /// lost.
+    /// Applies a line of the trace, if it is within the run: an entry opens a call on that CPU, a
+    /// return ends it, and any other probe counts as work of the innermost call. Notes how many
+    /// events were lost.
     fn read_line(&mut self, text: &str) {
         if let Some(lost) = lost_events(text) {
             self.lost = lost;
@@ -308,8 +319,9 @@ impl Calls {
         }
     }
 
-    /// Counts a probe inside of a call: a release, a walk, an enqueue or an interrupt to another
-    /// CPU. Subtracts the cost of the probe. Ignored outside of calls.
+    /// Counts a probe inside of the innermost call on its CPU: a release, a walk, an enqueue or an
+    /// interrupt to another CPU. Adds the probe's cost to the ticks that the call leaves out.
+    /// Ignored outside of calls.
     fn count_work(&mut self, line: &TraceLine<'_>) {
         let Some(open) = self.open.get_mut(&line.cpu).and_then(|open| open.last_mut()) else {
             return;

@@ -15,7 +15,8 @@ pub(crate) struct UnderWay {
     pub n: u64,
 }
 
-/// All requests under way in a run that ended at `ended_ns` since its start.
+/// All requests under way in a run that ended at `ended_ns` since its start: those that tasks work
+/// on, and unread tokens in channels, which it reads.
 pub(crate) fn under_way(world: &World, ended_ns: u64) -> Vec<UnderWay> {
     let live = world.slots.iter().filter(|slot| slot.state.load(Relaxed) == LIVE);
     let begun = live.filter(|slot| slot.cue.load(Relaxed) == Cue::Begin as u32);
@@ -27,8 +28,8 @@ pub(crate) fn under_way(world: &World, ended_ns: u64) -> Vec<UnderWay> {
     all
 }
 
-/// The request that a task works on; `None` if it works on none. Reads the task's memory while it
-/// may run.
+/// The request that a living task works on; `None` if it works on none. Reads the task's memory
+/// while it may run.
 fn request_of_task(slot: &Slot) -> Option<UnderWay> {
     let task: *const Task = slot.task.load(Relaxed);
     if task.is_null() {
@@ -51,7 +52,8 @@ fn request_of_task(slot: &Slot) -> Option<UnderWay> {
     })
 }
 
-/// The step in progress of a task at `pc`. A `syscall` in one call has its `pc` at the end of it.
+/// Index of the step that a task executes whose next step is at `pc`. A `syscall` in one call has
+/// its `pc` at its end; there it is the first step of the call.
 fn step_in_progress(program: &[Op], pc: usize) -> usize {
     if program.get(pc) != Some(&Op::ExitKernel) {
         return pc;
@@ -59,7 +61,8 @@ fn step_in_progress(program: &[Op], pc: usize) -> usize {
     program[..pc].iter().rposition(|op| *op == Op::EnterKernel).map_or(pc, |enter| enter + 1)
 }
 
-/// Unread tokens count as requests of the first kind that receives them to complete requests.
+/// The unread tokens of a channel, as requests of the first kind that receives them to complete
+/// requests; `None` without tokens or such a kind. Takes the oldest token out.
 fn requests_of_channel(world: &World, channel: u32) -> Option<UnderWay> {
     let (kind, spec) = (0..).zip(&world.workload.tasks).find(|(_, spec)| {
         let mut ops = spec.program.iter().enumerate();
@@ -68,7 +71,7 @@ fn requests_of_channel(world: &World, channel: u32) -> Option<UnderWay> {
                 && completes(&spec.program, at + 1)
         })
     })?;
-    let (oldest, n) = world.channels[channel as usize].waiting()?;
+    let (oldest, n) = world.channels[channel as usize].take_oldest_waiting()?;
     let since_ns = token_ns(oldest, &world.clock, world.start_ns.load(Relaxed));
     Some(UnderWay { kind, group: spec.group, since_ns, n })
 }

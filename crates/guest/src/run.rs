@@ -1,12 +1,10 @@
 //! One run of a workload: from the scenario's text to the report.
 //!
-//! The process that runs this is the *controller*. It makes the groups and tasks, starts them at a
-//! tick, performs timed actions (interventions, arrivals) and collects the counters. It has a
-//! real-time class and stays in the root group, so no task delays it. On one CPU it creates each
-//! task in its group just before the start; on several CPUs it creates tasks beforehand and wakes
-//! them.
+//! The process that runs this, the *controller*, has a real-time class and stays in the root group,
+//! so no task delays it. On one CPU it creates each task in its group just before the start; on
+//! several CPUs it creates tasks beforehand and wakes them.
 
-use crate::attributes::{apply_attributes, attributes, move_task};
+use crate::attributes::{apply_attributes, move_task, pack_attributes};
 use crate::cgroup::{Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
@@ -45,6 +43,7 @@ pub enum Error {
 }
 
 impl From<String> for Error {
+    /// A failure of the run for this reason.
     fn from(reason: String) -> Error {
         Error::Failed(reason)
     }
@@ -61,13 +60,10 @@ const MAX_LATE_NS: u64 = 100_000_000;
 pub struct Environment {
     /// Whether the guest is `/init` of a virtual machine.
     pub in_vm: bool,
-    /// The cgroup hierarchy in which groups are made.
     pub hierarchy: Hierarchy,
     /// The kernel's settings before the first job.
     pub settings: kernel::Settings,
-    /// Measured speed of user work and kernel work.
     pub speed: Speed,
-    /// Files that stand for kernel work.
     pub files: WorkFiles,
     /// Buffer for kernel work, [`SCRATCH_BYTES`] long.
     pub scratch: *mut u8,
@@ -94,8 +90,8 @@ pub(crate) struct Run {
     pub outside: Outside,
 }
 
-/// Runs a job in this process, which must have no other threads. Kills all its tasks before it
-/// returns; the caller removes the groups.
+/// Runs a job in this process, which must have no other threads: makes groups, tasks and locks,
+/// performs the workload and reports. Kills all its tasks; the caller removes the groups.
 ///
 /// # Errors
 /// [`Error::Refused`] where this machine cannot run the scenario, [`Error::Failed`] otherwise.
@@ -207,7 +203,7 @@ fn make_world(
     })
 }
 
-/// Bytes of the longest write under this inode lock, at most [`work::MAX_CALL_BYTES`].
+/// Bytes of the longest write under this lock, at most what a call takes; an error above 2^30.
 fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize, String> {
     const MAX_BYTES: usize = 1 << 30;
     let longest = speed.write_bytes(longest_hold_ns(workload, lock), true);
@@ -250,7 +246,8 @@ fn make_slot(ix: usize, stack: *mut u8, env: &Environment) -> Slot {
     }
 }
 
-/// Gives the controller real-time priority, makes it reap orphans, and locks its memory.
+/// Gives the calling controller real-time priority, makes it reap orphans, and locks its memory. An
+/// error if it gets no priority in a virtual machine; a host goes without.
 fn become_real_time(env: &Environment) -> Result<(), String> {
     sys::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
     sys::prctl(libc::PR_SET_TIMERSLACK, 1);
@@ -263,9 +260,9 @@ fn become_real_time(env: &Environment) -> Result<(), String> {
     Ok(())
 }
 
-/// Has a child give the caller real-time priority while the caller sleeps. A task that is queued
-/// when its class changes keeps the rest of its slice, and some kernels (6.18) pass that on to its
-/// children, which then are not placed like new tasks.
+/// Has a child give the caller `SCHED_FIFO` while the caller sleeps (20 ms); returns whether it
+/// did. A task that is queued when its class changes keeps the rest of its slice, and some kernels
+/// (6.18) pass that on to its children, which then are not placed like new tasks.
 fn make_real_time_while_asleep() -> bool {
     /// Long enough for the parent to sleep and to leave delayed dequeue.
     const ASLEEP_NS: u64 = 20_000_000;
@@ -287,7 +284,8 @@ fn make_real_time_while_asleep() -> bool {
 }
 
 impl Run {
-    /// Prepares, starts and ends the run.
+    /// Creates the tasks, writes limits, starts the run at its time, performs its actions, and
+    /// makes the report. The caller kills the tasks. An error of any step ends the run.
     fn run_to_end(&mut self, job: &Job) -> Result<Report, Error> {
         let script = Script::new(self)?;
         let probes = self.begin_probes(job.releases)?;
@@ -357,8 +355,8 @@ impl Run {
         )))
     }
 
-    /// Begins to record: the whole trace where asked for; in a virtual machine always the switches
-    /// and wakeups that stalls are computed from.
+    /// Begins to record: the whole trace where asked for, else in a virtual machine what stalls are
+    /// computed from; `None` without (with a note). An error only if the whole trace cannot be had.
     fn begin_trace(&mut self, whole: bool) -> Result<Option<Tracing>, String> {
         let in_vm = self.env.in_vm;
         if !whole && !in_vm {
@@ -379,8 +377,7 @@ impl Run {
         }
     }
 
-    /// Begins to time releases, if asked for. Setting up the probes must end before the start is
-    /// chosen.
+    /// Begins to time releases, if asked for, before the start is chosen; an error on a host.
     fn begin_probes(&self, asked: bool) -> Result<Option<Probes>, Error> {
         if !asked {
             return Ok(None);
@@ -393,11 +390,12 @@ impl Run {
         Ok(Some(Probes::begin(!kernel::stops_anywhere())?))
     }
 
-    /// Sets start and end of the run: the start is at a tick, after all preparations.
+    /// Sets start and end of the run, ns of `CLOCK_MONOTONIC`: the start is at a tick, late enough
+    /// for all preparations; a note if no tick is found. An error if `/proc/timer_list` cannot be
+    /// read.
     fn choose_start(&mut self) -> Result<(), String> {
         const REST_NS: u64 = 300_000_000;
-        /// In an emulated machine a CPU needs 24 ms for the 8 MiB of its trace buffer, and 5 ms
-        /// for a rehearsal.
+        /// In an emulated machine: for 8 MiB of trace buffer 24 ms, for a rehearsal 5 ms.
         const REST_OF_EACH_NS: u64 = 35_000_000;
         /// Up to so many CPUs `REST_NS` is enough.
         const FEW_CPUS: u16 = 16;
@@ -420,9 +418,8 @@ impl Run {
         Ok(())
     }
 
-    /// Postpones the start by some ticks, so that no period ends between the preparations and the
-    /// start. A queued task has taken a slice from the pool by then, and such an edge would refill
-    /// it. A phase that the scenario asks for stays.
+    /// Postpones the start by some ticks, so that no period ends shortly before it: that would
+    /// refill the slice that a queued task has taken. A phase that the scenario asks for stays.
     fn start_clear_of_edges(&mut self) {
         const MAX_TICKS: u64 = 64;
         let workload = &self.world.workload;
@@ -442,7 +439,7 @@ impl Run {
         self.world.start_ns.store(self.start_ns, Relaxed);
     }
 
-    /// How long before the start the preparations begin, ns.
+    /// How long before the start the last preparations begin, ns; more with many groups and tasks.
     fn lead_ns(&self) -> u64 {
         const EACH_NS: u64 = 150_000;
         const FIXED_NS: u64 = 1_000_000;
@@ -450,7 +447,9 @@ impl Run {
         FIXED_NS + EACH_NS * (2 * self.groups.len() + born) as u64
     }
 
-    /// Waits for the start, starts the first tasks, and returns the counters from just before it.
+    /// Sleeps until shortly before the start, reads the counters, refills the pools, waits for the
+    /// start by spinning, and starts the tasks that begin then. Returns these counters, or an error
+    /// of the kernel.
     fn start_first_tasks(&mut self) -> Result<collect::Counters, String> {
         let world = self.world;
         let now: Vec<_> = starting(&world.workload).collect();
@@ -499,8 +498,8 @@ impl Run {
         }
     }
 
-    /// Stops the interrupts of `/dev/rtc0`. Before, it lifts all limits: the timer thread may wait
-    /// for a lock that a throttled task holds.
+    /// Stops the interrupts of `/dev/rtc0`, if the run has them. Before, it lifts all limits: the
+    /// timer thread may wait for a lock that a throttled task holds.
     fn stop_interrupts(&self) -> Result<(), String> {
         const REST_NS: u64 = 50_000_000;
         let Some(clock) = &self.world.clock_device else { return Ok(()) };
@@ -512,7 +511,7 @@ impl Run {
         Ok(())
     }
 
-    /// Creates all tasks of the workload; they rehearse and wait to be woken.
+    /// Creates all tasks of the workload, has them rehearse, and leaves them waiting to be woken.
     fn create_all_tasks(&mut self) {
         for start in initial(&self.world.workload) {
             self.create_task(&start, Cue::Wait);
@@ -520,7 +519,7 @@ impl Run {
         self.notes.extend(rehearse_all(self.world));
     }
 
-    /// Starts one task: creates it, or wakes the one that waits.
+    /// Starts one task at its time: creates its process (one CPU), or wakes the one that waits.
     pub fn start_task(&self, start: &Start) {
         if self.creates_at_start {
             return self.create_task(start, Cue::Begin);
@@ -538,13 +537,13 @@ impl Run {
         }
     }
 
-    /// Starts the process of a task in its group; `go`: whether it begins at once. Does nothing
-    /// without a free slot. A refusal of the kernel is noted as a fault.
+    /// Creates the process of a task in its group, with its attributes; `go`: whether it begins at
+    /// once or waits. Nothing without a free slot. A refusal of the kernel is noted as a fault.
     fn create_task(&self, start: &Start, go: Cue) {
         let world = self.world;
         let spec = &world.workload.tasks[start.kind as usize];
         let Some(slot) = world.take_slot(start.kind, spec.group) else { return };
-        slot.attributes.store(attributes(0, Class::Fair, 0), Relaxed);
+        slot.attributes.store(pack_attributes(0, Class::Fair, 0), Relaxed);
         if world.plan.lists && spec.program.contains(&Op::EnterKernel) {
             // SAFETY: the task has not begun. It repeats and notes an error.
             unsafe { &mut (*slot.buffers.get()).call }.prepare();
@@ -573,8 +572,8 @@ pub(crate) struct Start {
     pub instance: u32,
 }
 
-/// Paths of the longest stalls that the trace does not show where tasks park at the return to user
-/// mode: of kinds that yield as soon as they have the CPU.
+/// Paths in the outcome of the longest stalls that the trace does not show where tasks park at
+/// their return to user mode: those of kinds that yield.
 fn stalls_not_seen(workload: &Workload) -> impl Iterator<Item = String> {
     let yields = workload.tasks.iter().filter(|kind| kind.program.contains(&Op::Yield));
     yields.map(|kind| format!("tasks.{}.longest_stall_ns", kind.label()))
@@ -585,8 +584,7 @@ fn starting(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
     initial(workload).take_while(|start| start.at_ns == 0)
 }
 
-/// All tasks that the workload starts, by start time, then in the workload's order. Forked tasks
-/// are not among them.
+/// All tasks that the workload starts, by start time, then in its order; forked ones are not.
 pub(crate) fn initial(workload: &Workload) -> impl Iterator<Item = Start> + use<> {
     let mut starts = Vec::new();
     for (kind, spec) in workload.tasks.iter().enumerate() {

@@ -45,6 +45,11 @@ struct Arriving {
 }
 
 impl Script {
+    /// Makes the list of all timed actions of a run: starts, arrivals, interventions, samples of
+    /// usage. Opens the files that interventions write. Blocks SIGCHLD if tasks are killed.
+    ///
+    /// # Errors
+    /// A file cannot be opened.
     pub fn new(run: &Run) -> Result<Script, Error> {
         let workload = &run.world.workload;
         let mut script = Script {
@@ -81,13 +86,19 @@ impl Script {
         Ok(script)
     }
 
-    /// Adds a step; steps of one time are performed in the order in which they were added.
+    /// Queues a step for `at_ns` since the start of the run; steps of one time are performed in the
+    /// order in which they were added.
     fn push(&mut self, at_ns: u64, step: Step) {
         self.queue.push(Reverse((at_ns, self.numbers, step)));
         self.numbers += 1;
     }
 
-    /// Performs every action at its time, until the end of the run.
+    /// Performs every action at its time (starts, arrivals, interventions, samples), noting when
+    /// the controller was active, and waits for the end of the run.
+    ///
+    /// # Errors
+    /// A pipe has no room for an arriving token, the kernel refuses a write, or a counter cannot be
+    /// read.
     pub fn perform_all(mut self, run: &mut Run) -> Result<(), Error> {
         let duration_ns = run.world.workload.duration_ns;
         while let Some(&Reverse((at_ns, _, step))) = self.queue.peek() {
@@ -105,8 +116,8 @@ impl Script {
         Ok(())
     }
 
-    /// Waits until `at_ns` (`CLOCK_MONOTONIC`). If the workload kills tasks, reaps those that die
-    /// meanwhile.
+    /// Sleeps until `at_ns` (`CLOCK_MONOTONIC`). If the workload kills tasks, reaps those that die
+    /// meanwhile, and notes when the controller was active for that.
     fn wait(&self, run: &mut Run, at_ns: u64) {
         if !self.has_kills {
             // Sleeping until a past time would let another task run for a moment.
@@ -171,8 +182,8 @@ impl Script {
         Ok(())
     }
 
-    /// Schedules the next arrival of a source, the one before having been at `from_ns`. None
-    /// follows after the source's count, or its last listed time.
+    /// Draws when a source's next token arrives, the one before having arrived at `from_ns` (since
+    /// the start), and queues that. None follows after the source's count, or its last listed time.
     fn schedule_arrival(&mut self, world: &World, ix: usize, from_ns: u64) {
         let source = &world.workload.sources[ix];
         let arriving = &mut self.arrivals[ix];
@@ -248,9 +259,9 @@ impl World {
     }
 }
 
-/// The files that each intervention writes, opened for writing, and the texts, in order of
-/// interventions. Limits are followed through the run, as the order of writes depends on the old
-/// limit.
+/// The files that each intervention on a limit or weight writes, opened for writing, and the texts,
+/// in order of interventions. Limits are followed through the run, as the order of writes depends
+/// on the old limit.
 ///
 /// # Errors
 /// A file cannot be opened.
@@ -277,7 +288,10 @@ fn limit_writes(run: &Run) -> Result<Vec<Vec<(i32, String)>>, String> {
     Ok(all)
 }
 
-/// Switches a CPU on (`1`) or off (`0`).
+/// Switches a CPU on (`1`) or off (`0`) by sysfs.
+///
+/// # Errors
+/// The kernel refuses.
 fn set_online(cpu: u16, text: &str) -> Result<(), Error> {
     let path = format!("/sys/devices/system/cpu/cpu{cpu}/online");
     crate::cgroup::write(std::path::Path::new(&path), text).map_err(Error::Failed)

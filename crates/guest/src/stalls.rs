@@ -38,17 +38,20 @@ struct Task {
 }
 
 impl Stalls {
-    /// No tasks yet. `parks`: tasks park at the return to user mode.
+    /// No tasks yet. `parks`: the kernel's tasks park at the return to user mode, which looks like
+    /// a short turn on the CPU.
     pub fn new(parks: bool) -> Stalls {
         Stalls { parks, ..Stalls::default() }
     }
 
-    /// Notes that a task enters or leaves a call that takes locks.
+    /// Notes that a task enters (`is`) or leaves a call that takes locks. Must be in order of time.
     pub fn note_locking(&mut self, pid: u32, at_ns: u64, is: bool) {
         self.locking.entry(pid).or_default().push((at_ns, is));
     }
 
-    /// Notes a wakeup, by another task or by an interrupt.
+    /// Notes a wakeup, by another task or by an interrupt. A stall begins with it, or with the
+    /// sleep before it if that was a wait for a lock; a task that runs or stalls already is left as
+    /// it is.
     pub fn note_wakeup(&mut self, pid: u32, at_ns: u64, by_task: bool) {
         let locks = self.locking.get(&pid);
         let task = self.tasks.entry(pid).or_default();
@@ -60,9 +63,9 @@ impl Stalls {
         task.stalled_ns = Some(locked_ns.unwrap_or(at_ns));
     }
 
-    /// Notes that a task left its CPU, in a state of `sched_switch`. A stall begins if it is
-    /// preempted (`R`) or waits for a lock (`D`); a stall goes on if the task left again at once to
-    /// park or to wait for a lock.
+    /// Notes that a task left its CPU, in a state of `sched_switch`. The stall before it ends,
+    /// unless the task left again at once to park or to wait for a lock. A stall begins if it is
+    /// preempted (`R`) or blocks (`D`); a sleep (`S`) is kept until its wakeup.
     pub fn note_left(&mut self, pid: u32, at_ns: u64, state: &str) {
         let task = self.tasks.entry(pid).or_default();
         let came_ns = task.came_ns.take();
@@ -81,14 +84,16 @@ impl Stalls {
         };
     }
 
-    /// Notes that a task got a CPU.
+    /// Notes that a task got a CPU at `at_ns`. Its stall ends only when it leaves later than at
+    /// once.
     pub fn note_got_cpu(&mut self, pid: u32, at_ns: u64) {
         let task = self.tasks.entry(pid).or_default();
         task.came_ns = Some(at_ns);
         task.slept_ns = None;
     }
 
-    /// The longest stall of each task, ns, in a run that ends at `end_ns`.
+    /// The longest stall of each task, pid and ns, in a run that ends at `end_ns`; stalls that last
+    /// until then count.
     pub fn longest(mut self, end_ns: u64) -> impl Iterator<Item = (u32, u64)> {
         for (pid, task) in &mut self.tasks {
             let locks = self.locking.get(pid);
@@ -101,7 +106,8 @@ impl Stalls {
 }
 
 impl Task {
-    /// Ends the stall in progress, if the task got the CPU.
+    /// Ends the stall in progress at `came_ns`, if the task got the CPU, and keeps the longest;
+    /// drops it otherwise.
     fn end_stall(&mut self, came_ns: Option<u64>) {
         if let (Some(since_ns), Some(came_ns)) = (self.stalled_ns.take(), came_ns) {
             self.longest = self.longest.max(came_ns.saturating_sub(since_ns));
@@ -109,6 +115,7 @@ impl Task {
     }
 }
 
+/// Whether a task was in a call that takes locks at `at_ns`.
 fn is_locking(locks: Option<&Vec<(u64, bool)>>, at_ns: u64) -> bool {
     let before = locks.map_or(&[][..], |locks| &locks[..locks.partition_point(|l| l.0 <= at_ns)]);
     before.last().is_some_and(|(_, is)| *is)

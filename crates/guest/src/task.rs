@@ -5,7 +5,7 @@
 //! measures something, and makes no system call that the workload does not ask for.
 
 use crate::attributes::{
-    apply_attributes, attributes_of, move_task, set_affinity, set_class, set_nice,
+    apply_attributes, initial_attributes, move_task, set_affinity, set_class, set_nice,
 };
 use crate::call::Call;
 use crate::channel::token_ns;
@@ -64,7 +64,8 @@ pub(crate) struct Task {
     whole_calls: bool,
 }
 
-/// Entry of a task's process: waits for its cue, runs the program, exits.
+/// Entry of a task's process, with the index of its slot: waits for its cue, rehearses when told
+/// to, runs its program once the cue is to begin, exits.
 pub(crate) extern "C" fn task_main(ix: usize) -> ! {
     let world = World::installed();
     let slot = &world.slots[ix];
@@ -87,8 +88,9 @@ pub(crate) extern "C" fn task_main(ix: usize) -> ! {
 }
 
 impl Task {
-    /// The task in a slot, which begins `started_ns` after the start of the run. This and the
-    /// functions below are not inlined, so a rehearsal executes the same machine code as the run.
+    /// The interpreter of the task in a slot, at the start of its program, which begins
+    /// `started_ns` after the start of the run. This and the functions below are not inlined, so a
+    /// rehearsal executes the machine code of the run.
     #[inline(never)]
     pub fn new(world: &'static World, slot: &'static Slot, started_ns: u64) -> Task {
         let kind = slot.kind.load(Relaxed) as usize;
@@ -119,7 +121,7 @@ impl Task {
         }
     }
 
-    /// Executes the program to its end.
+    /// Executes the program from `pc` on to its end, or to an `Exit`.
     #[inline(never)]
     pub fn run_program(&mut self) {
         self.account_time(0);
@@ -132,6 +134,9 @@ impl Task {
         }
     }
 
+    /// Executes one instruction by real work and system calls, blocking where it waits; `pc` is
+    /// behind it already. After a system call it compares CPU time used with that asked for, so
+    /// that the next work makes up for the difference.
     #[inline(never)]
     pub fn execute(&mut self, op: Op) {
         match op {
@@ -139,7 +144,7 @@ impl Task {
             Op::Kernel(span) => self.kernel_alone(span),
             Op::EnterKernel if self.whole_calls => self.execute_call(),
             Op::Sleep(span) => self.sleep(span),
-            Op::Every { period_ns } => self.every(period_ns),
+            Op::Every { period_ns } => self.sleep_to_next_period(period_ns),
             Op::Lock { lock, mode } => self.lock(lock, mode),
             Op::Unlock { lock } => self.unlock(lock),
             Op::Send { channel, n } => self.send(channel, n),
@@ -147,12 +152,16 @@ impl Task {
             Op::Fork { kind } => self.fork(kind),
             Op::WaitChildren => self.wait_children(),
             Op::Yield => sys::yield_now(),
-            Op::Move { who, group } => self.each(who, |w, slot| move_task(w, slot, group)),
-            Op::SetAffinity { who, cpus } => {
-                self.each(who, |w, slot| set_affinity(w, slot, cpus as u16 + 1));
+            Op::Move { who, group } => {
+                self.for_each_target(who, |w, slot| move_task(w, slot, group));
             }
-            Op::SetNice { who, nice } => self.each(who, |_, slot| set_nice(slot, nice)),
-            Op::SetClass { who, class } => self.each(who, |_, slot| set_class(slot, class)),
+            Op::SetAffinity { who, cpus } => {
+                self.for_each_target(who, |w, slot| set_affinity(w, slot, cpus as u16 + 1));
+            }
+            Op::SetNice { who, nice } => self.for_each_target(who, |_, slot| set_nice(slot, nice)),
+            Op::SetClass { who, class } => {
+                self.for_each_target(who, |_, slot| set_class(slot, class));
+            }
             Op::Begin => self.begun_ns = Some(self.world.now_ns()),
             Op::Done => self.complete_request(self.world.now_ns()),
             Op::LoopStart { times, end } => self.loop_start(times, end),
@@ -172,8 +181,8 @@ impl Task {
         }
     }
 
-    /// Works in user mode, in chunks, until so much time has been worked; waits for a CPU do not
-    /// count.
+    /// Works in user mode for a drawn length, in chunks of the calibrated loop, and accounts for
+    /// it. Waits for a CPU do not count as work.
     fn user_time(&mut self, span: Span) {
         let speed = &self.world.speed;
         let mut left_ns = self.draw_work(span);
@@ -192,7 +201,8 @@ impl Task {
         }
     }
 
-    /// Kernel time in a system call of its own: reads random bytes of the calibrated length.
+    /// Spends kernel time of a drawn length in a system call of its own: reads as many random bytes
+    /// as take that long. Accounts for it; a failure is noted as the run's fault.
     pub fn kernel_alone(&mut self, span: Span) {
         let ns = self.draw_work(span);
         self.set_phase(Phase::Ready, ns);
@@ -220,7 +230,8 @@ impl Task {
         self.account_work(ns);
     }
 
-    /// Kernel time under an inode's lock: one write of the calibrated length.
+    /// Spends `ns` of kernel time under an inode's lock: one write of the calibrated length.
+    /// Accounts for it; a failure is noted as the run's fault.
     pub fn write_alone(&mut self, lock: u32, ns: u64) {
         let world = self.world;
         let file = world.locks[lock as usize].file;
@@ -238,7 +249,8 @@ impl Task {
         self.account_work(ns);
     }
 
-    /// Kernel time under the lock of the memory map: one mprotect(2) or madvise(2).
+    /// Spends `ns` of kernel time under `mmap_lock`: one mprotect(2) or madvise(2). Accounts for
+    /// it; a failure is noted as the run's fault.
     pub fn hold_memory_map(&mut self, mode: LockMode, ns: u64) {
         let world = self.world;
         let Some(map) = world.memory_map.get() else { return };
@@ -250,10 +262,10 @@ impl Task {
         self.account_work(ns);
     }
 
-    /// One fcntl(2) that takes the lock of the clock's owner for a moment: reads the owner, or sets
-    /// it to the same value. The call stands for `ns` of kernel time, which is accounted for. The
-    /// call's own length cannot be chosen; later work makes up for the difference. A failure is
-    /// noted as a fault.
+    /// Takes the owner lock of `/dev/rtc0` for a moment in one fcntl(2), which reads the owner, or
+    /// sets it to the same value. The call stands for `ns` of kernel time, which is accounted for.
+    /// The call's own length cannot be chosen; later work makes up for the difference. A failure is
+    /// noted as the run's fault.
     pub fn hold_owner_lock(&mut self, clock: &Clock, mode: LockMode, ns: u64) {
         self.asked_ns += ns;
         self.set_phase(Phase::Blocked, ns);
@@ -264,7 +276,8 @@ impl Task {
         self.account_work(ns);
     }
 
-    /// A vector of `bytes`, or of the most that one call takes: pointer and number of elements.
+    /// Sets up the task's vector of buffers for `bytes`, or for the most that one call takes;
+    /// returns its address and number of elements.
     pub fn vector(&mut self, bytes: usize) -> (*const libc::iovec, usize) {
         // SAFETY: this is the task of the slot.
         let own = unsafe { &mut *self.slot.buffers.get() };
@@ -274,7 +287,8 @@ impl Task {
         (own.vector.as_ptr(), whole + 1)
     }
 
-    /// Sleeps for a drawn length. The end that was due begins the next request.
+    /// Sleeps for a drawn length and accounts for the wakeup. The end that was due begins the next
+    /// request.
     fn sleep(&mut self, span: Span) {
         let ns = self.draw(span);
         let due_ns = self.world.now_ns() + ns;
@@ -286,9 +300,9 @@ impl Task {
         self.account_wakeup(due_ns);
     }
 
-    /// Sleeps until `period_ns` after the time at which the activation before was due, or after the
-    /// task's start; not at all if that has passed. The due time begins the next request.
-    fn every(&mut self, period_ns: u64) {
+    /// Counts one more activation and sleeps until that many periods after the task's start; not at
+    /// all if that has passed. The due time begins the next request; the wakeup is accounted for.
+    fn sleep_to_next_period(&mut self, period_ns: u64) {
         self.activations += 1;
         let due_ns = self.started_ns.saturating_add(period_ns.saturating_mul(self.activations));
         self.request_start_ns = due_ns;
@@ -299,13 +313,15 @@ impl Task {
         }
     }
 
-    /// Sleeps until `due_ns` (since the start of the run), signals or not.
+    /// Sleeps until `due_ns` since the start of the run, also when signals interrupt.
     fn sleep_on(&self, due_ns: u64) {
         let at_ns = self.world.start_ns.load(Relaxed).saturating_add(due_ns);
         while sys::sleep_until(at_ns) == -(libc::EINTR as isize) {}
     }
 
-    /// Accounts for the end of a sleep that was due at `due_ns` (ns since the start of the run).
+    /// Accounts for the end of a sleep that was due at `due_ns` since the start of the run: its CPU
+    /// time counts against the next work, its lateness goes into the histogram, and the time since
+    /// then is a wait for a CPU.
     pub fn account_wakeup(&mut self, due_ns: u64) {
         self.overrun_ns += self.world.speed.sleep_ns as i64;
         let due = self.world.start_stamp.load(Relaxed) + self.world.speed.stamps(due_ns);
@@ -316,7 +332,7 @@ impl Task {
         self.account_time(0);
     }
 
-    /// Takes a lock from user mode, waiting for it, and notes it as held.
+    /// Takes a lock from user mode, waiting for it, notes it as held, and accounts for the wait.
     fn lock(&mut self, lock: u32, mode: LockMode) {
         let mode = self.lock_mode(lock, mode);
         self.set_phase(Phase::Blocked, 0);
@@ -325,14 +341,15 @@ impl Task {
         self.account_time(0);
     }
 
-    /// Releases a lock in the mode in which this task holds it; does nothing if it does not.
+    /// Releases a lock in the mode in which this task holds it, and notes that; does nothing if it
+    /// does not.
     fn unlock(&mut self, lock: u32) {
         if let Some(mode) = self.note_released(lock) {
             self.world.locks[lock as usize].release(mode);
         }
     }
 
-    /// Adds a lock to those that this task holds.
+    /// Adds a lock to those that this task holds; drops it beyond the most that it may hold.
     pub fn note_held(&mut self, lock: u32, mode: LockMode) {
         if let Some(held) = self.held.get_mut(self.holds) {
             *held = (lock, mode);
@@ -340,7 +357,8 @@ impl Task {
         }
     }
 
-    /// Removes a lock from those that this task holds, and returns its mode.
+    /// Removes a lock from those that this task holds, and returns its mode; `None` if it does not
+    /// hold it.
     pub fn note_released(&mut self, lock: u32) -> Option<LockMode> {
         let held = &mut self.held[..self.holds];
         let at = held.iter().rposition(|(taken, _)| *taken == lock)?;
@@ -350,7 +368,8 @@ impl Task {
         Some(mode)
     }
 
-    /// The mode in which a lock is taken: a mutex has no readers.
+    /// The mode in which a lock is taken: always `Write` for mutexes and spin locks, which have no
+    /// readers.
     pub fn lock_mode(&self, lock: u32, mode: LockMode) -> LockMode {
         use cpumax_workload::LockKind::{Mutex, Spin};
         match self.world.workload.locks[lock as usize].kind {
@@ -359,7 +378,8 @@ impl Task {
         }
     }
 
-    /// Sends tokens; waits for credits where the channel is bounded.
+    /// Sends `n` tokens stamped now; in a bounded channel it waits for credits first. Accounts for
+    /// the time.
     fn send(&mut self, channel: u32, n: u64) {
         let channel = &self.world.channels[channel as usize];
         if channel.credits[0] < 0 {
@@ -374,7 +394,8 @@ impl Task {
         }
     }
 
-    /// Receives tokens, waiting for them. The arrival of the last one begins the next request.
+    /// Receives `n` tokens, waiting for them, and accounts for that. The arrival of the last one
+    /// begins the next request.
     fn receive(&mut self, channel: u32, n: u64) {
         let world = self.world;
         let from_ns = world.now_ns();
@@ -383,7 +404,9 @@ impl Task {
         self.account_received(token, from_ns);
     }
 
-    /// Accounts for received tokens. The wait for a CPU counts from when the last token came.
+    /// Accounts for tokens received by a call that began at `from_ns` (since the start of the run).
+    /// `token`, the last one, tells when it was sent: that begins the next request, and if it was
+    /// after `from_ns`, the wait for a CPU counts from then.
     pub fn account_received(&mut self, token: u64, from_ns: u64) {
         let world = self.world;
         let came_ns = token_ns(token, &world.clock, world.start_ns.load(Relaxed));
@@ -400,8 +423,8 @@ impl Task {
         }
     }
 
-    /// Starts a task of this kind in the caller's group. Notes a fault if there is no free slot, or
-    /// the kernel refuses.
+    /// Starts a task of this kind in the caller's group; it inherits attributes, then gets its
+    /// kind's. Notes a fault if there is no free slot, or the kernel refuses.
     fn fork(&mut self, kind: u32) {
         let world = self.world;
         let Some(slot) = world.take_slot(kind, self.slot.group.load(Relaxed)) else {
@@ -418,13 +441,14 @@ impl Task {
             return;
         }
         let spec = &world.workload.tasks[kind as usize];
-        if mine != attributes_of(spec) {
+        if mine != initial_attributes(spec) {
             apply_attributes(world, slot, spec);
         }
         self.account_work(0);
     }
 
-    /// Waits until all children have exited, and adds their counts to their kinds.
+    /// Waits until all children have exited, adds their counts to their kinds and frees their
+    /// slots.
     fn wait_children(&mut self) {
         self.set_phase(Phase::Asleep, 0);
         loop {
@@ -442,14 +466,15 @@ impl Task {
     }
 
     /// Calls `act` for this task, or for each living task of a kind.
-    fn each(&self, who: Target, act: impl Fn(&World, &Slot)) {
+    fn for_each_target(&self, who: Target, act: impl Fn(&World, &Slot)) {
         match who {
             Target::Myself => act(self.world, self.slot),
             Target::Kind(kind) => self.world.each_living(kind, |slot| act(self.world, slot)),
         }
     }
 
-    /// Completes a request at `now_ns` and logs its latency.
+    /// Completes the request under way at `now_ns`, logs its latency with the task's kind and
+    /// group, and begins the next one.
     pub fn complete_request(&mut self, now_ns: u64) {
         let start_ns = self.begun_ns.take().unwrap_or(self.request_start_ns);
         let latency_ns = now_ns.saturating_sub(start_ns);
@@ -458,7 +483,7 @@ impl Task {
         self.world.log.push(kind, group, latency_ns);
     }
 
-    /// Draws the length of the next work, ns, less the CPU time used in excess before.
+    /// Draws the length of the next work, ns, and shortens it by CPU time used in excess before.
     pub fn draw_work(&mut self, span: Span) -> u64 {
         let ns = self.draw(span);
         self.asked_ns += ns;
@@ -467,13 +492,14 @@ impl Task {
         left_ns
     }
 
-    /// Draws the length of work under a lock, ns. In an exact run it is not shortened: there the
-    /// calibrated work takes just as long as asked for.
+    /// Draws the length of the next work under a lock, ns, shortened as by `draw_work()`; not in an
+    /// exact run, where the calibrated work takes just as long as asked for.
     pub fn draw_locked_work(&mut self, span: Span) -> u64 {
         if self.world.is_exact { self.draw(span) } else { self.draw_work(span) }
     }
 
-    /// Accounts for work that needed `needed_ns`; the next work makes up for the difference.
+    /// Accounts for work since the last look at the counter that needed `needed_ns`, and for a wait
+    /// beyond it; the next work makes up for a smaller difference.
     pub fn account_work(&mut self, needed_ns: u64) {
         let took_ns = self.account_time(needed_ns);
         self.overrun_ns += took_ns as i64 - needed_ns as i64;
@@ -484,7 +510,8 @@ impl Task {
         span.draw(&self.world.workload.distributions, &mut self.random)
     }
 
-    /// Enters a loop, or jumps behind its `end` if it has no round. `u64::MAX` rounds never end.
+    /// Enters a loop of `times` rounds, or sets `pc` behind its `end` if it has none. `u64::MAX`
+    /// rounds never end.
     pub fn loop_start(&mut self, times: u64, end: u32) {
         if times == 0 {
             self.pc = end as usize + 1;
@@ -494,8 +521,8 @@ impl Task {
         }
     }
 
-    /// Jumps back to the first instruction of the loop at `start`, or leaves the loop after its
-    /// last round.
+    /// Sets `pc` to the first instruction of the loop at `start`, or leaves the loop after its last
+    /// round.
     pub fn loop_end(&mut self, start: u32) {
         let Some(rounds) = self.depth.checked_sub(1).and_then(|top| self.loops.get_mut(top)) else {
             return;
@@ -510,15 +537,16 @@ impl Task {
         }
     }
 
-    /// Publishes what the task is about to do, and how long that takes at least, ns.
+    /// Publishes in the slot what the task is about to do, and the CPU time that takes at least,
+    /// ns.
     pub fn set_phase(&self, phase: Phase, needs_ns: u64) {
         self.slot.phase.store(phase as u32, Relaxed);
         self.slot.needs_ns.store(needs_ns, Relaxed);
     }
 
     /// Accounts for the time since the last look at the counter, of which `needed_ns` were work.
-    /// More than [`SLACK_NS`] beyond that was a wait for a CPU: it goes into the slot's wait and
-    /// stall times. Returns the time worked, ns.
+    /// More than [`SLACK_NS`] beyond that was a wait for a CPU or lock: it goes into the slot's
+    /// wait and stall times. Returns the time worked, ns. The next phase is ready.
     #[inline(never)]
     pub fn account_time(&mut self, needed_ns: u64) -> u64 {
         let now = read_tsc();
@@ -539,14 +567,15 @@ impl Task {
         needed_ns
     }
 
-    /// Restarts the accounting after a wait for others, whose end is unknown.
+    /// Restarts the accounting now, after a wait for others whose end is unknown: the time before
+    /// counts neither as work nor as a wait.
     pub fn restart_accounting(&mut self) {
         self.last_stamp = read_tsc();
         self.slot.last_stamp.store(self.last_stamp, Relaxed);
         self.slot.phase.store(Phase::Ready as u32, Relaxed);
     }
 
-    /// Notes the exit, marks the slot as ended, and exits.
+    /// Counts the exit, marks the slot as ended, and exits the process.
     fn end(self) -> ! {
         let kind = self.slot.kind.load(Relaxed) as usize;
         let counts = &self.world.kind_counts[kind];
@@ -556,7 +585,7 @@ impl Task {
     }
 }
 
-/// CPU time of the calling process, ns (`CLOCK_THREAD_CPUTIME_ID`).
+/// CPU time of the calling task, ns (`CLOCK_THREAD_CPUTIME_ID`).
 pub fn cpu_time_ns() -> i64 {
     sys::clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) as i64
 }

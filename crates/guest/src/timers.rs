@@ -20,7 +20,7 @@ pub struct PinnedCpu {
 }
 
 impl PinnedCpu {
-    /// Pins the caller.
+    /// Pins the caller to the CPU that it is on, until this is dropped.
     pub fn pin() -> PinnedCpu {
         let before = sys::affinity();
         let cpu = sys::cpu();
@@ -34,9 +34,9 @@ impl PinnedCpu {
         PinnedCpu { cpu, before }
     }
 
-    /// The period timers of this CPU. The kernel walks its timers anew for each line of the file,
-    /// so a timer that fires meanwhile hides another one; then the file is read again. After eight
-    /// such reads the last one counts.
+    /// The expiries of CFS period timers on this CPU. The kernel walks its timers anew for each
+    /// line of the file, so a timer that fires meanwhile hides another one; then the file is read
+    /// again. After eight such reads the last one counts.
     ///
     /// # Errors
     /// `/proc/timer_list` cannot be read; only root may.
@@ -57,13 +57,17 @@ impl PinnedCpu {
 }
 
 impl Drop for PinnedCpu {
+    /// Gives the caller back the CPUs that it had.
     fn drop(&mut self) {
         sys::set_affinity(0, &self.before.0);
     }
 }
 
-/// Reads the file up to the text `end`, or whole. With many CPUs a whole read takes so long that
-/// timers fire meanwhile.
+/// Reads `/proc/timer_list` up to the text `end`, or whole. With many CPUs a whole read takes so
+/// long that timers fire meanwhile.
+///
+/// # Errors
+/// It cannot be read.
 fn text_up_to(end: &str) -> Result<String, String> {
     const CHUNK_BYTES: usize = 4096;
     let read = || -> io::Result<String> {
@@ -93,14 +97,15 @@ pub fn next_tick_ns() -> Result<Option<u64>, String> {
     Ok(tick_in(&text_up_to(END)?))
 }
 
-/// Expiry of the first armed tick timer in the text.
+/// Expiry of the first armed tick timer in a text of `/proc/timer_list`, ns; `None` if there is
+/// none.
 fn tick_in(text: &str) -> Option<u64> {
     // The second name is from 6.9 on.
     const TICKS: [&str; 2] = ["tick_sched_timer", "tick_nohz_handler"];
     records(text).find_map(|(function, expiry_ns)| expiry_ns.filter(|_| TICKS.contains(&function)))
 }
 
-/// Functions and expiry times of all timers in the text.
+/// Function and expiry (ns; `None`: not armed) of all timers in a text of `/proc/timer_list`.
 fn records(text: &str) -> impl Iterator<Item = (&str, Option<u64>)> {
     let lines = text.lines().map(str::trim_start);
     let pairs = lines.clone().zip(lines.skip(1));
@@ -121,7 +126,8 @@ pub struct Timers {
 }
 
 impl Timers {
-    /// Reads the timers of a CPU from the text, and the expiry of that CPU's first timer.
+    /// Reads from the text of `/proc/timer_list` a CPU's period timers, and the earliest expiry of
+    /// all its timers, ns.
     fn parse(text: &str, cpu: u32) -> (Timers, Option<u64>) {
         let of_it = text.split("\ncpu: ").skip(1).find_map(|part| {
             let (number, of_it) = part.split_once('\n')?;
@@ -134,8 +140,9 @@ impl Timers {
         (Timers { edges_ns }, set().map(|(_, ns)| ns).min())
     }
 
-    /// The one edge that `before` lacks. An edge of `before` may have fired in between: then it has
-    /// moved on by a multiple of one of `periods_ns`, or is gone if it is one of `last_ns`.
+    /// The one edge, ns, that these timers have and `before` lacks; `None` without one. An edge of
+    /// `before` may have fired in between: then it has moved on by a multiple of one of
+    /// `periods_ns`, or is gone if it is one of `last_ns`.
     pub fn new_edge(&self, before: &Timers, periods_ns: &[u64], last_ns: &[u64]) -> Option<u64> {
         let mut old = before.edges_ns.clone();
         let mut new = self.edges_ns.clone();
@@ -177,7 +184,7 @@ pub struct TimePosition {
 const DIGITS: usize = 18;
 
 impl TimePosition {
-    /// Finds the time in the text of the file; `None` if there is none.
+    /// Finds where the text of `/proc/timer_list` has the current time; `None` if it has none.
     pub fn find(text: &str) -> Option<TimePosition> {
         let digits_at = text.find("now at ")? + "now at ".len();
         let record_end = text.find("\n\n")? + 2;
@@ -185,7 +192,8 @@ impl TimePosition {
         Some(TimePosition { bytes, digits_at })
     }
 
-    /// The time in the bytes that were read, ns of `CLOCK_MONOTONIC`.
+    /// The time, ns of `CLOCK_MONOTONIC`, in bytes that were read from the start of
+    /// `/proc/timer_list`.
     pub fn time_ns(&self, read: &[u8]) -> u64 {
         let digits = read.get(self.digits_at..).unwrap_or(&[]);
         let digits = digits.iter().take_while(|byte| byte.is_ascii_digit());

@@ -51,8 +51,9 @@ pub(crate) struct Traced {
 }
 
 impl Tracing {
-    /// Begins to record: the `whole` trace, or only switches and wakeups. On a host the instance
-    /// has the name of the guest's groups.
+    /// Makes a tracefs instance and begins to record: the `whole` trace, or only switches and
+    /// wakeups. On a host the instance has the name of the guest's groups (`own_name`); without
+    /// one, tracefs is mounted.
     ///
     /// # Errors
     /// The kernel has no such trace points, or tracefs needs rights that the guest lacks.
@@ -84,7 +85,8 @@ impl Tracing {
         Ok(tracing)
     }
 
-    /// Stops recording and reads all events since the start of the run.
+    /// Stops recording and reads all events since the start of the run: the trace, stalls, and when
+    /// other threads ran.
     ///
     /// # Errors
     /// The trace cannot be read, or more tasks or calls were logged than there is room for.
@@ -94,21 +96,23 @@ impl Tracing {
         let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
         let mut reader = Reader::new(world, edges)?;
         for line in text.split(b'\n') {
-            reader.line(&String::from_utf8_lossy(&line.map_err(no)?));
+            reader.read_line(&String::from_utf8_lossy(&line.map_err(no)?));
         }
         Ok(reader.end())
     }
 }
 
 impl Drop for Tracing {
+    /// Removes the tracefs instance.
     fn drop(&mut self) {
         // In a virtual machine the instance goes with the machine.
         let _ = fs::remove_dir(&self.folder);
     }
 }
 
-/// Removes the instance of this guest's last run, and those of guests that are gone: neither their
-/// group nor a process with their pid exists.
+/// Removes the tracefs instances of this guest's last run and of guests that are gone: neither
+/// their group nor a process with their pid exists. Does nothing without an own name (in a virtual
+/// machine).
 pub(crate) fn remove_leftover_instances(own_name: Option<&str>, has_group: impl Fn(&str) -> bool) {
     let Some(own_name) = own_name else { return };
     for entry in fs::read_dir(INSTANCES).into_iter().flatten().flatten() {
@@ -156,6 +160,10 @@ struct Other {
 }
 
 impl<'a> Reader<'a> {
+    /// A reader that knows the run's tasks by pid and names them, before the first line.
+    ///
+    /// # Errors
+    /// More tasks or calls were logged than there is room for.
     fn new(world: &'a World, edges: &'a Edges) -> Result<Reader<'a>, String> {
         let workload = &world.workload;
         let start_ns = world.start_ns.load(Relaxed);
@@ -191,7 +199,7 @@ impl<'a> Reader<'a> {
             of_kind[kind as usize] += 1;
             let alone = spec.count == 1;
             let name = if alone { spec.name.clone() } else { format!("{}/{instance}", spec.name) };
-            reader.name(pid, name);
+            reader.add_name(pid, name);
             reader.kinds.insert(pid, kind);
         }
         let groups = workload.groups.iter().map(|group| group.path.clone());
@@ -200,7 +208,7 @@ impl<'a> Reader<'a> {
         Ok(reader)
     }
 
-    /// The result, after the last line.
+    /// The result, after the last line: events, longest stall of each kind, lost events.
     fn end(self) -> Traced {
         let mut stalls_ns = vec![0; self.workload.tasks.len()];
         let Reader { stalls, kinds, recorded, lost, asleep_ns, others_ns, .. } = self;
@@ -213,12 +221,13 @@ impl<'a> Reader<'a> {
         Traced { recorded, stalls_ns, lost, asleep_ns, others_ns }
     }
 
-    /// Whether a thread is neither idle nor the controller nor a task of the workload.
+    /// Whether a thread is neither idle (pid 0) nor the controller nor a task of the workload.
     fn is_other(&self, pid: u32) -> bool {
         pid != 0 && pid != self.outside_pid && !self.kinds.contains_key(&pid)
     }
 
-    fn name(&mut self, pid: u32, name: String) -> u32 {
+    /// Adds a task's name to the trace's names under this pid; returns its index.
+    fn add_name(&mut self, pid: u32, name: String) -> u32 {
         let Names { tasks, .. } = &mut self.recorded.names;
         tasks.push(name);
         let number = tasks.len() as u32 - 1;
@@ -226,16 +235,19 @@ impl<'a> Reader<'a> {
         number
     }
 
-    fn task(&mut self, pid: u32, comm: &str) -> Option<u32> {
+    /// Index of the thread in the trace's names; one not seen before gets the name `(comm)`. `None`
+    /// for the idle task.
+    fn index_of(&mut self, pid: u32, comm: &str) -> Option<u32> {
         match self.numbers.get(&pid) {
             _ if pid == 0 => None,
             Some(number) => Some(*number),
-            None => Some(self.name(pid, format!("({comm})"))),
+            None => Some(self.add_name(pid, format!("({comm})"))),
         }
     }
 
-    /// Reads one line of the file `trace`; other lines are skipped.
-    fn line(&mut self, text: &str) {
+    /// Applies one line of the file `trace`, up to the end of the run: a switch, a wakeup, an exit
+    /// or the expiry of a bandwidth timer. Counts lost events; other lines are skipped.
+    fn read_line(&mut self, text: &str) {
         if let Some(lost) = lost_events(text) {
             self.lost = lost;
         }
@@ -246,12 +258,12 @@ impl<'a> Reader<'a> {
         let early = line.at + NS_PER_US < self.start_ns;
         let time_ns = line.at.saturating_sub(self.start_ns);
         match line.event {
-            "sched_switch" => self.switch(&line, time_ns, early),
-            "sched_wakeup" | "sched_wakeup_new" => self.wakeup(&line, time_ns, early),
+            "sched_switch" => self.apply_switch(&line, time_ns, early),
+            "sched_wakeup" | "sched_wakeup_new" => self.apply_wakeup(&line, time_ns, early),
             _ if early => {}
             "sched_process_exit" => {
                 if let Some(task) = self.task_of(&line, "") {
-                    self.push(&line, time_ns, What::Exit { task });
+                    self.record(&line, time_ns, What::Exit { task });
                 }
             }
             _ if line.fields.contains("function=sched_cfs_slack_timer") => {
@@ -260,16 +272,16 @@ impl<'a> Reader<'a> {
             _ if line.fields.contains("function=sched_cfs_period_timer") => {
                 self.note_timer_work(&line);
                 let group = self.group_at(time_ns);
-                self.push(&line, time_ns, What::Period { group });
+                self.record(&line, time_ns, What::Period { group });
             }
             _ => {}
         }
     }
 
-    /// Applies a `sched_switch`: notes who left and who got the CPU, for stalls and for threads
-    /// outside of the workload, and records the events. `early`: before the start of the run, so
-    /// nothing is recorded.
-    fn switch(&mut self, line: &TraceLine<'_>, time_ns: u64, early: bool) {
+    /// Applies a `sched_switch`: notes which thread left and which got the CPU, for stalls and for
+    /// threads outside of the workload, and records the events. `early`: before the start of the
+    /// run, so nothing is recorded.
+    fn apply_switch(&mut self, line: &TraceLine<'_>, time_ns: u64, early: bool) {
         let state = line.field("prev_state=").unwrap_or("");
         if let Some(pid) = line.pid("prev_") {
             self.note_left(pid, time_ns, state);
@@ -292,12 +304,14 @@ impl<'a> Reader<'a> {
         if let Some(prev) = prev
             && state.starts_with(['S', 'D'])
         {
-            self.push(line, time_ns, What::Sleep { task: prev });
+            self.record(line, time_ns, What::Sleep { task: prev });
         }
-        self.push(line, time_ns, What::Switch { next });
+        self.record(line, time_ns, What::Switch { next });
     }
 
-    /// Notes that a thread leaves its CPU in a state of `sched_switch`.
+    /// Notes that a thread leaves its CPU in a state of `sched_switch`: for stalls, for the
+    /// controller's sleeps, and, unless it worked for the workload, as a visit of a thread outside
+    /// of it.
     fn note_left(&mut self, pid: u32, time_ns: u64, state: &str) {
         self.stalls.note_left(pid, time_ns, state);
         if pid == self.outside_pid {
@@ -317,7 +331,7 @@ impl<'a> Reader<'a> {
 
     /// Applies a wakeup: notes it for stalls and for threads outside of the workload, and records
     /// it unless it is `early` (before the start of the run).
-    fn wakeup(&mut self, line: &TraceLine<'_>, time_ns: u64, early: bool) {
+    fn apply_wakeup(&mut self, line: &TraceLine<'_>, time_ns: u64, early: bool) {
         if let Some(pid) = line.pid("") {
             if self.is_other(pid) {
                 self.others.entry(pid).or_default().woken_ns = Some(time_ns);
@@ -327,22 +341,24 @@ impl<'a> Reader<'a> {
             self.stalls.note_wakeup(pid, time_ns, line.interrupt_flag() == Some(b'.'));
         }
         if !early && let Some(task) = self.task_of(line, "") {
-            self.push(line, time_ns, What::Wake { task });
+            self.record(line, time_ns, What::Wake { task });
         }
     }
 
-    fn push(&mut self, line: &TraceLine<'_>, time_ns: u64, what: What) {
+    /// Records an event at `time_ns` on the CPU of the line.
+    fn record(&mut self, line: &TraceLine<'_>, time_ns: u64, what: What) {
         self.recorded.events.push(TraceEvent { time_ns, cpu: line.cpu, what });
     }
 
-    /// Index of the task in the fields `SIDEpid` and `SIDEcomm`.
+    /// Index in the trace's names of the thread in the fields `SIDEpid` and `SIDEcomm`; adds a new
+    /// one. `None` without such fields or for the idle task.
     fn task_of(&mut self, line: &TraceLine<'_>, side: &str) -> Option<u32> {
         let pid = line.pid(side)?;
-        self.task(pid, line.field(&format!("{side}comm="))?)
+        self.index_of(pid, line.field(&format!("{side}comm="))?)
     }
 
-    /// Notes that the running timer thread works for the workload; an interrupt on top of the
-    /// thread is not its work.
+    /// Notes that the timer thread (`PREEMPT_RT`) that runs in this line works for the workload, if
+    /// one does; an interrupt on top of the thread is not its work.
     fn note_timer_work(&mut self, line: &TraceLine<'_>) {
         if matches!(line.interrupt_flag(), Some(b'h' | b'H')) {
             return;
@@ -355,7 +371,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The group that has a period edge nearest to this moment; 0: none.
+    /// Index of the group that has a period edge nearest to `time_ns` since the start; 0 if no
+    /// group has edges.
     fn group_at(&self, time_ns: u64) -> u32 {
         let groups = self.workload.groups.iter().enumerate();
         let off = groups.filter_map(|(ix, group)| {
@@ -401,7 +418,7 @@ mod tests {
             workload: &workload,
             edges: &edges,
         };
-        reader.name(42, "hog".to_owned());
+        reader.add_name(42, "hog".to_owned());
         reader.kinds.insert(42, 0);
         for line in [
             "# tracer: nop",
@@ -440,7 +457,7 @@ mod tests {
             "  <...>-42  [000] nonsense: sched_switch",
             "  <...>-42  [000] d..2.  27.060000: sched_process_exit: comm=late pid=42",
         ] {
-            reader.line(line);
+            reader.read_line(line);
         }
         assert_eq!(reader.lost, 2);
         let told: Vec<_> =

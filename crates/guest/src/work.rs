@@ -23,7 +23,7 @@ pub fn read_tsc() -> u64 {
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// Executes the loop that stands for user time so many times.
+/// Executes the calibrated loop that stands for user time this many times.
 #[inline(never)]
 pub fn spin(turns: u64) {
     if turns == 0 {
@@ -82,25 +82,29 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
+    /// The rate of a unit that takes `fs` femtoseconds, at least 1.
     fn new(fs: u64) -> Rate {
         let fs = fs.max(1);
         let fixed = |up: u64, down: u64| ((u128::from(up) << 32) / u128::from(down)) as u64;
         Rate { fs, ns: fixed(fs, FS_PER_NS), per_ns: fixed(FS_PER_NS, fs) }
     }
 
-    /// The rate at which `n` units take `ns`.
+    /// The rate of units of which `n` take `ns`.
     pub fn of(ns: u64, n: u64) -> Rate {
         Rate::new((u128::from(ns) * u128::from(FS_PER_NS) / u128::from(n.max(1))) as u64)
     }
 
+    /// Time of one unit, femtoseconds.
     pub fn fs(self) -> u64 {
         self.fs
     }
 
+    /// Time of `n` units, ns, rounded down.
     pub fn ns(self, n: u64) -> u64 {
         ((u128::from(n) * u128::from(self.ns)) >> 32) as u64
     }
 
+    /// Number of units that take `ns`, rounded down.
     pub fn count(self, ns: u64) -> u64 {
         ((u128::from(ns) * u128::from(self.per_ns)) >> 32) as u64
     }
@@ -117,14 +121,14 @@ impl Speed {
         self.stamp.count(ns)
     }
 
-    /// Value of the counter at `at_ns` of the monotonic clock, which may be past. `now` is a
+    /// Value of the counter when the monotonic clock shows `at_ns`, which may be past. `now` is a
     /// [`monotonic_and_tsc`].
     pub fn stamp_at(&self, at_ns: u64, (now_ns, now): (u64, u64)) -> u64 {
         let distance = self.stamps(at_ns.abs_diff(now_ns));
         if at_ns >= now_ns { now + distance } else { now.saturating_sub(distance) }
     }
 
-    /// Turns of the user-time loop in `ns`.
+    /// Turns of the loop for user time ([`spin`]) that take `ns`.
     pub fn turns(&self, ns: u64) -> u64 {
         self.turn.count(ns)
     }
@@ -141,8 +145,8 @@ impl Speed {
         }
     }
 
-    /// Bytes for `ns` of kernel time as requests of a list: bytes of single reads, and whole
-    /// buffers of one more read.
+    /// Bytes to read for `ns` of kernel time as requests of a list: bytes by single reads, and
+    /// number of whole buffers by vectored reads.
     pub fn read_parts(&self, ns: u64) -> (usize, usize) {
         let bytes = self.read_byte.count(ns) as usize;
         let whole = self.readv_byte.count(ns) as usize / SCRATCH_BYTES;
@@ -154,18 +158,19 @@ impl Speed {
         (self.read_byte.count(rest_ns) as usize, whole)
     }
 
-    /// Bytes of a write that holds an inode's lock for `ns`; `whole_call` includes the fixed cost.
+    /// Bytes of a write that holds an inode's lock for `ns`; with `whole_call`, `ns` includes the
+    /// fixed cost of a call.
     pub fn write_bytes(&self, ns: u64, whole_call: bool) -> usize {
         let own_ns = if whole_call { self.write_call_ns } else { 0 };
         self.writes.bytes(ns.saturating_sub(own_ns))
     }
 
-    /// Time of a page read and of a page written, ns.
+    /// Times of a page (4 KiB) read and of one written by kernel work, ns.
     pub fn page_ns(&self) -> [u64; 2] {
         [self.read_byte.fs, self.writes.byte_fs()].map(|fs| (fs << 12) / FS_PER_NS)
     }
 
-    /// The speed in the form of the protocol.
+    /// The measured speed in the protocol's form and units.
     pub fn calibration(&self) -> Calibration {
         Calibration {
             user_turn_ps: self.turn.fs / 1000,
@@ -188,7 +193,7 @@ pub struct WorkFiles {
 }
 
 impl WorkFiles {
-    /// Opens them.
+    /// Opens `/dev/urandom` and a new file in memory.
     ///
     /// # Errors
     /// There is no `/dev/urandom`, or no memory.
@@ -199,7 +204,7 @@ impl WorkFiles {
     }
 }
 
-/// Makes a file in memory and returns its descriptor.
+/// Makes an empty file in memory (memfd) and returns its descriptor.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -209,7 +214,8 @@ pub fn memory_file() -> std::io::Result<i32> {
     if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(fd) }
 }
 
-/// Measures this machine. The caller should have a real-time class, so that no task preempts it.
+/// Measures this machine: counter, loop, reads, writes, sleeps, children; takes a fraction of a
+/// second. The caller should have a real-time class, so that no task preempts it.
 pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     let mut speed = Speed { stamp: Rate::new(measure_stamp_fs()), ..Speed::default() };
     let turns = |n: u64| shortest(&speed, || spin(n));
@@ -251,7 +257,8 @@ const SMALL_BYTES: usize = 4096;
 /// Enough buffers that ticks fall into the call as often as on average.
 const LONG_BUFFERS: usize = 6;
 
-/// Cost of a byte, fs, ticks included: from the difference between `few` buffers and many.
+/// Cost of reading a byte, fs, ticks included: median of five differences between `few` buffers and
+/// many. `take` reads this many buffers.
 fn byte_fs(speed: &Speed, few: usize, take: impl Fn(usize)) -> u64 {
     const TRIES: usize = 5;
     let mut times = [0; TRIES];
@@ -268,7 +275,7 @@ fn byte_fs(speed: &Speed, few: usize, take: impl Fn(usize)) -> u64 {
     times[TRIES / 2] * FS_PER_NS / bytes
 }
 
-/// Time of a write of so many bytes to existing pages of a file, ns, ticks included.
+/// Median time of a write of `bytes` bytes to existing pages of a file, ns, ticks included.
 fn write_ns(speed: &Speed, file: i32, scratch: *mut u8, bytes: usize) -> u64 {
     const TRIES: usize = 3;
     let whole = bytes.saturating_sub(1) / SCRATCH_BYTES;
@@ -299,8 +306,10 @@ fn sleep_cpu_ns() -> u64 {
     (sys::clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - begin_ns) / SLEEPS
 }
 
-/// CPU time of a task that only exits, and of reaping it, ns.
+/// Measures the CPU time of a task that only exits, and of reaping it, ns: the mean of 16. `None`
+/// if the kernel starts none.
 fn child_cpu_ns(speed: &Speed) -> Option<[u64; 2]> {
+    /// Body of a task that does nothing but exit.
     extern "C" fn exit_at_once(_: usize) -> ! {
         sys::exit(0)
     }
@@ -331,7 +340,7 @@ fn child_cpu_ns(speed: &Speed) -> Option<[u64; 2]> {
     Some([used_us * 1000 / CHILDREN, waiting_ns / CHILDREN])
 }
 
-/// The shortest of several tries, ns: the one that nothing interrupted.
+/// Shortest time of seven calls of `act`, ns: of one that nothing interrupted.
 fn shortest<T>(speed: &Speed, mut act: impl FnMut() -> T) -> u64 {
     const TRIES: u32 = 7;
     let mut least = u64::MAX;
@@ -343,7 +352,8 @@ fn shortest<T>(speed: &Speed, mut act: impl FnMut() -> T) -> u64 {
     speed.ns(least)
 }
 
-/// Length of a counter tick, fs, by the monotonic clock.
+/// Measures the length of a tick of the time-stamp counter, fs, against the monotonic clock; sleeps
+/// 100 ms.
 fn measure_stamp_fs() -> u64 {
     const SPAN_NS: u64 = 100_000_000;
     let (begin_ns, begin) = monotonic_and_tsc();
@@ -353,7 +363,8 @@ fn measure_stamp_fs() -> u64 {
         .max(1) as u64
 }
 
-/// The monotonic clock, ns, and the counter at the same moment.
+/// The monotonic clock, ns, and the time-stamp counter at the same moment: the closest of five
+/// reads.
 pub fn monotonic_and_tsc() -> (u64, u64) {
     let mut best = (u64::MAX, 0, 0);
     for _ in 0..5 {

@@ -104,7 +104,8 @@ pub enum Fault {
 }
 
 impl World {
-    /// Makes this the run of the process, for as long as the process lives.
+    /// Makes this the run of the process, which tasks find by [`World::installed`]; it is never
+    /// freed.
     pub fn install(self) -> &'static World {
         let world: &'static World = Box::leak(Box::new(self));
         WORLD.store(std::ptr::from_ref(world).cast_mut(), Release);
@@ -127,13 +128,14 @@ impl World {
         self.speed.ns(at.saturating_sub(self.start_stamp.load(Relaxed)))
     }
 
-    /// Whether a task itself counts its stall in a phase with `needs_ns` of work: always for pure
-    /// waits for a lock, otherwise only where no trace shows the stall better.
+    /// Whether a task's own accounting counts its stall in a phase with `needs_ns` of work: always
+    /// for pure waits for a lock, otherwise only where no trace shows the stall better.
     pub fn sees_stall(&self, phase: u32, needs_ns: u64) -> bool {
         !self.traced.load(Relaxed) || phase == Phase::Blocked as u32 && needs_ns == 0
     }
 
-    /// Notes a fault of a task, if it is the first, with the kernel's result.
+    /// Notes a fault of a task with the kernel's result, if it is the run's first; the controller
+    /// then refuses the run.
     pub fn note_fault(&self, fault: Fault, result: isize) {
         let none = self.failure[0].compare_exchange(0, fault as u64, Relaxed, Relaxed);
         if none.is_ok() {
@@ -141,7 +143,8 @@ impl World {
         }
     }
 
-    /// Takes a free slot for a new task of this kind and resets it. `None`: all are taken.
+    /// Takes a free slot for a new task of this kind, resets it, and numbers the task within kind
+    /// and run. `None`: all are taken.
     pub fn take_slot(&self, kind: u32, group: u32) -> Option<&Slot> {
         let is_free = |slot: &&Slot| {
             let taken = slot.state.compare_exchange(FREE, LIVE, Acquire, Relaxed);
@@ -163,8 +166,8 @@ impl World {
     }
 
     /// Starts the process of the task in this slot, in a cgroup (descriptor of its directory) or in
-    /// the caller's. The task counts as ready from the slot's `start_at_ns` on. Returns its pid,
-    /// which is logged in `births`, or the kernel's error as a negative number.
+    /// the caller's, and logs it in `births`. The task counts as ready from the slot's
+    /// `start_at_ns` on. Returns its pid, or the kernel's error as a negative number.
     pub fn start_process(&self, slot: &Slot, cgroup: Option<i32>) -> isize {
         // The task counts as ready from its start time on.
         let from = self.speed.stamps(slot.start_at_ns.load(Relaxed));
@@ -184,7 +187,7 @@ impl World {
         pid
     }
 
-    /// The slot of a task that has not been reaped.
+    /// The slot of the task with this pid that has not been reaped; `None` if there is none.
     pub fn slot_of(&self, pid: i32) -> Option<&Slot> {
         let is_it =
             |slot: &&Slot| slot.state.load(Relaxed) != FREE && slot.pid.load(Relaxed) == pid;
@@ -264,7 +267,7 @@ pub struct Slot {
     pub cue: AtomicU32,
     /// CPU time used before the run, in the rehearsal, us.
     pub used_before_us: AtomicU64,
-    /// Nice value, class and affinity, packed by [`crate::attributes::attributes`].
+    /// Nice value, class and affinity, packed by [`crate::attributes::pack_attributes`].
     pub attributes: AtomicU32,
     /// A [`Phase`]: what the task is doing.
     pub phase: AtomicU32,
@@ -285,18 +288,20 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Sets the task's cue and wakes the task if it waits.
+    /// Sets the task's cue and wakes the task (futex) if it waits for one.
     pub fn set_cue(&self, go: Cue) {
         self.cue.store(go as u32, Release);
         crate::sys::futex_wake(self.cue.as_ptr(), 1, u32::MAX);
     }
 
-    /// CPU time used in the run, us, of all that the process has used.
+    /// CPU time used in the run, us: `all_us`, which the process has used, less that of the
+    /// rehearsal.
     pub fn used_us(&self, all_us: u64) -> u64 {
         all_us.saturating_sub(self.used_before_us.load(Relaxed))
     }
 
-    /// Adds the waits and stalls of this task to its kind, and resets them.
+    /// Adds this task's waits to its kind's sum and its longest stall to the kind's maximum, and
+    /// resets them.
     pub fn add_waits_to(&self, counts: &KindCounts) {
         counts.wait_ns.fetch_add(self.wait_ns.swap(0, Relaxed), Relaxed);
         counts.stall_ns.fetch_max(self.stall_ns.swap(0, Relaxed), Relaxed);
@@ -324,21 +329,22 @@ pub struct KindCounts {
 }
 
 impl KindCounts {
-    /// Zero counts for a kind of which the workload starts `count` tasks.
+    /// Zero counts for a kind of which the workload starts `count` tasks; room for their first CPUs
+    /// unless the run is exact.
     pub fn new(count: u32, is_exact: bool) -> KindCounts {
         let noted = if is_exact { 0 } else { count };
         let first_cpus = (0..noted).map(|_| AtomicU32::new(0)).collect();
         KindCounts { first_cpus, ..KindCounts::default() }
     }
 
-    /// Notes the CPU on which an instance begins: that of the caller.
+    /// Stores the caller's CPU as that on which an instance begins.
     pub fn note_first_cpu(&self, instance: u32) {
         if let Some(first) = self.first_cpus.get(instance as usize) {
             first.store(crate::sys::cpu() + 1, Relaxed);
         }
     }
 
-    /// Counts one more exit, at `ns` since the start of the run.
+    /// Counts one more exit of the kind, at `ns` since the start of the run, and keeps the latest.
     pub fn note_exit(&self, ns: u64) {
         self.exited.fetch_add(1, Relaxed);
         self.last_exit_ns.fetch_max(ns, Relaxed);
@@ -363,7 +369,7 @@ impl Log {
     /// machine.
     const AT_HAND: u64 = 1 << 15;
 
-    /// An empty list of `room` entries, at least [`Log::AT_HAND`]. Call [`Log::open`] before use.
+    /// An empty list of `room` entries, more than [`Log::AT_HAND`]. Call [`Log::open`] before use.
     ///
     /// # Errors
     /// The memory cannot be mapped.
@@ -374,7 +380,8 @@ impl Log {
         Ok(log)
     }
 
-    /// Opens the entries beyond [`Log::AT_HAND`], which `mlockall()` must not fill.
+    /// Makes the entries beyond [`Log::AT_HAND`] accessible; to be called after mlockall(2), which
+    /// must not fill them.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -385,12 +392,17 @@ impl Log {
         self.protect_rest(libc::PROT_READ | libc::PROT_WRITE)
     }
 
+    /// Address and bytes of the entries beyond [`Log::AT_HAND`].
     fn rest(&self) -> (*mut libc::c_void, usize) {
         let bytes = (self.room - Log::AT_HAND) as usize * size_of::<[u64; 2]>();
         // SAFETY: there is room for more than what is at hand.
         (unsafe { self.entries.add(Log::AT_HAND as usize) }.cast(), bytes)
     }
 
+    /// Sets the memory protection of the entries beyond [`Log::AT_HAND`].
+    ///
+    /// # Errors
+    /// The kernel refuses.
     fn protect_rest(&self, protection: i32) -> std::io::Result<()> {
         let (rest, bytes) = self.rest();
         // SAFETY: the memory is ours, and no task uses it yet.
@@ -398,7 +410,8 @@ impl Log {
         if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Appends an entry; drops it where the list is full.
+    /// Appends an entry of three numbers (the parameters are named after requests); drops it where
+    /// the list is full.
     pub fn push(&self, kind: u32, group: u32, latency_ns: u64) {
         let at = self.next.fetch_add(1, Relaxed);
         if at < self.room {
@@ -410,7 +423,7 @@ impl Log {
         }
     }
 
-    /// All entries, or `None` if some were dropped.
+    /// All entries in order, without any still being written; `None` if some were dropped.
     pub fn entries(&self) -> Option<impl Iterator<Item = (u32, u32, u64)>> {
         let n = self.next.load(Acquire);
         let entry = move |at: u64| {

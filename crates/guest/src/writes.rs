@@ -23,7 +23,8 @@ struct Line {
 }
 
 impl Writes {
-    /// From the times of a write of each of the [`SIZES`], ns, without the fixed cost of a call.
+    /// Makes the function from bytes to time, piecewise linear, of the times of a write of each of
+    /// the [`SIZES`], ns, without the fixed cost of a call.
     pub fn new(times_ns: [u64; SIZES.len()]) -> Writes {
         let mut writes = Writes::default();
         let (mut from_bytes, mut from_ns) = (0, 0);
@@ -35,7 +36,7 @@ impl Writes {
         writes
     }
 
-    /// Bytes of a write that takes `ns`.
+    /// Bytes of a write that takes `ns`, without the fixed cost of a call.
     pub fn bytes(&self, ns: u64) -> usize {
         let after = self.lines.partition_point(|line| line.from_ns <= ns);
         let line = &self.lines[after.saturating_sub(1)];

@@ -26,38 +26,43 @@ pub(crate) struct Absence {
 impl Absence {
     pub const NONE: Absence = Absence::of(0);
 
-    /// Absence of a task that begins work after `ns` in calls, or away, without a look at the
-    /// clock.
+    /// An absence of `ns` up to now: of a task that begins work after it was in calls, or
+    /// preempted, without a look at the clock since.
     pub const fn of(ns: u64) -> Absence {
         Absence { ns, since_ns: NEVER }
     }
 
-    /// Adds the time before a preemption.
+    /// Lengthens the absence by `ns`.
     pub const fn add_ns(&mut self, ns: u64) {
         self.ns += ns;
     }
 }
 
 impl Task {
-    /// How much less a task has to do in user mode after an absence, ns.
+    /// The part of an absence, ns, that a task in user mode mistakes for work done, as it measures
+    /// work by the clock; 0 if the absence is so long that it is noticed, or little work is left.
     fn absence_as_work_ns(&self, absent_ns: u64) -> u64 {
         let unseen = self.mode == Mode::User && absent_ns <= UNSEEN_NS && self.left_ns > CHUNK_NS;
         if unseen { absent_ns.min(self.left_ns - CHUNK_NS / 2) } else { 0 }
     }
 
-    /// How long the current work takes once it continues after another absence of `away_ns`, ns.
+    /// How long the current work takes, ns, if the task continues after another absence of
+    /// `away_ns`. Less than what is left where the absence passes for work.
     pub fn remaining_after_ns(&self, away_ns: u64) -> u64 {
         self.left_ns - self.absence_as_work_ns(self.absence.ns + away_ns)
     }
 
-    /// Adds a short absence to the time by which later work is shorter; a long one was noticed.
+    /// Has later work be shorter by an absence of `ns`, unless that is so long that the task
+    /// notices it.
     fn add_debt(&mut self, ns: u64) {
         if ns <= UNSEEN_NS {
             self.owes_ns += ns as i64;
         }
     }
 
-    /// Accounts for an absence followed by progress: reduces the remaining work by both.
+    /// Adds `away_ns` to the absence. If the task then made progress, ends the absence and takes
+    /// off the remaining work what of it passes for work; the rest makes later work shorter. The
+    /// progress itself is taken off by the caller.
     pub fn account_absence(&mut self, away_ns: u64, progress_ns: u64) {
         self.absence.ns += away_ns;
         if progress_ns == 0 {
@@ -79,7 +84,8 @@ impl Task {
 }
 
 impl Machine<'_> {
-    /// Whether this task measures its work by the clock.
+    /// Whether the task's current work is measured by the clock, so that short absences pass for
+    /// work: program work of a fair task under noise.
     pub(crate) fn tells_work_by_clock(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         self.noise.is_some()
@@ -90,12 +96,14 @@ impl Machine<'_> {
             && t.is_program_work
     }
 
+    /// Begins an absence now, if the task is runnable and measures its work by the clock.
     pub(crate) fn note_preempted(&mut self, task: TaskId) {
         if self.tells_work_by_clock(task) && self.tasks[task].state == State::Runnable {
             self.tasks[task].absence.since_ns = self.now;
         }
     }
 
+    /// Ends the absence under way of a task that gets its CPU, and adds it to the task's absence.
     pub(crate) fn note_resumed(&mut self, task: TaskId) {
         let now = self.now;
         let absence = &mut self.tasks[task].absence;
@@ -103,7 +111,8 @@ impl Machine<'_> {
         absence.ns += now.saturating_sub(since_ns);
     }
 
-    /// When the current work on a CPU is done if nothing intervenes, ns.
+    /// When the work of a CPU's current task is done if nothing intervenes, ns: time stolen by
+    /// interrupts makes it later.
     pub(crate) fn work_ends_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
         let t = &self.tasks[c.curr];

@@ -21,7 +21,8 @@ pub(crate) struct Births {
 }
 
 impl Machine<'_> {
-    /// Adds a task and its entity, in the place of an exited one if possible.
+    /// Adds a task and its entity to the machine, in the place of an exited one if possible, and
+    /// numbers it; returns its id. It is not queued.
     pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
         task.number = self.births.count;
         self.births.count = self.births.count.wrapping_add(1);
@@ -32,7 +33,7 @@ impl Machine<'_> {
         match self.births.ended.front() {
             Some(&(ended_ns, place)) if ended_ns < self.now => {
                 self.births.ended.pop_front();
-                self.replace(place, task, slice_ns);
+                self.reuse_place(place, task, slice_ns);
                 place
             }
             _ => {
@@ -44,8 +45,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts a task in the place of an exited one.
-    fn replace(&mut self, place: TaskId, mut task: Task, slice_ns: u64) {
+    /// Puts a task in the place of an exited one: resets its entity and statistics, and keeps the
+    /// old one's CPU time for its kind.
+    fn reuse_place(&mut self, place: TaskId, mut task: Task, slice_ns: u64) {
         let old = &self.tasks[place];
         debug_assert_eq!(old.state, State::Exited);
         let (se, kind) = (old.se, old.kind as usize);
@@ -62,12 +64,13 @@ impl Machine<'_> {
         self.reset_task_util(place);
     }
 
-    /// Frees the place of an exited task for another.
-    pub(crate) fn forget(&mut self, task: TaskId) {
+    /// Frees the place of a task that has just exited, for a task made later than now.
+    pub(crate) fn free_place(&mut self, task: TaskId) {
         self.births.ended.push_back((self.now, task));
     }
 
-    /// Whether another task may be forked. If not, the run fails.
+    /// Whether fewer than [`MAX_LIVING`] tasks live, so that another may be forked. If not, the run
+    /// fails.
     pub(crate) fn may_fork(&mut self, kind: u32) -> bool {
         let living = self.tasks.len() - self.births.ended.len();
         if living < MAX_LIVING {
@@ -78,7 +81,8 @@ impl Machine<'_> {
         false
     }
 
-    /// Adds a scheduling entity of nice-0 weight that is on no queue.
+    /// Adds a scheduling entity of nice-0 weight that is on no queue, with its statistics; returns
+    /// its id.
     pub(crate) fn add_entity(&mut self, owner: Owner, slice_ns: u64) -> SeId {
         if self.counts_turns {
             self.turns.push(Turn::default());
@@ -87,7 +91,7 @@ impl Machine<'_> {
         self.ses.push(Se::new(owner, CfsRqId::NONE, NICE_0_WEIGHT, slice_ns))
     }
 
-    /// All tasks that have not exited, in order of creation.
+    /// All tasks that have not exited, new ones included, in order of creation.
     pub(crate) fn all_living(&self) -> Vec<TaskId> {
         let lives = |task: &TaskId| self.tasks[*task].state != State::Exited;
         let mut living: Vec<TaskId> = self.tasks.ids().filter(lives).collect();
@@ -95,7 +99,7 @@ impl Machine<'_> {
         living
     }
 
-    /// Replaces places of tasks in an event by the numbers that a trace uses.
+    /// The event with the numbers of tasks in a trace instead of their places in memory.
     pub(crate) fn with_trace_numbers(&self, what: What) -> What {
         let number = |place: u32| self.tasks[TaskId(place)].number;
         let message = |one: Message| Message { task: number(one.task), ..one };
@@ -124,7 +128,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Names of all tasks so far, by their numbers in a trace.
+    /// Names of all tasks so far, in order of their numbers in a trace.
     pub(crate) fn all_names(&self) -> Vec<String> {
         self.births.named.iter().map(|&(kind, instance)| self.name_of(kind, instance)).collect()
     }

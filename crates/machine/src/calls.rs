@@ -17,7 +17,8 @@ const CHOICE_LEVEL_NS: u64 = 1_700;
 const LOCKED_NS: u64 = 1_500;
 
 impl Machine<'_> {
-    /// Starts the time a task needs to go to sleep. True if it keeps running for now.
+    /// Starts the time in the kernel that a task needs to go to sleep, under noise. True if it
+    /// keeps running for that first.
     pub(crate) fn delay_sleep(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
@@ -26,9 +27,9 @@ impl Machine<'_> {
         true
     }
 
-    /// Makes a task run in the kernel for a random time of this kind, which is returned, ns. It
-    /// works as much less afterwards: exactly where it reads its CPU time or the guest knows the
-    /// cost of the call, else as its clock shows.
+    /// Has a task run in the kernel for a random time of this kind, which is returned, ns: that
+    /// becomes its segment. Its next work is shorter by as much: exactly where it reads its CPU
+    /// time or the guest knows the cost of the call, else as its clock shows.
     pub(crate) fn spend_in_kernel(&mut self, task: TaskId, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
@@ -45,8 +46,8 @@ impl Machine<'_> {
         ns
     }
 
-    /// Delays the effect of a call by the time the call needs first. True while delayed: the
-    /// operation is then executed again.
+    /// Delays the effect of a call by a random time in the kernel, under noise. True while delayed:
+    /// the instruction is then executed again afterwards.
     pub(crate) fn delay_call(&mut self, task: TaskId, kind: Kind) -> bool {
         if self.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
@@ -60,7 +61,8 @@ impl Machine<'_> {
         again
     }
 
-    /// Starts the time from a call's entry to its lock, which is part of the call's length.
+    /// Starts the time from a call's entry to its lock under noise, if the next instruction takes a
+    /// lock. It is part of the call's length.
     pub(crate) fn delay_lock_request(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let next = self.program_of(task).get(t.pc as usize);
@@ -76,7 +78,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A task has changed its own priority: its CPU reschedules at the return from that call.
+    /// Postpones the reschedule of a CPU whose current task changed its own priority by a random
+    /// time (noise only).
     pub(crate) fn reschedule_after_priority_change(&mut self, task: TaskId, who: Target) {
         let cpu = self.tasks[task].cpu;
         if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
@@ -90,8 +93,8 @@ impl Machine<'_> {
         }
     }
 
-    /// At the end of a call: a pending reschedule takes time, as at the end of an interrupt
-    /// (kernel: `exit_to_user_mode_loop()`).
+    /// Postpones a pending reschedule at the end of a call by a random time, as at the end of an
+    /// interrupt (noise only; kernel: `exit_to_user_mode_loop()`).
     pub(crate) fn delay_reschedule_at_return(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let c = &self.cpus[cpu];
@@ -111,8 +114,9 @@ impl Machine<'_> {
         ns
     }
 
-    /// A task that admits several readers wakes them one after the other (kernel: `wake_up_q()`).
-    /// True for a reader that is woken later.
+    /// Delays the wakeup of a reader by a random time on one CPU under noise, as a task that admits
+    /// several readers wakes them one after the other (kernel: `wake_up_q()`). True if it is woken
+    /// by an event later.
     pub(crate) fn delay_reader_wakeup(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() || self.cpus.len() > 1 {
             return false;
@@ -127,7 +131,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Charges the time to take and put back a lock that stands for a token; it is in no length.
+    /// Charges the CPU, under noise, a random time to take and put back a lock that stands for a
+    /// token: after an unlock in a call; it is in no length.
     pub(crate) fn charge_token_lock(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let program = self.program_of(task);
@@ -141,10 +146,12 @@ impl Machine<'_> {
         }
     }
 
+    /// The lock that tasks hold while they move themselves; it comes after the workload's locks.
     fn move_lock(&self) -> LockId {
         LockId(self.workload.locks.len() as u32)
     }
 
+    /// Adds the lock that excludes moves from each other, under noise.
     pub(crate) fn build_move_lock(&mut self) {
         if self.noise.is_some() {
             // An rwsem without handoff on any kernel: a task that is handed a lock does not
@@ -153,7 +160,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Steps of a move of the task to a group by itself, which takes time and excludes other
+    /// Executes the next step of a task's own move to a group, which takes time and excludes other
     /// moves. False if the caller is to move it at once: without noise, or where
     /// `cgroup_threadgroup_rwsem` is modelled.
     pub(crate) fn step_self_move(&mut self, task: TaskId, group: GroupId) -> bool {
@@ -207,9 +214,9 @@ impl Machine<'_> {
         true
     }
 
-    /// Starts the time a task needs to exit. True if it keeps running for now. On the way it
-    /// leaves its autogroup, which charges it and reschedules (kernel: `do_exit()`,
-    /// `sched_autogroup_exit_task()`, `sched_move_task()`).
+    /// Starts the time that a task needs for the next part of its exit. True if it keeps running
+    /// for now, false once it may exit. On the way it leaves its autogroup, which charges it and
+    /// reschedules (kernel: `do_exit()`, `sched_autogroup_exit_task()`, `sched_move_task()`).
     pub(crate) fn delay_exit(&mut self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let (cpu, moves) = (t.cpu, t.exiting && !t.has_left_autogroup);

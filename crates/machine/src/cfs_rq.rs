@@ -111,6 +111,8 @@ const _: () = {
 };
 
 impl CfsRq {
+    /// An empty run queue without limit, throttle or clocks running; `parent` and `se` are none for
+    /// a root queue.
     pub fn new(group: GroupId, cpu: CpuId, parent: CfsRqId, se: SeId) -> CfsRq {
         CfsRq {
             group,

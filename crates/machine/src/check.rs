@@ -13,7 +13,8 @@ use cpumax_workload::Class;
 type Verdict = Result<(), String>;
 
 impl Machine<'_> {
-    /// Checks all invariants; the run fails at the first violation.
+    /// Checks all invariants of the machine, changing nothing else; the run fails at the first
+    /// violation.
     pub(crate) fn check_invariants(&mut self) {
         let verdict = self.tasks.ids().try_for_each(|task| self.check_task(task));
         let verdict =
@@ -28,7 +29,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Every task is in exactly one place: running, queued, in limbo, or asleep.
+    /// Checks that a task is in exactly one place (running, queued, in limbo, or asleep), and that
+    /// its marks (parked, delayed) fit its state.
     fn check_task(&self, task: TaskId) -> Verdict {
         let t = &self.tasks[task];
         let name = || self.task_name(task);
@@ -72,6 +74,8 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// Checks a run queue: throttle count and throttled list, limbo, counts of what is queued, and
+    /// sums of its timeline.
     fn check_cfs_rq(&self, q: CfsRqId) -> Verdict {
         let rq = &self.cfs_rqs[q];
         let path = &self.workload.groups[rq.group.ix()].path;
@@ -110,7 +114,8 @@ impl Machine<'_> {
         self.check_sums(q).map_err(|what| format!("{}: {what}", place()))
     }
 
-    /// Compares stored counts with the entities that are queued.
+    /// Compares `nr`, `h_nr`, `load` and the timeline's length of a run queue with the entities
+    /// that are queued.
     fn check_counts(&self, q: CfsRqId) -> Verdict {
         let rq = &self.cfs_rqs[q];
         let (mut nr, mut h_nr, mut load) = (0, 0, 0);
@@ -166,7 +171,8 @@ impl Machine<'_> {
         up == q
     }
 
-    /// Checks the order of the timeline and its sums.
+    /// Checks that the timeline is in order and its sums (EEVDF: of weights and weighted vruntimes)
+    /// are right.
     fn check_sums(&self, q: CfsRqId) -> Verdict {
         let rq = &self.cfs_rqs[q];
         let nodes = rq.timeline.nodes();
@@ -191,6 +197,8 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// Checks a CPU: its counts, that its current task can run there and no limit stops it, and
+    /// that it is not idle while tasks wait.
     fn check_cpu(&self, cpu: CpuId) -> Verdict {
         let c = &self.cpus[cpu];
         let root = &self.cfs_rqs[self.root(cpu)];
@@ -236,7 +244,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Runtime is conserved: what refills added has been used, is in the pool, or in a `cfs_rq`.
+    /// Checks that runtime is conserved: all that refills added has been used, is in the pool, or
+    /// in a `cfs_rq`.
     fn check_groups(&self) -> Verdict {
         for (group, g) in self.groups.iter() {
             let cfs_rqs = g.cfs_rqs.iter().filter(|q| q.is_some() && group.ix() != 0);
@@ -259,6 +268,8 @@ impl Machine<'_> {
         Ok(())
     }
 
+    /// Checks that a writer holds a lock alone, no free lock has only sleeping waiters, and tasks
+    /// spin only for locks whose owner runs.
     fn check_locks(&self) -> Verdict {
         for (lock, l) in self.locks.iter() {
             let alone = !l.held_for_writing || l.holders.len() == 1;

@@ -41,7 +41,8 @@ pub enum Other {
 }
 
 impl Machine<'_> {
-    /// Stores the answer when a task is about to run, if this is the decision asked about.
+    /// Stores the answer when `next` is about to run on the CPU, if this is the first decision that
+    /// the run's question asks about; else changes nothing.
     pub(crate) fn answer_question(&mut self, cpu: CpuId, next: TaskId) {
         let Some((question, None)) = &self.question else { return };
         if self.now < question.from_ns || cpu != CpuId(0) {
@@ -56,7 +57,8 @@ impl Machine<'_> {
         }
     }
 
-    /// State of the other task when `next` is about to run.
+    /// State of the other task when `next` is about to run: asleep, throttled, on another CPU, or
+    /// queued, with the CPU time by which it missed the pick.
     fn why_not_picked(&self, next: TaskId, other: TaskId) -> Other {
         let task = &self.tasks[other];
         if task.parked {
@@ -89,7 +91,8 @@ impl Machine<'_> {
         Other::Queued(self.missed_by_ns(a, b))
     }
 
-    /// CPU time by which entity `b` missed the pick of entity `a`, ns.
+    /// CPU time by which entity `b` missed the pick of entity `a`, ns: how much less it, or how
+    /// much more `a` would have to have used, whichever is less.
     fn missed_by_ns(&self, a: SeId, b: SeId) -> u64 {
         let time = |se: SeId, virtual_ns: i64| {
             let weight = i128::from(self.ses[se].weight);

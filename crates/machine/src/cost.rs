@@ -37,18 +37,21 @@ pub(crate) struct Section {
 }
 
 impl Section {
+    /// A section that begins now on the CPU, for unthrottling `by` distribution or handler.
     pub fn begun(by: Releaser, cpu: CpuId, now_ns: u64) -> Section {
         let cpu = u16::try_from(cpu.0).unwrap_or(0);
         let call = Call { at_ns: now_ns, cpu, ..Call::default() };
         Section { by: Some(by), acted: false, call }
     }
 
+    /// Length so far by the cost model, ns.
     pub fn ns(&self) -> u64 {
         self.call.ns
     }
 }
 
 impl Default for UnthrottleCost {
+    /// No section under way and zero totals.
     fn default() -> Self {
         UnthrottleCost {
             all: ReleaseOutcome::default(),
@@ -59,39 +62,43 @@ impl Default for UnthrottleCost {
 }
 
 impl Machine<'_> {
-    /// Begins an irq-off section on the current CPU. Sections do not nest.
+    /// Begins an irq-off section on the CPU, in place of the last one. Sections do not nest.
     pub(crate) fn begin_section(&mut self, by: Releaser, cpu: CpuId) {
         self.unthrottle_cost.resume(Section::begun(by, cpu, self.now));
     }
 
-    /// Ends the section; returns its length by the cost model, ns.
+    /// Ends the section under way, records it and emits it as a trace event; returns its length by
+    /// the cost model, ns. 0 if it unthrottled nothing.
     pub(crate) fn end_section(&mut self) -> u64 {
-        let Some((by, call)) = self.unthrottle_cost.end() else { return 0 };
+        let Some((by, call)) = self.unthrottle_cost.finish_section() else { return 0 };
         self.emit(CpuId(call.cpu.into()), What::release(by, call));
         call.ns
     }
 }
 
 impl UnthrottleCost {
-    /// Suspends a section while other events happen; `resume()` continues it.
+    /// Takes the section out while other events happen; `resume()` continues it.
     pub fn suspend(&mut self) -> Section {
         std::mem::take(&mut self.section)
     }
 
+    /// Continues a suspended section, or begins a new one.
     pub fn resume(&mut self, section: Section) {
         self.section = section;
     }
 
+    /// Lengthens the section under way by a wait of `ns` for a lock.
     pub fn add_wait(&mut self, ns: u64) {
-        self.spend(ns);
+        self.lengthen_section(ns);
     }
 
+    /// Length of the section under way so far, ns.
     pub fn section_ns(&self) -> u64 {
         self.section.ns()
     }
 
-    /// Ends the section; `None` if it unthrottled nothing.
-    fn end(&mut self) -> Option<(Releaser, Call)> {
+    /// Ends the section and adds it to totals and histogram; `None` if it unthrottled nothing.
+    fn finish_section(&mut self) -> Option<(Releaser, Call)> {
         let Section { by, acted, call } = self.suspend();
         let by = by.filter(|_| acted)?;
         self.all.of(by).add(call);
@@ -99,18 +106,20 @@ impl UnthrottleCost {
         Some((by, call))
     }
 
-    /// Length of all sections so far, ns.
+    /// Length of all ended sections that unthrottled anything, ns.
     pub fn spent_ns(&self) -> u64 {
         self.all.distribute.ns + self.all.handler.ns
     }
 
-    fn spend(&mut self, ns: u64) {
+    /// Lengthens the section under way by `ns`; without one does nothing.
+    fn lengthen_section(&mut self, ns: u64) {
         if self.section.by.is_some() {
             self.section.call.ns += ns;
         }
     }
 
-    /// Counts an unthrottled run queue, whose whole subtree is visited.
+    /// Counts an unthrottled run queue and the visit of its subtree of `groups` groups, whose cost
+    /// lengthens the section.
     pub fn count_unthrottled(&mut self, groups: u64) {
         self.all.rqs += 1;
         self.section.call.did.rqs += 1;
@@ -118,32 +127,38 @@ impl UnthrottleCost {
         self.count_visited(groups);
     }
 
-    /// Counts a task (or a group's entity) put back on this many levels.
+    /// Counts a task (or a group's entity) put back on this many levels, whose cost lengthens the
+    /// section.
     pub fn count_enqueued(&mut self, levels: u64) {
         self.all.tasks += 1;
         self.section.call.did.tasks += 1;
         self.section.acted = true;
-        self.spend(ENQUEUE_NS + levels * ENQUEUE_LEVEL_NS);
+        self.lengthen_section(ENQUEUE_NS + levels * ENQUEUE_LEVEL_NS);
     }
 
+    /// Counts visits of run queues, whose cost lengthens the section.
     pub fn count_visited(&mut self, cfs_rqs: u64) {
         self.all.cfs_rqs += cfs_rqs;
         self.section.call.did.cfs_rqs += cfs_rqs;
-        self.spend(cfs_rqs * VISIT_NS);
+        self.lengthen_section(cfs_rqs * VISIT_NS);
     }
 
     /// Counts a run queue that got its grant and is unthrottled by an interrupt of its CPU, or
-    /// right after if that is the current CPU (`local`).
+    /// right after if that is the current CPU (`local`); lengthens the section by the cost of
+    /// sending.
     pub fn count_remote(&mut self, local: bool) {
         self.section.call.did.told += u64::from(!local);
         self.section.acted = true;
-        self.spend(REMOTE_NS);
+        self.lengthen_section(REMOTE_NS);
     }
 
+    /// Lengthens the section by the cost of taking another CPU's lock.
     pub fn count_remote_lock(&mut self) {
-        self.spend(REMOTE_LOCK_NS);
+        self.lengthen_section(REMOTE_LOCK_NS);
     }
 
+    /// Totals of everything unthrottled, and percentiles and histogram of the sections' lengths,
+    /// ns.
     pub fn outcome(&self) -> ReleaseOutcome {
         let at =
             |of: f64| if self.lengths.is_empty() { 0 } else { self.lengths.value_at_quantile(of) };

@@ -116,6 +116,8 @@ pub(crate) struct Cpu {
 }
 
 impl Cpu {
+    /// An idle CPU on line, without timers set; ticks come every `tick_every_ns` from
+    /// `tick_phase_ns` on.
     pub fn new(tick_phase_ns: u64, tick_every_ns: u64, random: Stream) -> Cpu {
         Cpu {
             online: true,
@@ -161,14 +163,16 @@ impl Cpu {
         }
     }
 
+    /// Whether no task runs on it.
     pub fn is_idle(&self) -> bool {
         self.curr.is_none()
     }
 }
 
 impl Machine<'_> {
-    /// Marks a CPU that must settle before time advances. `entered`: it is in the kernel itself
-    /// (its own interrupt), so it may reschedule on the way out.
+    /// Marks a CPU that must settle (charge, reschedule, set timers) before time advances.
+    /// `entered`: it is in the kernel itself (its own interrupt), so it may reschedule on the way
+    /// out.
     pub(crate) fn touch(&mut self, cpu: CpuId, entered: bool) {
         let c = &mut self.cpus[cpu];
         c.entered |= entered;
@@ -178,7 +182,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Requests a reschedule (kernel: `resched_curr()`). Another CPU learns of it by an interrupt.
+    /// Requests a reschedule of a CPU, at once or at its next tick (lazy preemption); a weaker
+    /// request than the pending one changes nothing (kernel: `resched_curr()`). Another CPU learns
+    /// of it by an interrupt.
     pub(crate) fn resched(&mut self, cpu: CpuId, urgency: Resched) {
         let lazy_kernel = self.preempt.is_lazy();
         let now = self.now;
@@ -198,7 +204,8 @@ impl Machine<'_> {
         self.touch(cpu, here.is_none());
     }
 
-    /// Whether a pending reschedule can happen now.
+    /// Whether a pending reschedule of the CPU can happen now: by the preemption model, the task's
+    /// mode, and what it holds or spins for. Changes nothing.
     fn can_reschedule(&self, cpu: CpuId) -> bool {
         let c = &self.cpus[cpu];
         if c.resched == Resched::No {
@@ -225,7 +232,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Processes everything on this CPU that takes no time, then arms its next event.
+    /// Processes everything on this CPU that takes no time (if it is in the kernel: reschedules and
+    /// the task's instructions), then arms its next event.
     pub(crate) fn settle(&mut self, cpu: CpuId) {
         let entered = std::mem::take(&mut self.cpus[cpu].entered);
         self.cpus[cpu].touched = false;
@@ -245,10 +253,11 @@ impl Machine<'_> {
             self.here = CpuId::NONE;
         }
         self.adopt_tick_interval(cpu);
-        self.arm(cpu);
+        self.arm_cpu_timer(cpu);
     }
 
-    /// One step on the way out of the kernel; false when nothing is left to do.
+    /// Takes one step on the way out of the kernel: schedules, returns to user mode or executes an
+    /// instruction. False when nothing is left to do now.
     fn settle_step(&mut self, cpu: CpuId) -> bool {
         if self.failed.is_some() || self.cpus[cpu].leaves_irq_ns > self.now {
             return false;
@@ -285,7 +294,9 @@ impl Machine<'_> {
         true
     }
 
-    /// Accounts the work of the running task up to now.
+    /// Accounts the work of the CPU's running task up to now: takes progress off its segment,
+    /// without time stolen by interrupts, and ends a segment that is done. Charges real-time tasks
+    /// to their groups.
     pub(crate) fn account_work(&mut self, cpu: CpuId) {
         let now = self.now;
         let c = &mut self.cpus[cpu];
@@ -319,7 +330,9 @@ impl Machine<'_> {
         }
     }
 
-    pub(crate) fn arm(&mut self, cpu: CpuId) {
+    /// Computes when anything happens next on the CPU (work done, tick, timers, interrupts) and
+    /// sets its one timer to the earliest.
+    pub(crate) fn arm_cpu_timer(&mut self, cpu: CpuId) {
         let c = &self.cpus[cpu];
         let curr = c.curr;
         let work_done_ns = if curr.is_none() {
@@ -364,7 +377,8 @@ impl Machine<'_> {
         self.timers.set(slot, next_ns);
     }
 
-    /// Processes the CPU's armed event.
+    /// Processes the CPU's armed event: takes the interrupts that are due now, unless they are off,
+    /// and marks the CPU to settle.
     pub(crate) fn cpu_event(&mut self, cpu: CpuId) {
         self.prefetch_cpus(cpu);
         self.here = cpu;
@@ -391,7 +405,8 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
-    /// An interrupt handler ran for `cost_ns` on this CPU with interrupts off.
+    /// Turns interrupts off on this CPU for `cost_ns`, behind sections under way, and steals that
+    /// time from its task. Nothing without `cost_timing`.
     pub(crate) fn irq_section(&mut self, cpu: CpuId, cost_ns: u64) {
         if !self.workload.machine.cost_timing || cost_ns == 0 {
             return;

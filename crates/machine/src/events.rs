@@ -22,13 +22,14 @@ struct Node<E> {
 }
 
 impl<E> Node<E> {
+    /// Order of events: by time, then by insertion.
     fn key(&self) -> (u64, u64) {
         (self.time_ns, self.order)
     }
 }
 
 impl<E: Copy> Heap<E> {
-    /// Timers of this many rarely and often set slots, none set.
+    /// An empty queue of events.
     pub fn new() -> Self {
         Heap { nodes: Vec::new(), inserted: 0 }
     }
@@ -49,7 +50,7 @@ impl<E: Copy> Heap<E> {
         self.push_as(0, time_ns, event);
     }
 
-    /// Adds an event whose place among equal times is `order`.
+    /// Adds an event with `order` as its place among events of one time.
     fn push_as(&mut self, order: u64, time_ns: u64, event: E) {
         self.nodes.push(Node { time_ns, order, event });
         let mut at = self.nodes.len() - 1;
@@ -63,7 +64,7 @@ impl<E: Copy> Heap<E> {
         }
     }
 
-    /// Removes the first event; returns it with its time.
+    /// Removes the first event; returns it with its time, ns. `None` if there is none.
     pub fn pop(&mut self) -> Option<(u64, E)> {
         let last = self.nodes.pop()?;
         if self.nodes.is_empty() {
@@ -99,10 +100,13 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
+    /// Timers without expiry for `seldom` slots that are rarely set and, numbered after them,
+    /// `often` ones.
     pub fn new(seldom: usize, often: usize) -> Self {
         Timers { seldom: Tree::new(seldom), sets: 0, often: Tree::new(often), split: seldom }
     }
 
+    /// Expiry of a slot, ns; [`NEVER`] if it is not set.
     pub fn at(&self, slot: usize) -> u64 {
         match slot.checked_sub(self.split) {
             Some(slot) => self.often.at(slot),
@@ -110,6 +114,8 @@ impl Timers {
         }
     }
 
+    /// The earliest expiry, ns, and its slot; [`NEVER`] if none is set. Of equal ones slots set
+    /// rarely come first, in the order in which they were set.
     #[inline]
     pub fn next(&self) -> (u64, usize) {
         let (seldom, often) = (self.seldom.nodes[1], self.often.nodes[1]);
@@ -120,6 +126,7 @@ impl Timers {
         }
     }
 
+    /// Sets the expiry of a slot, ns, in place of its old one; [`NEVER`] clears it.
     #[inline]
     pub fn set(&mut self, slot: usize, time_ns: u64) {
         if let Some(slot) = slot.checked_sub(self.split) {
@@ -149,12 +156,14 @@ struct Timer {
 }
 
 impl Timer {
+    /// Whether this timer fires first; of equal times the one set first.
     fn is_before(self, other: Timer) -> bool {
         self.time_ns < other.time_ns || self.time_ns == other.time_ns && self.order < other.order
     }
 }
 
 impl Tree {
+    /// A tournament tree of this many slots, none set.
     fn new(slots: usize) -> Self {
         let leaves = slots.max(1).next_power_of_two();
         let mut nodes = vec![Timer { time_ns: NEVER, slot: 0, order: 0 }; 2 * leaves];
@@ -167,10 +176,13 @@ impl Tree {
         Tree { nodes, leaves }
     }
 
+    /// Expiry of a slot, ns.
     fn at(&self, slot: usize) -> u64 {
         self.nodes[self.leaves + slot].time_ns
     }
 
+    /// Sets the expiry of a slot, ns, and its order among equal times, and updates the winners
+    /// above it; the order of an unchanged time stays.
     fn set(&mut self, slot: usize, time_ns: u64, order: u32) {
         let mut node = self.leaves + slot;
         if self.nodes[node].time_ns == time_ns {

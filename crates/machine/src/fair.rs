@@ -63,7 +63,8 @@ impl Vacant {
 }
 
 impl Machine<'_> {
-    /// The group's run queue on a CPU; creates it and its ancestors' where missing.
+    /// The group's run queue on a CPU; made, with its ancestors', where missing, throttled like
+    /// these.
     pub(crate) fn cfs_rq_or_new(&mut self, group: GroupId, cpu: CpuId) -> CfsRqId {
         let g = &mut self.groups[group];
         if g.cfs_rqs.is_empty() {
@@ -99,8 +100,9 @@ impl Machine<'_> {
         id
     }
 
-    /// Between which siblings a group's new queue is inserted: walks visit the newest group first
-    /// (kernel: `list_add_rcu()` in `sched_online_group()`), whichever was used first.
+    /// The siblings before and after the place of a group's new queue among its parent's children,
+    /// none at an end: walks visit the newest group first (kernel: `list_add_rcu()` in
+    /// `sched_online_group()`), whichever was used first.
     fn siblings_of_new(&self, group: GroupId, parent: CfsRqId) -> (CfsRqId, CfsRqId) {
         let (mut before, mut after) = (CfsRqId::NONE, self.cfs_rqs[parent].first_child);
         while after.is_some() && self.cfs_rqs[after].group.0 > group.0 {
@@ -110,8 +112,7 @@ impl Machine<'_> {
         (before, after)
     }
 
-    /// Takes an unused run queue and entity. They are allocated in blocks per CPU, so that what a
-    /// CPU uses lies together in memory.
+    /// Takes an unused run queue and entity out of the CPU's block, or makes a new block of these.
     fn allocate_cfs_rq(&mut self, cpu: CpuId) -> (CfsRqId, SeId) {
         if self.vacant[cpu.ix()].left == 0 {
             let (rq, se) = (CfsRqId::from_ix(self.cfs_rqs.len()), SeId::from_ix(self.ses.len()));
@@ -135,19 +136,21 @@ impl Machine<'_> {
         self.cfs_rqs.iter().filter(|(_, rq)| rq.group.is_some()).map(|(q, _)| q)
     }
 
-    /// The run queue for an entity that is about to be queued; mostly the one it was last on.
+    /// The run queue on which to queue an entity, of its group on this CPU; mostly the one it was
+    /// last on. Creates a missing one.
     fn leaf_cfs_rq(&mut self, se: SeId, group: GroupId, cpu: CpuId) -> CfsRqId {
         let q = self.ses[se].q;
         let stays = q.is_some() && self.cfs_rqs[q].group == group && self.cfs_rqs[q].cpu == cpu;
         if stays { q } else { self.cfs_rq_or_new(group, cpu) }
     }
 
-    /// The queue on whose timeline the children of `q` compete.
+    /// The queue on whose timeline the children of `q` compete: the CPU's root queue on a flat
+    /// queue, else `q` itself.
     pub(crate) fn timeline_of(&self, q: CfsRqId) -> CfsRqId {
         if self.is_flat() { self.root(self.cfs_rqs[q].cpu) } else { q }
     }
 
-    /// How many entities compete where the children of `q` do.
+    /// Number of entities that compete where the children of `q` do, the running one included.
     pub(crate) fn competitors(&self, q: CfsRqId) -> u32 {
         if self.is_flat() {
             self.cfs_rqs[self.root(self.cfs_rqs[q].cpu)].h_nr
@@ -156,8 +159,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts a task that is on no queue on that of its group and CPU (kernel:
-    /// `enqueue_task_fair()`).
+    /// Puts a task that is on no queue on that of its group and CPU, with its groups above as far
+    /// as they are not queued; updates loads, counts and virtual times (kernel:
+    /// `enqueue_task_fair()`). It ends at a throttled level (to 6.17).
     pub(crate) fn enqueue_task(&mut self, task: TaskId, why: Enqueue) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         let se = self.tasks[task].se;
@@ -210,8 +214,9 @@ impl Machine<'_> {
         self.update_hrtick(cpu, true);
     }
 
-    /// Takes a task off its queue (kernel: `dequeue_task_fair()`). False if it stays queued,
-    /// delayed.
+    /// Takes a task off its queue, and its groups above as they run empty; charges the running task
+    /// and updates loads and counts (kernel: `dequeue_task_fair()`). False if it stays queued,
+    /// delayed, because it goes to sleep with negative lag.
     pub(crate) fn dequeue_task(&mut self, task: TaskId, why: Dequeue) -> bool {
         let se = self.tasks[task].se;
         let leaf = self.ses[se].q;
@@ -222,7 +227,7 @@ impl Machine<'_> {
         self.charge(self.timeline_of(leaf));
         self.remove_expected_util(task, why);
         if why == Dequeue::Sleep && !was_delayed && self.delays_dequeue(se) {
-            self.delay(self.timeline_of(leaf), se);
+            self.mark_entity_delayed(self.timeline_of(leaf), se);
             self.count_runnable(leaf, -1);
             return false;
         }
@@ -279,8 +284,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Dequeues a delayed group that was picked, and its ancestors as they run empty (kernel:
-    /// `dequeue_entities()` with `DEQUEUE_DELAYED`).
+    /// Dequeues a delayed group that was picked, and its ancestors as they run empty, up to one
+    /// that is delayed itself (kernel: `dequeue_entities()` with `DEQUEUE_DELAYED`).
     pub(crate) fn dequeue_delayed_group(&mut self, mut se: SeId) {
         loop {
             let q = self.ses[se].q;
@@ -297,7 +302,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Marks a task that was delayed on its old queue as delayed on the new one.
+    /// Marks a queued task as delayed, as on the queue that it left: it does not count as runnable.
     pub(crate) fn mark_delayed(&mut self, task: TaskId) {
         let se = self.tasks[task].se;
         self.remove_expected_util(task, Dequeue::Move);
@@ -305,8 +310,8 @@ impl Machine<'_> {
         self.count_runnable(self.ses[se].q, -1);
     }
 
-    /// Changes the count of runnable tasks at every level, when a queued task becomes delayed (-1)
-    /// or is delayed no longer (+1).
+    /// Changes the count of runnable tasks at every level from `q` up, and `nr_running` of its CPU,
+    /// when a queued task becomes delayed (-1) or is delayed no longer (+1).
     pub(crate) fn count_runnable(&mut self, mut q: CfsRqId, change: i32) {
         let cpu = self.cfs_rqs[q].cpu;
         self.touch(cpu, false);
@@ -322,6 +327,7 @@ impl Machine<'_> {
         self.change_nr_running(cpu, change);
     }
 
+    /// Changes a CPU's number of runnable tasks; two or more start rounds of balancing.
     pub(crate) fn change_nr_running(&mut self, cpu: CpuId, change: i32) {
         let c = &mut self.cpus[cpu];
         c.nr_running = c.nr_running.checked_add_signed(change).expect("counts match");
@@ -332,6 +338,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Changes a group's and its ancestors' number of queued and parked tasks (pull rules only).
     pub(crate) fn change_group_tasks(&mut self, group: GroupId, change: i32) {
         if self.rules.group_share != crate::bandwidth::rules::GroupShare::Queued {
             return;
@@ -344,7 +351,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Weight that an entity contributes to its queue's load.
+    /// Weight that an entity contributes to its queue's load: on a flat queue a task's nominal one.
     pub(crate) fn load_of(&self, se: SeId) -> u64 {
         match self.ses[se].owner() {
             Owner::Task(task) if self.is_flat() => self.nominal_weight(task),
@@ -352,7 +359,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Queues an entity on one level (kernel: `enqueue_entity()`).
+    /// Queues an entity on one level: charges the queue, places the entity on the timeline, updates
+    /// load and count (kernel: `enqueue_entity()`). The first on a queue takes runtime, or
+    /// throttles it.
     pub(crate) fn enqueue_entity(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
         self.charge(q);
         self.pelt_update(q);
@@ -377,7 +386,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Dequeues an entity from one level (kernel: `dequeue_entity()`).
+    /// Dequeues an entity from one level: charges the queue, stores the entity's lag, takes it off
+    /// the timeline, updates load and count (kernel: `dequeue_entity()`). The last one returns the
+    /// queue's runtime.
     pub(crate) fn dequeue_entity(&mut self, q: CfsRqId, se: SeId, why: Dequeue) {
         self.charge(q);
         self.pelt_update(q);
@@ -417,8 +428,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges the running task in this group: on a flat queue at every level, else at this one
-    /// (kernel: `update_curr_fair()`).
+    /// Charges the running task in this group up to now: on a flat queue at every level, else at
+    /// this one (kernel: `update_curr_fair()`).
     pub(crate) fn charge_leaf(&mut self, leaf: CfsRqId) {
         if self.is_flat() {
             self.charge_path(leaf);
@@ -427,8 +438,8 @@ impl Machine<'_> {
         }
     }
 
-    /// On a flat queue: charges the running task's own group, and none above, when another task is
-    /// queued or delayed (kernel: `update_curr_eevdf()`).
+    /// On a flat queue: charges the CPU's running task in its own group, and in none above, when
+    /// another task is queued or delayed (kernel: `update_curr_eevdf()`).
     pub(crate) fn charge_running(&mut self, cpu: CpuId) {
         if self.is_flat() {
             let curr = self.cfs_rqs[self.root(cpu)].curr;
@@ -438,7 +449,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges every level from this queue to the root.
+    /// Charges every level from this queue to the root up to now.
     pub(crate) fn charge_path(&mut self, mut q: CfsRqId) {
         while q.is_some() {
             self.charge(q);
@@ -446,7 +457,7 @@ impl Machine<'_> {
         }
     }
 
-    /// At the end of the run: charges running tasks, without throttling.
+    /// Charges a running task and its groups at the end of the run; takes no runtime.
     pub(crate) fn charge_path_for_close(&mut self, task: TaskId) {
         let mut q = self.ses[self.tasks[task].se].q;
         while q.is_some() {
@@ -461,7 +472,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges one level for the time since its last charge (kernel: `update_curr()`).
+    /// Charges the running child of one level for the time since its last charge: usage, virtual
+    /// time, runtime (kernel: `update_curr()`). It may throttle or request a reschedule.
     #[inline]
     pub(crate) fn charge(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
@@ -470,7 +482,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges the running child of a queue, its group's usage and its runtime, up to now.
+    /// Charges the running child of a queue for the time since its last charge: virtual time; at
+    /// the root the running task's usage, else the group's usage and the queue's runtime, which may
+    /// throttle it.
     fn charge_curr(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (from, curr, group) = (rq.exec_start_ns, rq.curr, rq.group);
@@ -489,7 +503,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Advances the virtual time of a queue's running child.
+    /// Advances the virtual time of a queue's running child for the CPU time since `from_ns`, and
+    /// what depends on it: minimum vruntime or deadline.
     fn advance(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
         if self.counts_turns {
             self.turns[se].sum_exec_ns += self.now - from_ns;
@@ -503,7 +518,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds the CPU time since `from_ns` to a group's usage.
+    /// Adds the CPU time since `from_ns` to a group's usage, to its usage by windows of a period if
+    /// it is limited, and to the measurements of a watched group.
     fn account_usage(&mut self, group: GroupId, from_ns: u64) {
         self.watch_usage(group, from_ns);
         let (now, g) = (self.now, &mut self.groups[group]);
@@ -516,8 +532,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Closes usage windows that no later charge can reach: those before the oldest uncharged
-    /// time.
+    /// Closes usage windows before the time up to which all the group's running tasks are charged.
     #[cold]
     fn close_windows(&mut self, group: GroupId) {
         let queues = self.groups[group].cfs_rqs.iter().filter(|q| q.is_some());
@@ -526,7 +541,7 @@ impl Machine<'_> {
         self.groups[group].windows.close_before(charged_ns);
     }
 
-    /// Adds CPU time of a real-time task to its groups' usage; no limit of the fair class applies.
+    /// Adds `ns` up to now of CPU time of a real-time task to its groups' usage; no limit applies.
     pub(crate) fn account_rt_usage(&mut self, mut group: GroupId, ns: u64) {
         while group.ix() != 0 {
             self.account_usage(group, self.now - ns);
@@ -534,7 +549,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Places a queued entity on the timeline.
+    /// Sets virtual time (and deadline) of an entity that is being queued, and inserts it into the
+    /// timeline unless it runs.
     fn enqueue_on_timeline(&mut self, tq: CfsRqId, se: SeId, why: Enqueue) {
         self.place(tq, se, why);
         if self.cfs_rqs[tq].curr != se {
@@ -542,6 +558,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Sets virtual time and deadline of an entity that is being queued (kernel: `place_entity()`).
     fn place(&mut self, tq: CfsRqId, se: SeId, why: Enqueue) {
         match self.rules.queue {
             Queue::Cfs => self.place_cfs(tq, se, why),
@@ -549,7 +566,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Stores an entity's lag before it leaves the timeline.
+    /// Stores an entity's lag (EEVDF) before it leaves the timeline.
     fn store_lag(&mut self, tq: CfsRqId, se: SeId) {
         match self.rules.queue {
             Queue::Cfs => {}
@@ -557,7 +574,8 @@ impl Machine<'_> {
         }
     }
 
-    /// After a dequeue: an entity that moves keeps its distance from V, not its absolute position.
+    /// Makes virtual time (CFS) or deadline (EEVDF) of a dequeued entity relative, if it moves to
+    /// another queue, as absolute ones cannot be compared.
     fn keep_distance(&mut self, tq: CfsRqId, se: SeId, why: Dequeue) {
         match self.rules.queue {
             Queue::Cfs if why == Dequeue::Move => self.make_relative(tq, se),
@@ -572,7 +590,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Picks the entity of a queue to run next.
+    /// The entity of a queue to run next; changes nothing. None if nothing is queued.
     pub(crate) fn pick(&mut self, tq: CfsRqId) -> SeId {
         match self.rules.queue {
             Queue::Cfs => self.pick_cfs(tq),

@@ -146,11 +146,13 @@ impl Fault {
 }
 
 impl Machine<'_> {
+    /// Whether this fault, a deliberate mistake for tests, is injected into the run.
     #[cfg(any(test, feature = "faults"))]
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
 
+    /// False: faults are injected in tests only.
     #[cfg(not(any(test, feature = "faults")))]
     #[expect(clippy::unused_self, reason = "tests ask the machine")]
     #[inline]

@@ -10,7 +10,8 @@ use cpumax_outcome::{GroupOutcome, Outcome, TaskOutcome};
 use std::collections::BTreeMap;
 
 impl Machine<'_> {
-    /// Takes the outcome out of the machine, whose statistics of kinds are then empty.
+    /// The outcome so far: counters of groups and tasks, latencies, cost of releases. Takes the
+    /// statistics of kinds out of the machine.
     pub(crate) fn outcome(&mut self, kernel: &crate::kernel::Kernel) -> Outcome {
         let workload = self.workload;
         self.gather_under_way();
@@ -49,7 +50,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds requests still under way at the end, which are reported beside completed ones.
+    /// Adds requests that are under way now to the statistics of their kinds and groups; to be
+    /// called once.
     fn gather_under_way(&mut self) {
         for UnderWay { kind, mut group, since_ns, n } in
             self.under_way(&vec![true; self.kinds.len()])
@@ -63,8 +65,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Outcomes by label: kinds with the same label are summed, so that a recording with a kind
-    /// per thread can be reported by kinds of thread.
+    /// Outcomes of tasks by label: kinds with one label are summed, so that a recording with a kind
+    /// for each thread is reported by kinds of thread. Takes the statistics of kinds.
     fn task_outcomes(&mut self) -> BTreeMap<String, TaskOutcome> {
         let mut usage_ns: Vec<u64> = self.kinds.iter().map(|kind| kind.forgotten_ns).collect();
         for (_, task) in self.tasks.iter() {
@@ -98,6 +100,7 @@ impl Machine<'_> {
         named.into_iter().map(outcome).collect()
     }
 
+    /// Names of all locks, in order of their ids: the workload's, and those that the model adds.
     pub(crate) fn lock_names(&self) -> Vec<String> {
         let own = self.workload.locks.iter().map(|lock| lock.name.clone());
         // Under noise, moves hold a lock that is not the workload's.
@@ -105,7 +108,7 @@ impl Machine<'_> {
         own.chain(moves).chain(self.threadgroup.map(|_| THREADGROUP.to_owned())).collect()
     }
 
-    /// Gives the trace the names behind its numbers.
+    /// Gives the trace, if there is one, the names of tasks, groups and locks behind its numbers.
     pub(crate) fn name_everything(&mut self) {
         let names = Names {
             tasks: self.all_names(),
@@ -120,6 +123,7 @@ impl Machine<'_> {
 }
 
 impl KindStat {
+    /// Adds another kind's counts and latencies to these.
     fn merge(&mut self, other: KindStat) {
         self.count += other.count;
         self.exited += other.exited;

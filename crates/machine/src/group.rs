@@ -100,7 +100,8 @@ pub(crate) struct Stat {
 }
 
 impl Machine<'_> {
-    /// Creates the workload's groups, without limits.
+    /// Adds the workload's groups to the machine, without limits; run queues are made when first
+    /// needed.
     pub(crate) fn build_groups(&mut self, cpus: usize) {
         let workload = self.workload;
         for (index, spec) in workload.groups.iter().enumerate() {
@@ -135,7 +136,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Writes the limits of the workload, in order of the groups, before anything runs.
+    /// Sets the limits of all groups, in the workload's order, before anything runs; fills pools
+    /// and arms period timers.
     pub(crate) fn write_initial_limits(&mut self) {
         let workload = self.workload;
         let mut written = 0;
@@ -156,6 +158,7 @@ impl Machine<'_> {
 }
 
 impl Pool {
+    /// A pool without limit, with the default period.
     fn new() -> Pool {
         Pool {
             quota_ns: None,

@@ -11,7 +11,9 @@ use crate::task::{State, Wait};
 const LOOKS_NS: u64 = 120_000_000_000;
 
 impl Machine<'_> {
-    /// Counts the reports about a task during a wait that ends now.
+    /// Counts the reports that khungtaskd makes about a task during its wait for a kernel lock,
+    /// which ends now, for its kind: one for each look (every 120 s) but the first. Nothing for
+    /// other tasks.
     pub(crate) fn count_hung(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let State::Asleep(Wait::Lock(lock, _)) = t.state else { return };

@@ -8,7 +8,9 @@ use std::ops::{Index, IndexMut};
 
 /// A typed index.
 pub(crate) trait Id: Copy {
+    /// Index of the item in its [`Arena`].
     fn ix(self) -> usize;
+    /// The id of the item at this index.
     fn from_ix(ix: usize) -> Self;
 }
 
@@ -22,9 +24,11 @@ macro_rules! id {
         impl $name {
             /// No such thing.
             pub const NONE: Self = Self(u32::MAX);
+            /// Whether it is [`NONE`](Self::NONE).
             pub fn is_none(self) -> bool {
                 self.0 == u32::MAX
             }
+            /// Whether it is the id of an item.
             pub fn is_some(self) -> bool {
                 self.0 != u32::MAX
             }
@@ -69,6 +73,7 @@ impl<I: Id, T> Arena<I, T> {
     pub fn new() -> Self {
         Arena { items: Vec::new(), kind: PhantomData }
     }
+    /// Appends an item; returns its id.
     pub fn push(&mut self, item: T) -> I {
         let id = I::from_ix(self.items.len());
         self.items.push(item);
@@ -77,6 +82,7 @@ impl<I: Id, T> Arena<I, T> {
     pub fn len(&self) -> usize {
         self.items.len()
     }
+    /// All ids, in order of insertion.
     pub fn ids(&self) -> impl Iterator<Item = I> + use<I, T> {
         (0..self.items.len()).map(I::from_ix)
     }

@@ -46,7 +46,8 @@ pub struct Found {
     pub error: Error,
 }
 
-/// Runs a workload in every order within the bounds. `verify` checks each outcome.
+/// Runs a workload once for each order of events within the bounds, checking all invariants, until
+/// all are done or `bounds.runs` is reached. `verify` checks each outcome.
 ///
 /// # Errors
 /// The first order that violates an invariant or fails `verify`.
@@ -96,7 +97,8 @@ struct Choice {
 }
 
 impl Order {
-    /// Index of the next event, out of `of`: as recorded, beyond the record the first.
+    /// Index of the next event, out of `of`: as recorded, or beyond the record 0, which is
+    /// recorded.
     fn choose(&mut self, of: u32) -> u32 {
         let at = self.choice;
         self.choice += 1;
@@ -106,7 +108,8 @@ impl Order {
         self.choices[at].taken
     }
 
-    /// Advances to the next order, like an odometer; false after the last.
+    /// Changes the record to the next order, like an odometer, within the bound of overtakings;
+    /// false after the last.
     fn advance(&mut self) -> bool {
         while let Some(mut last) = self.choices.pop() {
             let others = self.choices.iter().filter(|choice| choice.taken > 0).count() as u32;
@@ -121,7 +124,11 @@ impl Order {
 }
 
 impl Machine<'_> {
-    /// Like [`crate::Simulation::run`], but `order` chooses among the events due next.
+    /// Runs the machine to its end like [`crate::Simulation::run`], checking invariants, but
+    /// `order` chooses among the events due next.
+    ///
+    /// # Errors
+    /// The first violated invariant or other failure.
     fn run_in_order(&mut self, order: &mut Order) -> Result<(), Error> {
         let end_ns = self.workload.duration_ns;
         let heap = usize::MAX;

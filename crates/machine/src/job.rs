@@ -20,6 +20,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
+    /// A token without a job of a request that began at `since_ns`.
     pub fn plain(since_ns: u64) -> Token {
         Token { since_ns, job: NO_JOB }
     }
@@ -42,7 +43,8 @@ pub(crate) struct Due {
 }
 
 impl Due {
-    /// Stores a token; returns its place, or `None` if too many are stored.
+    /// Stores a token that is due later; returns its place, or `None` if [`MAX_TOKENS_DUE`] are
+    /// stored.
     fn put(&mut self, coming: DueToken) -> Option<u32> {
         if let Some(place) = self.free.pop() {
             self.places[place as usize] = coming;
@@ -55,7 +57,7 @@ impl Due {
         Some(self.places.len() as u32 - 1)
     }
 
-    /// Removes the token at this place.
+    /// Removes and returns the token at this place, which becomes free.
     fn take(&mut self, place: u32) -> DueToken {
         self.free.push(place);
         self.places[place as usize]
@@ -83,12 +85,13 @@ impl<'a> Machine<'a> {
         self.programs[self.tasks[task].program as usize]
     }
 
+    /// The instruction that a task executed last, or executes now; `None` before its first.
     fn last_op(&self, task: TaskId) -> Option<&'a Op> {
         let at = self.tasks[task].pc.checked_sub(1)?;
         self.program_of(task).get(at as usize)
     }
 
-    /// The token of a task that waits for room in a channel.
+    /// The token that a task which waits for room in a channel is sending.
     pub(crate) fn token_of(&self, task: TaskId) -> Token {
         match self.last_op(task) {
             Some(&Op::Post { job, .. }) => self.job_token(task, job),
@@ -96,13 +99,13 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The token with a job that a task posts.
+    /// The token with a job that a task posts; it carries the start of the task's current request.
     pub(crate) fn job_token(&self, task: TaskId, job: u32) -> Token {
         Token { since_ns: self.tasks[task].request_since_ns(), job }
     }
 
-    /// Gives a token to a task: the token's request is now the task's current one, and its job is
-    /// executed next. A token received during a job does not begin another request.
+    /// Gives a received token to a task: the token's request becomes the task's current one, and
+    /// its job the next instructions. A token received during a job does not begin another request.
     #[inline]
     pub(crate) fn take_token(&mut self, task: TaskId, token: Token) {
         let t = &mut self.tasks[task];
@@ -114,7 +117,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Makes a received token's job the task's program, if it serves jobs.
+    /// Makes a received token's job the task's program, if it serves jobs, and counts it; other
+    /// tasks ignore jobs.
     #[inline(never)]
     fn begin_request(&mut self, task: TaskId, job: u32) {
         let serves = matches!(self.last_op(task), Some(Op::Serve { .. }));
@@ -135,7 +139,8 @@ impl<'a> Machine<'a> {
         (t.program, t.pc) = (kinds + job, 0);
     }
 
-    /// The running task puts a token with a job in a channel.
+    /// Has the running task send a token with a job to a channel, after the time that the call
+    /// takes under noise; it may wait for room.
     #[inline(never)]
     pub(crate) fn post(&mut self, task: TaskId, channel: ChannelId, job: u32) {
         if !self.delay_call(task, Kind::Send) {
@@ -143,6 +148,8 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Ends a task's job: it continues with its own program, behind the instruction that received
+    /// the job.
     #[inline(never)]
     pub(crate) fn end_job(&mut self, task: TaskId) {
         self.job_counts.ended += 1;
@@ -150,7 +157,9 @@ impl<'a> Machine<'a> {
         (t.program, t.pc) = (t.kind, t.continues_at);
     }
 
-    /// Schedules a token with a job of the running task for later.
+    /// Schedules a token with a job of the running task for after a drawn delay, unless that is
+    /// beyond the run's end. `keep`: the token continues the task's request. The run fails if too
+    /// many are scheduled.
     #[inline(never)]
     pub(crate) fn post_later(
         &mut self,
@@ -172,14 +181,15 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Puts a token that was scheduled for now, stored at this place, into its channel.
     pub(crate) fn deliver_due(&mut self, place: u32) {
         let DueToken { channel, job, since_ns } = self.due.take(place);
         let since_ns = since_ns.unwrap_or(self.now);
         self.deliver_token(channel, Token { since_ns, job });
     }
 
-    /// Delivers a token from outside: on the outside task's CPU, or without one on that of the
-    /// receiver.
+    /// Puts a token from outside into its channel, which may wake a receiver: on the outside task's
+    /// CPU, or without one on that of the receiver.
     pub(crate) fn deliver_token(&mut self, channel: ChannelId, token: Token) {
         if let Some(&receiver) = self.channels[channel].receivers.front() {
             let cpu = self.tasks[receiver].cpu;
@@ -193,6 +203,9 @@ impl<'a> Machine<'a> {
     }
 
     /// Checks that no token is lost, and no job executed twice.
+    ///
+    /// # Errors
+    /// The counts that do not match.
     pub(crate) fn check_tokens(&self) -> Result<(), String> {
         let mut in_channels = 0;
         for (channel, c) in self.channels.iter() {

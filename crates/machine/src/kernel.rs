@@ -74,6 +74,7 @@ pub struct Kernel {
     pub(crate) fault: Option<Fault>,
 }
 
+/// The version with these numbers.
 const fn v(major: u16, minor: u16) -> Version {
     Version { major, minor }
 }
@@ -113,6 +114,7 @@ pub struct Unreleased {
     pub changed: &'static str,
 }
 
+/// The unreleased kernel that has this version number; `None` for released ones.
 fn unreleased(version: Version) -> Option<&'static Unreleased> {
     UNRELEASED.iter().find(|kernel| kernel.version == version)
 }
@@ -278,7 +280,7 @@ impl Generation {
         Generation::G4F,
     ];
 
-    /// The version used when only the generation is named.
+    /// The version that stands for the generation when only that is named.
     const fn representative(self) -> Version {
         match self {
             Generation::G0 => v(4, 14),
@@ -294,6 +296,7 @@ impl Generation {
 }
 
 impl fmt::Display for Generation {
+    /// Writes the generation's name, such as `G2a`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Generation::G0 => "G0",
@@ -309,6 +312,7 @@ impl fmt::Display for Generation {
 }
 
 impl fmt::Display for Version {
+    /// Writes `6.12`, or the name of an unreleased kernel.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(kernel) = unreleased(*self) {
             return f.pad(kernel.name);
@@ -357,6 +361,9 @@ impl FromStr for Version {
     type Err = KernelError;
 
     /// Parses `6.12`, `v6.12`, `6.12.107` or `6.12.107+deb13-cloud-amd64`: all are 6.12.
+    ///
+    /// # Errors
+    /// The text is no version of this form.
     fn from_str(text: &str) -> Result<Self, KernelError> {
         let bad = || KernelError::Unreadable(text.to_owned());
         let mut parts = text.strip_prefix('v').unwrap_or(text).splitn(3, '.');
@@ -383,6 +390,7 @@ impl FromStr for Version {
 }
 
 impl Kernel {
+    /// A kernel with these rules and no fault.
     fn new(version: Version, generation: Generation, rules: &Rules) -> Kernel {
         Kernel {
             version,
@@ -411,7 +419,7 @@ impl Kernel {
         self.rules.preempt
     }
 
-    /// The kernel of this version.
+    /// The modelled kernel for this version: that of the newest release not after it.
     ///
     /// # Errors
     /// When it is older or newer than what is modelled.

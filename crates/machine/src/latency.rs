@@ -17,6 +17,7 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
+    /// Adds a completed request with this latency, ns. Many are kept in a histogram, few exactly.
     pub fn record(&mut self, ns: u64) {
         self.max_ns = self.max_ns.max(ns);
         self.count += 1;
@@ -30,16 +31,19 @@ impl Latencies {
         }
     }
 
-    /// Adds `n` requests that are under way at the end, with an age of `ns`.
+    /// Adds `n` requests that are under way at the end, the oldest for `ns`; they count in no
+    /// percentile.
     pub fn add_under_way(&mut self, n: u64, ns: u64) {
         self.under_way = self.under_way.saturating_add(n);
         self.longest_under_way_ns = self.longest_under_way_ns.max(ns);
     }
 
+    /// Whether no request was completed or is under way.
     pub fn is_empty(&self) -> bool {
         self.count == 0 && self.under_way == 0
     }
 
+    /// Adds another's requests to these.
     pub fn merge(&mut self, other: &Latencies) {
         self.add_under_way(other.under_way, other.longest_under_way_ns);
         if let Some(histogram) = &other.rest {
@@ -53,7 +57,7 @@ impl Latencies {
         }
     }
 
-    /// Converts exact latencies to the histogram, and returns that.
+    /// Converts exact latencies to the histogram (three digits, up to a day), and returns that.
     fn histogram(&mut self) -> &mut Histogram<u32> {
         let exact = std::mem::take(&mut self.exact);
         let histogram = self.rest.get_or_insert_with(|| {
@@ -68,6 +72,7 @@ impl Latencies {
         histogram
     }
 
+    /// Mean latency, ns; 0 without any.
     #[cfg(test)]
     pub fn mean_ns(&self) -> f64 {
         match &self.rest {
@@ -96,6 +101,7 @@ impl Latencies {
         Percentiles { p50: rank(50), p99: rank(99), max }
     }
 
+    /// Histogram of the latencies of completed requests.
     pub fn buckets(&self) -> Buckets {
         match &self.rest {
             Some(histogram) => Buckets::of(histogram.iter_recorded().map(|value| {

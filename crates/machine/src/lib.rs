@@ -159,7 +159,8 @@ pub const MAX_LIVING: usize = 1_000_000;
 /// Called every few hundred events with the simulated time reached, ns; may stop the run.
 pub type Progress<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
 
-/// Runs a workload to its end.
+/// Runs a workload to its end in the model and returns the outcome. Events go to `trace`;
+/// `progress` is called every few hundred events.
 ///
 /// # Errors
 /// See [`Error`].
@@ -174,8 +175,8 @@ pub fn run<'a>(
     Ok(simulation.outcome())
 }
 
-/// Runs a workload and measures one group ([`Watch`]). With [`Watch::until_done`] the run may end
-/// before the workload does.
+/// Runs a workload and measures one group ([`Watch`]); returns the outcome and these measurements.
+/// With [`Watch::until_done`] the run may end before the workload does.
 ///
 /// # Errors
 /// See [`Error`].

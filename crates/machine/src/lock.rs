@@ -55,6 +55,8 @@ pub(crate) struct Waiter {
 }
 
 impl Lock {
+    /// A free lock. `barging`: running tasks may take it before woken waiters. `written`: a write
+    /// takes it and works under it in one call.
     pub fn new(kind: LockKind, barging: bool, written: bool) -> Lock {
         Lock {
             kind,
@@ -77,7 +79,8 @@ impl Lock {
     }
 
     /// Whether a task may take the lock now: one that arrives (`place` is none), or a woken waiter
-    /// at this `place` of the list.
+    /// at this `place` of the list. With others waiting only barging locks allow it, within rules
+    /// of fairness.
     pub fn is_free_for(&self, mode: LockMode, place: Option<usize>) -> bool {
         if !self.admits(mode) || self.waiters.is_empty() {
             return self.admits(mode);
@@ -91,7 +94,7 @@ impl Lock {
         self.barging && comes_past
     }
 
-    /// The mode in which this kind of lock is taken when `asked` is requested.
+    /// The mode in which this kind of lock is taken: `asked`, or writing if it has no readers.
     fn mode(&self, asked: LockMode) -> LockMode {
         match self.kind {
             LockKind::Mutex | LockKind::Spin => LockMode::Write,
@@ -125,6 +128,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
+    /// An empty channel.
     fn new(spec: &ChannelSpec) -> Channel {
         Channel {
             capacity: spec.capacity,
@@ -138,7 +142,8 @@ impl Channel {
         }
     }
 
-    /// Adds tokens at their place in the order; equal neighbours are merged.
+    /// Adds `n` tokens at the end, or among older requests where the channel asks for that; equal
+    /// neighbours are merged. Ignores the capacity.
     #[inline]
     fn put(&mut self, token: Token, n: u64) {
         self.tokens = self.tokens.saturating_add(n);
@@ -172,8 +177,8 @@ impl Channel {
         token
     }
 
-    /// Takes `n` tokens, which must be there. Returns the last one, and how many of those before
-    /// it carry a job.
+    /// Takes `n` tokens, which must be there. Returns the last one, and how many of those before it
+    /// carry a job.
     #[inline(never)]
     fn take(&mut self, mut n: u64) -> (Token, u64) {
         self.tokens -= n;
@@ -203,6 +208,8 @@ impl Channel {
 }
 
 impl Machine<'_> {
+    /// Creates the workload's channels, and decides for each whether receivers that run may take
+    /// tokens before woken ones, and whether every token wakes a receiver or only the first.
     pub(crate) fn build_channels(&mut self) {
         for channel in &self.workload.channels {
             self.channels.push(Channel::new(channel));
@@ -222,7 +229,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task takes a lock or begins to wait for it; a woken waiter tries again.
+    /// Has the running task take a lock, or spin or sleep until it gets it; a woken waiter tries
+    /// again. Emits trace events; on `PREEMPT_RT` a real-time waiter boosts the holder.
     pub(crate) fn lock(&mut self, task: TaskId, lock: LockId, asked: LockMode) {
         let (now, cpu) = (self.now, self.tasks[task].cpu);
         self.tasks[task].retries = false;
@@ -270,14 +278,16 @@ impl Machine<'_> {
         self.block(task, Wait::Lock(lock, mode));
     }
 
-    /// Whether a waiter of an rwsem has waited so long that others may no longer overtake.
+    /// Whether a waiter of an rwsem that came at `since_ns` has waited so long, in jiffies, that
+    /// others may no longer overtake (kernel: `RWSEM_WAIT_TIMEOUT`).
     fn is_impatient(&self, since_ns: u64) -> bool {
         let first_ns = self.cpus[CpuId(0)].tick_phase_ns;
         let jiffies = |at_ns: u64| u64::from(at_ns >= first_ns) + self.tick_number(CpuId(0), at_ns);
         jiffies(self.now) > jiffies(since_ns) + PATIENCE_NS.div_ceil(self.tick_ns)
     }
 
-    /// Admits all waiting readers if the first waiter is one (kernel: `rwsem_mark_wake()`).
+    /// Gives the lock to all waiting readers and wakes them, if the first waiter is one (kernel:
+    /// `rwsem_mark_wake()`).
     fn admit_readers(&mut self, lock: LockId) {
         let l = &self.locks[lock];
         let reads = |waiter: &Waiter| waiter.mode == LockMode::Read;
@@ -298,7 +308,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Wakes a reader that was admitted together with others, when its turn comes.
+    /// Handles the event of a reader's turn to be woken that was admitted together with others.
     pub(crate) fn wake_reader(&mut self, task: TaskId) {
         let State::Asleep(Wait::Lock(lock, _)) = self.tasks[task].state else { return };
         if self.locks[lock].holders.contains(&task) {
@@ -307,7 +317,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes a task a holder of a lock that admits it.
+    /// Makes a task a holder of a lock that admits it, and emits that. A spin lock keeps it from
+    /// being preempted.
     pub(crate) fn take_lock(&mut self, task: TaskId, lock: LockId, mode: LockMode) {
         let l = &mut self.locks[lock];
         debug_assert!(l.admits(mode));
@@ -320,7 +331,8 @@ impl Machine<'_> {
         self.emit(cpu, What::LockTaken { task: task.0, lock: lock.0 });
     }
 
-    /// The running task releases a lock; the next waiters get it, or are woken to take it.
+    /// Has the running task release a lock; the next waiters get it, or are woken to take it.
+    /// Nothing if it does not hold it.
     pub(crate) fn unlock(&mut self, task: TaskId, lock: LockId) {
         if self.tells_messages {
             self.sends = task;
@@ -329,7 +341,7 @@ impl Machine<'_> {
         self.sends = TaskId::NONE;
     }
 
-    /// Removes a holder, and hands the lock to the next waiters or wakes them.
+    /// Removes a holder, ends its boost, and hands the lock to the next waiters or wakes the first.
     fn release_lock(&mut self, task: TaskId, lock: LockId) {
         let l = &mut self.locks[lock];
         let Some(at) = l.holders.iter().position(|&holder| holder == task) else { return };
@@ -367,7 +379,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Wakes the first waiter of a free lock, or hands it the lock if it was overtaken too often.
+    /// Wakes the first waiter of a free lock so that it tries again, or hands it a mutex if it was
+    /// overtaken too often. Waiting readers are admitted.
     fn wake_next_waiter(&mut self, lock: LockId) {
         self.admit_readers(lock);
         let l = &mut self.locks[lock];
@@ -396,7 +409,7 @@ impl Machine<'_> {
         self.wake(task);
     }
 
-    /// Releases all locks of a dying task, as the kernel's exit path would.
+    /// Releases all locks of a dying task, each to its next waiters, like the kernel.
     pub(crate) fn unlock_all(&mut self, task: TaskId) {
         for lock in self.locks.ids() {
             debug_assert!(self.locks[lock].waiters.iter().all(|waiter| waiter.task != task));
@@ -406,8 +419,8 @@ impl Machine<'_> {
         }
     }
 
-    /// On `PREEMPT_RT` the writer that holds a lock inherits the priority of a real-time waiter;
-    /// readers and holders of percpu rwsems do not.
+    /// Raises the writer that holds a lock to the real-time class of a waiter, on `PREEMPT_RT`;
+    /// readers and holders of percpu rwsems are not boosted.
     fn boost_holders(&mut self, waiter: TaskId, lock: LockId) {
         let l = &self.locks[lock];
         let inherits = l.held_for_writing && l.kind != LockKind::PercpuRwsem;
@@ -422,7 +435,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task puts tokens into a channel, or waits for room.
+    /// Has the running task put `n` tokens into a channel, which may wake receivers, or sleep until
+    /// there is room.
     pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64, token: Token) {
         self.emit_message(What::SendBegins, task, (channel, token.job));
         let c = &mut self.channels[channel];
@@ -438,7 +452,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds tokens to a channel, and wakes or serves receivers.
+    /// Adds tokens to a channel, whatever its capacity, and wakes or serves receivers. The run
+    /// fails if too many tokens wait.
     pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64, token: Token) {
         if token.job != NO_JOB {
             self.job_counts.put += n;
@@ -459,7 +474,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts growth of the token buffers; the run fails if too many tokens wait.
+    /// Counts growth of the token buffers by `more`; the run fails if too many tokens wait.
     #[cold]
     fn grow_channels(&mut self, more: usize) {
         self.room_for_tokens += more;
@@ -468,6 +483,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Wakes the first receiver of a channel, so that it tries to receive again.
     fn wake_receiver(&mut self, channel: ChannelId) {
         let Some(receiver) = self.channels[channel].receivers.pop_front() else { return };
         self.tasks[receiver].pc -= 1;
@@ -475,7 +491,7 @@ impl Machine<'_> {
         self.wake_in_sync(receiver);
     }
 
-    /// Serves receivers in order, as long as each finds the number it wants, and wakes them.
+    /// Gives receivers their tokens, in order, while each finds as many as it wants; wakes them.
     fn serve_receivers(&mut self, channel: ChannelId) {
         while let Some(&receiver) = self.channels[channel].receivers.front() {
             let wanted = self.tasks[receiver].tokens;
@@ -489,7 +505,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Completes the sends that wait for room, in order, while there is room.
+    /// Completes the sends that wait for room, in order, while it lasts, and wakes the senders.
     fn serve_senders(&mut self, channel: ChannelId) {
         while let Some(&sender) = self.channels[channel].senders.front() {
             let n = self.tasks[sender].tokens;
@@ -509,7 +525,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task takes tokens or waits for them; a woken receiver tries again.
+    /// Has the running task take `n` tokens or sleep until they are there; a woken receiver tries
+    /// again. Room that this makes completes sends.
     pub(crate) fn receive(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         let has_waited = std::mem::take(&mut self.tasks[task].retries);
         let c = &mut self.channels[channel];
@@ -538,7 +555,8 @@ impl Machine<'_> {
         self.block(task, Wait::Receive(channel));
     }
 
-    /// Takes `n` tokens out of a channel for a task; the last one determines its request and job.
+    /// Takes `n` tokens out of a channel for a task; the last one determines its request and job,
+    /// other jobs are ignored.
     #[inline]
     fn take_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         if n == 1 {
@@ -552,7 +570,9 @@ impl Machine<'_> {
         self.take_token(task, token);
     }
 
-    /// Ends a task's wait because of a signal; false if the wait cannot be interrupted.
+    /// Ends a task's wait because of a signal: takes it off the channel's list or invalidates its
+    /// timer. False, without effect, if it does not sleep or the wait cannot be interrupted. Does
+    /// not wake it.
     pub(crate) fn cancel_wait(&mut self, task: TaskId) -> bool {
         let State::Asleep(wait) = self.tasks[task].state else { return false };
         match wait {
@@ -565,7 +585,7 @@ impl Machine<'_> {
         true
     }
 
-    /// Requests a reschedule of the task's CPU, as the task cannot go on.
+    /// Requests a reschedule of the CPU that the task is current on, as it cannot go on.
     pub(crate) fn leave_cpu(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].curr == task {

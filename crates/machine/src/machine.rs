@@ -210,6 +210,7 @@ fn chosen<T>(seen: Option<T>, asked: Option<T>, own: T) -> T {
     seen.or(asked).unwrap_or(own)
 }
 
+/// The model's value for an observed preemption model.
 fn preempt_of(observed: Preemption) -> Preempt {
     match observed {
         Preemption::None => Preempt::None,
@@ -225,6 +226,7 @@ fn preempt_of(observed: Preemption) -> Preempt {
 pub(crate) struct Mask(Vec<u64>);
 
 impl Mask {
+    /// The set of these CPUs, of a machine with `cpus` of them; others are left out.
     pub fn of(cpus: usize, members: impl Iterator<Item = u16>) -> Mask {
         let mut words = vec![0; cpus.div_ceil(64)];
         for cpu in members.filter(|&cpu| usize::from(cpu) < cpus) {
@@ -236,14 +238,14 @@ impl Mask {
         self.0[cpu.ix() / 64] >> (cpu.0 % 64) & 1 == 1
     }
 
-    /// Whether there is no choice.
+    /// Whether exactly one CPU is in the set.
     pub fn is_one(&self) -> bool {
         self.0.iter().map(|word| word.count_ones()).sum::<u32>() == 1
     }
 }
 
 impl<'a> Machine<'a> {
-    /// The machine at time 0, with the first events scheduled.
+    /// The machine at time 0, built for a workload and a kernel, with the first events scheduled.
     pub fn new(
         workload: &'a Workload,
         options: &Options<'a>,
@@ -334,8 +336,7 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// Creates locks, channels, groups, CPUs and special tasks, writes the limits, and schedules
-    /// the first events.
+    /// Creates locks, channels, groups, CPUs and special tasks, writes limits, schedules events.
     fn populate(&mut self, cpus: usize) {
         let workload = self.workload;
         for set in &workload.cpu_sets {
@@ -389,36 +390,39 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Whether all tasks of a CPU compete on one queue (7.3).
+    /// Whether all tasks of a CPU compete on one queue, whatever their groups (7.3).
     pub fn is_flat(&self) -> bool {
         self.rules.queue == Queue::EevdfFlat
     }
 
+    /// The root run queue of a CPU.
     #[expect(clippy::unused_self, reason = "an accessor like the others")]
     pub fn root(&self, cpu: CpuId) -> CfsRqId {
         CfsRqId(cpu.0)
     }
 
-    /// Timer slots: those of groups come first, so that at one time a period's end precedes ticks.
+    /// Timer slot of a group's period timer; these come first, so a period's end precedes ticks.
     #[expect(clippy::unused_self, reason = "an accessor like the others")]
     pub fn period_slot(&self, group: GroupId) -> usize {
         group.ix()
     }
+    /// Timer slot of a group's slack timer.
     pub fn slack_slot(&self, group: GroupId) -> usize {
         self.groups.len() + group.ix()
     }
+    /// Timer slot of a CPU's next event.
     pub fn cpu_slot(&self, cpu: CpuId) -> usize {
         2 * self.groups.len() + cpu.ix()
     }
 
-    /// Sends an event to the trace, if there is one.
+    /// Sends an event at the current time to the trace, if there is one.
     pub fn emit(&mut self, cpu: CpuId, what: What) {
         if self.trace.is_some() {
             self.write_trace(cpu, what);
         }
     }
 
-    /// Emits a message event if the trace records messages.
+    /// Emits a message event of the task at the current time, if the trace records messages.
     #[inline]
     pub fn emit_message(
         &mut self,
@@ -433,7 +437,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Sends an event to the trace, with the task numbers that traces use.
+    /// Sends an event at the current time to the trace, with the task numbers that traces use.
     #[cold]
     pub fn write_trace(&mut self, cpu: CpuId, what: What) {
         let what = self.with_trace_numbers(what);
@@ -443,7 +447,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Processes one event: the one of this timer slot, or with `usize::MAX` the heap's first.
+    /// Processes one event, of a timer slot or (`usize::MAX`) of the heap, and lets CPUs settle.
     #[inline]
     pub fn process(&mut self, slot: usize) {
         self.events += 1;
@@ -463,8 +467,9 @@ impl<'a> Machine<'a> {
         self.settle_touched();
     }
 
-    /// Processes all events due now before any CPU reschedules: timers that expire together share
-    /// one interrupt, and tasks that start together are created by a task that is not preempted.
+    /// Processes all heap events due now before any CPU reschedules: timers that expire together
+    /// share one interrupt, and tasks that start together are created by a task that is not
+    /// preempted.
     fn process_simultaneous(&mut self) {
         while self.heap.next_ns() == self.now
             && let Some((_, event)) = self.heap.pop()
@@ -474,7 +479,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Processes an event, or postpones it until the outside task is free.
+    /// Processes an event, or pushes one from outside again for when the outside task is free.
     fn process_or_postpone(&mut self, event: Event) {
         let at_ns = match event {
             Event::Intervention { .. } if self.born_until_ns > self.now => Some(self.born_until_ns),
@@ -490,7 +495,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Processes an event, as executed on the outside task's CPU where it comes from outside.
+    /// Processes an event, with the outside task's CPU as the current one (`here`) where it comes
+    /// from outside.
     fn execute_on_its_cpu(&mut self, event: Event) {
         self.here = match event {
             Event::Start { .. }
@@ -516,6 +522,8 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Lets every marked CPU settle, also those marked meanwhile: reschedule, execute what takes no
+    /// time, set its timer.
     pub fn settle_touched(&mut self) {
         let mut at = 0;
         while at < self.touched.len() {
@@ -526,6 +534,7 @@ impl<'a> Machine<'a> {
         self.touched.clear();
     }
 
+    /// Calls the handler of a heap event.
     fn execute_event(&mut self, event: Event) {
         match event {
             Event::Start { kind, instance } => self.start_instance(kind, instance),
@@ -542,6 +551,7 @@ impl<'a> Machine<'a> {
         }
     }
 
+    /// Makes the run fail because a task loops without using time; its job is named, too.
     pub fn livelock(&mut self, task: TaskId) {
         let mut name = if task.is_none() { "(idle)".to_owned() } else { self.task_name(task) };
         if task.is_some() && self.tasks[task].does_job() {
@@ -552,6 +562,7 @@ impl<'a> Machine<'a> {
     }
 
     /// Charges all running tasks and ends all open waits, for the counters at the end of the run.
+    /// Throttles nothing.
     pub fn close(&mut self) {
         for cpu in self.cpus.ids() {
             self.account_work(cpu);
@@ -572,7 +583,8 @@ impl<'a> Machine<'a> {
         self.cpu_slot(cpu) > self.slot
     }
 
-    /// The first tick of this CPU that is still to come and not before `due_ns`.
+    /// Time of the first tick of this CPU, ns, that is still to come and not before `due_ns`, if
+    /// ticks come every `every_ns`; [`NEVER`] if `due_ns` is.
     pub fn tick_at_or_after(&self, cpu: CpuId, due_ns: u64, every_ns: u64) -> u64 {
         if due_ns == NEVER {
             return NEVER;

@@ -19,10 +19,13 @@ struct Before {
 }
 
 impl Machine<'_> {
+    /// Whether the task is its CPU's current one.
     fn is_running(&self, task: TaskId) -> bool {
         self.cpus[self.tasks[task].cpu].curr == task
     }
 
+    /// Takes a task off its queue or limbo for a change of group, CPU, class or weight, charging it
+    /// before; returns where it was, for `requeue_after_change()` (kernel: `sched_change_begin()`).
     fn dequeue_for_change(&mut self, task: TaskId) -> Before {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         let running = self.is_running(task);
@@ -49,7 +52,8 @@ impl Machine<'_> {
         Before { running, queued, parked }
     }
 
-    /// Clears the task's entity, and the groups above it, as running children of their levels.
+    /// Clears the task's entity, and the groups above it, as running children of their levels,
+    /// which are charged; groups go back to their timelines.
     fn clear_curr(&mut self, se: SeId) {
         let mut child = se;
         let mut q = self.ses[se].q;
@@ -69,6 +73,9 @@ impl Machine<'_> {
         }
     }
 
+    /// Puts a changed task back: queued in its group and on its CPU, running if it was, or in limbo
+    /// again if its new group is throttled, too (kernel: `sched_change_end()`). Real-time tasks
+    /// leave limbo.
     fn requeue_after_change(&mut self, task: TaskId, before: &Before) {
         if !before.queued && !before.parked {
             return;
@@ -105,7 +112,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes the running task the running child of every level of its new path.
+    /// Makes the task, which is queued, the running child of every level of its path. To 7.1 levels
+    /// without runtime take some or request a reschedule, which a throttled one also does.
     fn set_running(&mut self, cpu: CpuId, task: TaskId) {
         self.set_next(cpu, TaskId::NONE, task, self.rules.change_protects);
         if self.rules.exhaustion == Exhaustion::Resched {
@@ -120,7 +128,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Moves a task to another group (kernel: `sched_move_task()`).
+    /// Moves a task to another group, with its load and lag; it may leave limbo or enter it,
+    /// preempt, or be rescheduled if it runs (kernel: `sched_move_task()`). Usage that was not
+    /// charged yet counts for the new group.
     pub(crate) fn move_to_group(&mut self, task: TaskId, group: GroupId) {
         if self.tasks[task].group == group {
             return;
@@ -178,7 +188,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Restricts a task to the CPUs of `mask` (an index into `masks`), and moves it if it must.
+    /// Restricts a task to the CPUs of `mask` (an index into `masks`); one that is queued, parked
+    /// or running elsewhere moves to the least loaded of these at once, unless it cannot be
+    /// preempted.
     pub(crate) fn set_affinity(&mut self, task: TaskId, mask: u32) {
         self.tasks[task].mask = mask;
         let cpu = self.tasks[task].cpu;
@@ -192,14 +204,16 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether the task runs and cannot be preempted.
+    /// Whether the task runs and cannot be preempted: it holds a spin lock, spins, or has
+    /// interrupts off.
     pub(crate) fn is_pinned_down(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         self.is_running(task)
             && (t.spinning > 0 || matches!(t.segment, Segment::IrqOff | Segment::Spin))
     }
 
-    /// Moves a task to another CPU, whatever its state; a running one stops running.
+    /// Moves a task to another CPU, whatever its state, where it may preempt; a running one stops
+    /// running and its CPU reschedules.
     pub(crate) fn evict(&mut self, task: TaskId, to: CpuId) {
         let from = self.tasks[task].cpu;
         let mut before = self.dequeue_for_change(task);
@@ -225,7 +239,8 @@ impl Machine<'_> {
         self.touch(to, false);
     }
 
-    /// Changes a task's nice value, and tests for preemption.
+    /// Changes a task's nice value and weight; it may preempt or lose the CPU (kernel:
+    /// `set_user_nice()`).
     pub(crate) fn set_nice(&mut self, task: TaskId, nice: i8) {
         let nice = nice.clamp(-20, 19);
         let was = self.tasks[task].nice;
@@ -246,9 +261,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Changes a task's weight: it leaves its queue and joins it anew (kernel: `set_user_nice()`,
-    /// `__sched_setscheduler()`). With `moves`, CFS updates the queue's minimum vruntime in
-    /// between.
+    /// Takes a task off its queue, calls `change` on it, and queues it anew with the weight that it
+    /// has then; its load is rescaled (kernel: `set_user_nice()`, `__sched_setscheduler()`). With
+    /// `moves`, CFS updates the queue's minimum vruntime in between. Only `change` for real-time
+    /// tasks.
     fn change_weight(&mut self, task: TaskId, moves: bool, change: impl FnOnce(&mut Task)) {
         if self.tasks[task].class == Class::Rt {
             change(&mut self.tasks[task]);
@@ -274,8 +290,9 @@ impl Machine<'_> {
         self.touch(self.tasks[task].cpu, false);
     }
 
-    /// Sets a new task's class, among the fair ones, and nice value at once (kernel:
-    /// `sched_setattr()`, which updates the queue where the priority changes).
+    /// Sets a new task's class, among the fair ones, and nice value at once: changes its weight and
+    /// tests for preemption (kernel: `sched_setattr()`, which updates the queue where the priority
+    /// changes).
     pub(crate) fn set_attributes(&mut self, task: TaskId, class: Class, nice: i8) {
         let t = &self.tasks[task];
         if t.class == class && t.nice == nice {
@@ -291,7 +308,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Changes a task's scheduling class, and requests the reschedule it needs.
+    /// Changes a task's scheduling class: between fair classes its weight; else it changes queues,
+    /// and on the way to real-time it leaves limbo and its load leaves its groups. Requests the
+    /// reschedule that it needs.
     pub(crate) fn set_class(&mut self, task: TaskId, class: Class) {
         let old = self.tasks[task].class;
         if old == class {
@@ -327,7 +346,8 @@ impl Machine<'_> {
 
     // Real-time tasks: one first-in-first-out queue per CPU, one priority.
 
-    /// Queues a real-time task, which preempts fair ones.
+    /// Appends a real-time task to its CPU's real-time queue and requests a reschedule, unless a
+    /// real-time task runs.
     pub(crate) fn rt_enqueue(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         self.cpus[cpu].rt_queue.push_back(task);
@@ -343,13 +363,13 @@ impl Machine<'_> {
         }
     }
 
+    /// Removes a task from its CPU's real-time queue.
     pub(crate) fn rt_dequeue(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         self.cpus[cpu].rt_queue.retain(|&t| t != task);
     }
 
-    /// Whether the entity of this queue or of an ancestor is throttled, so that nothing below can
-    /// run.
+    /// Whether this run queue or an ancestor is throttled, so that nothing below can run (to 6.17).
     fn is_below_throttled_entity(&self, mut q: CfsRqId) -> bool {
         while q.is_some() {
             if self.cfs_rqs[q].bandwidth.throttled {
@@ -360,7 +380,7 @@ impl Machine<'_> {
         false
     }
 
-    /// Whether a task is parked, or below a throttled group's entity.
+    /// Whether a task is parked, or below a throttled group's entity (to 6.17).
     pub(crate) fn is_parked_or_stopped(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let q = self.ses[t.se].q;
@@ -368,6 +388,7 @@ impl Machine<'_> {
             || (self.rules.unit == Unit::Entity && q.is_some() && self.is_below_throttled_entity(q))
     }
 
+    /// Whether the task is runnable and not running, parked tasks included.
     pub(crate) fn is_waiting(&self, task: TaskId) -> bool {
         self.tasks[task].ready_since_ns != NEVER
     }

@@ -69,7 +69,8 @@ struct BackPort {
     feature: Feature,
 }
 
-/// A feature that a vendor's kernels of this line have from the build or patch `from` on.
+/// The entry of a feature that a vendor's kernels of this line have from the build or patch `from`
+/// on.
 const fn of(vendor: Vendor, (major, minor): (u16, u16), from: u32, feature: Feature) -> BackPort {
     BackPort { vendor, line: Version { major, minor }, from, feature }
 }
@@ -95,7 +96,7 @@ impl Feature {
         }
     }
 
-    /// The last version without it.
+    /// The last version without it, of which the rules then hold.
     const fn before(self) -> Version {
         match self {
             Feature::NoExpiry => Version { major: 5, minor: 3 },
@@ -104,6 +105,7 @@ impl Feature {
         }
     }
 
+    /// The feature, or its absence, in words for messages.
     const fn words(self, has: bool) -> &'static str {
         match (self, has) {
             (Feature::NoExpiry, _) => "has slices that do not expire",
@@ -124,8 +126,9 @@ pub struct Taken {
     pub why: Option<String>,
 }
 
-/// The modelled kernel to use for a kernel with this release text (`uname -r`; `None`: unknown).
-/// Without one that can be read, it is the newest.
+/// The modelled kernel to use for a kernel with this release text (`uname -r`; `None`: unknown),
+/// and the reason where that is not its own version. `functions`: kernel functions known to exist
+/// or to be missing. Without a text that can be read, it is the newest.
 ///
 /// ```
 /// use cpumax_machine::named::{Functions, taken};
@@ -206,7 +209,8 @@ struct Named {
 }
 
 impl Named {
-    /// `4.18.0-553.el8_10.x86_64`: 4.18, 0 and 553, of Red Hat.
+    /// Reads a release text: `4.18.0-553.el8_10.x86_64` is 4.18, patch 0, build 553, of Red Hat.
+    /// `None` if it has no version.
     fn read(release: &str) -> Option<Named> {
         let version: Version = release.parse().ok()?;
         let rest = release.splitn(3, '.').nth(2).unwrap_or("");
@@ -219,7 +223,9 @@ impl Named {
         Some(Named { version, vendor: Vendor::of(release, patch, build), patch, build })
     }
 
-    /// The version that stands for it where that is another one, and the reason.
+    /// The version whose rules a kernel follows, if that is another one than its own, and the
+    /// reason in words: by functions that it is known to have or to lack, or by its vendor's
+    /// back-ports.
     fn found(&self, functions: &Functions) -> Option<(Version, &'static str)> {
         let has = |name: &str| functions.get(name).copied();
         for (feature, function) in
@@ -254,6 +260,7 @@ impl Named {
 }
 
 impl Vendor {
+    /// The vendor that a release text points to, by its suffixes and numbers.
     fn of(release: &str, patch: Option<u32>, build: Option<u32>) -> Vendor {
         const DEBIAN: [&str; 4] = ["-amd64", "-arm64", "-686", "-686-pae"];
         // Flavours, perhaps with a variant behind them: `6.8.0-1021-aws-64k`.
@@ -294,7 +301,8 @@ impl Vendor {
         }
     }
 
-    /// A warning for vendors that back-port features, where the functions are unknown.
+    /// A warning in words for vendors that back-port features; `None` where the kernel's functions
+    /// are known, or the vendor adds none.
     fn not_modelled(self, release: &str, functions: &Functions) -> Option<String> {
         let who = match self {
             Vendor::Stable | Vendor::Debian => return None,

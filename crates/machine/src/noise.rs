@@ -46,7 +46,8 @@ pub(crate) struct Noise {
 }
 
 impl Noise {
-    /// Noise of a run with this seed: draws the typical lengths.
+    /// Noise of a run with this seed: draws the typical length of each kind, and how much of its
+    /// range stays random.
     pub fn new(seed: u64) -> Noise {
         let random = Stream::new(seed, Domain::Machine, 0);
         let chance = CHANCE[(seed % CHANCE.len() as u64) as usize];
@@ -59,15 +60,18 @@ impl Noise {
         noise
     }
 
-    /// Percentage of a kind's range that is random: all of it for where a tick falls in a page.
+    /// Percentage of a kind's range that is random in each draw; 100 for where a tick falls in a
+    /// page.
     fn chance_of(&self, kind: Kind) -> u64 {
         if matches!(kind, Kind::Point | Kind::WritePoint) { 100 } else { self.chance }
     }
 
+    /// A random number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
         self.random.below(n)
     }
 
+    /// Draws a length of this kind, ns: the run's typical one and a random part.
     fn draw(&mut self, kind: Kind) -> u64 {
         let (least, most) = kind.range_ns();
         self.typical_ns[kind as usize]
@@ -76,12 +80,12 @@ impl Noise {
 }
 
 impl Machine<'_> {
-    /// Draws a length of this kind, ns; 0 without noise.
+    /// Draws a length of this kind from the run's noise, ns; 0 without noise.
     pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
         self.current_noise().map_or(0, |noise| noise.draw(kind))
     }
 
-    /// The current noise, if any; replaces it where a later seed applies
+    /// The source of noise for now, if the run has noise; replaces it where a later seed applies
     /// ([`Options::noise_from`](crate::Options)).
     pub(crate) fn current_noise(&mut self) -> Option<&mut Noise> {
         let noise = self.noise.as_mut()?;
@@ -94,15 +98,16 @@ impl Machine<'_> {
         Some(noise)
     }
 
-    /// Additional lateness of wakeups on a slow machine, beyond the noise of interrupt and switch,
-    /// ns.
+    /// How much later than due timers end sleeps on an observed slow machine, beyond the noise of
+    /// interrupt and switch, ns; 0 elsewhere.
     pub(crate) fn wakeup_lateness_ns(&self) -> u64 {
         let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
         late_ns.saturating_sub(if self.noise.is_some() { IN_TIME_NS } else { 0 })
     }
 
-    /// Starts an interrupt, which takes time under noise. Other interrupts that arrive in that
-    /// time are processed before any task is picked.
+    /// Puts the CPU into an interrupt, which takes a random time under noise and steals it from the
+    /// task, unless it is in one. Other interrupts that arrive in that time are processed before
+    /// any task is picked.
     pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
         if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
             let ns = self.noise_ns(kind);
@@ -113,7 +118,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Extends the interrupt that the CPU is in; returns by how much, ns.
+    /// Lengthens the interrupt that the CPU is in by a random time; returns by how much, ns. 0
+    /// outside of interrupts.
     pub(crate) fn extend_irq(&mut self, cpu: CpuId, kind: Kind) -> u64 {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             return 0;
@@ -124,8 +130,9 @@ impl Machine<'_> {
         ns
     }
 
-    /// Starts the wakeup of a task by a timer. If others are being woken in the same interrupt,
-    /// returns when this task's turn comes, ns.
+    /// Puts the CPU into the interrupt of a timer that wakes a task; `None` then: wake it now. If
+    /// others are being woken in the same interrupt, lengthens that and returns when this task's
+    /// turn comes, ns.
     pub(crate) fn begin_timer_wakeup(&mut self, cpu: CpuId, task: TaskId) -> Option<u64> {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             self.enter_irq(cpu, Kind::Wake);
@@ -143,8 +150,8 @@ impl Machine<'_> {
         Some(c.woke_ns)
     }
 
-    /// Subtracts interrupt time from the current task's progress; the length of work includes
-    /// ticks.
+    /// Has the current task of the CPU make no progress for `ns` from now. Ticks steal nothing, as
+    /// the length of work includes them.
     pub(crate) fn steal_from_current(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
         if kind != Kind::Tick {
             // Until now it made progress.
@@ -153,9 +160,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Under noise and voluntary preemption: postpones a reschedule of a task in a system call to
-    /// the next preemption point. The guest's kernel work has one after each page it reads, where
-    /// it asks for a lock, and at its end.
+    /// Postpones the CPU's reschedule to the next preemption point of its task's system call, under
+    /// noise and voluntary preemption; else to no point. The guest's kernel work has one after each
+    /// page it reads, where it asks for a lock, and at its end.
     pub(crate) fn postpone_to_preemption_point(&mut self, cpu: CpuId) {
         self.cpus[cpu].point_ns = 0;
         let curr = self.cpus[cpu].curr;
@@ -178,13 +185,14 @@ impl Machine<'_> {
         }
     }
 
-    /// Draws the time to the end of a page, ns, as long as on the observed machine.
+    /// Draws the time to the end of a page, ns, scaled to the speed of the observed machine.
     fn page_noise_ns(&mut self, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
         self.page_ns(kind, ns)
     }
 
-    /// Converts a length where instructions are counted to the observed machine, ns.
+    /// Converts a length of page work, ns, as measured where instructions are counted to that on
+    /// the observed machine; at least 1.
     fn page_ns(&self, kind: Kind, ns: u64) -> u64 {
         let Some([read_ns, write_ns]) = self.observed.and_then(|o| o.page_ns) else { return ns };
         let ns = if kind == Kind::WritePoint {
@@ -195,7 +203,8 @@ impl Machine<'_> {
         ns.max(1)
     }
 
-    /// Whether the task's work in the kernel is a write under a lock.
+    /// Whether the task's work in the kernel is a write that takes its lock and works under it in
+    /// one call.
     fn writes_under_lock(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let program = self.program_of(task);
@@ -226,8 +235,9 @@ impl Machine<'_> {
         Some(c.stolen_ns.saturating_sub(elapsed_ns) + rest_ns)
     }
 
-    /// Notes where the pages of a task's work in the kernel begin. That work reads pages, except
-    /// for writes under a lock.
+    /// Notes where the pages of a task's work in the kernel begin, which determines preemption
+    /// points (voluntary preemption, noise). Unknown for writes under a lock and for lists of
+    /// requests.
     pub(crate) fn note_first_page(&mut self, task: TaskId) {
         if self.noise.is_none() || self.preempt != Preempt::Voluntary {
             return;
@@ -240,7 +250,7 @@ impl Machine<'_> {
         self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
     }
 
-    /// Longest time from a tick's due time to its charge, ns.
+    /// Longest time from a tick's due time to its charge, ns; 0 without noise.
     pub(crate) fn tick_charge_delay_max_ns(&self) -> u64 {
         if self.noise.is_some() { Kind::Tick.range_ns().1 } else { 0 }
     }
@@ -252,7 +262,8 @@ impl Machine<'_> {
         self.cpus[cpu].tick_phase_ns + typical_ns
     }
 
-    /// Starts the interrupt of a due tick, which takes effect at the end. True if that is to come.
+    /// Starts the interrupt of a due tick, which takes effect at its end. True if that is to come,
+    /// false if the tick is to be handled now.
     pub(crate) fn delay_tick(&mut self, cpu: CpuId) -> bool {
         if self.noise.is_none() {
             return false;
@@ -279,15 +290,15 @@ impl Machine<'_> {
         late
     }
 
-    /// The tick charges now, and lasts until the next pick. Time used meanwhile is charged at the
-    /// switch: to the slice that began with the charge, where that ended one (kernel:
-    /// `update_deadline()`, then `put_prev_entity()`).
+    /// Lengthens the interrupt of a tick that charges now up to the next pick. Time used meanwhile
+    /// is charged at the switch: to the slice that began with the charge, where that ended one
+    /// (kernel: `update_deadline()`, then `put_prev_entity()`).
     fn extend_tick(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
         c.leaves_irq_ns += std::mem::take(&mut c.tick_over_ns);
     }
 
-    /// The slice timer's interrupt lasts on after its charge.
+    /// Lengthens the slice timer's interrupt by the time from its charge to the switch.
     pub(crate) fn extend_hrtick(&mut self, cpu: CpuId) {
         let ns = self.charge_to_switch_ns(cpu, Kind::SliceOver);
         let c = &mut self.cpus[cpu];
@@ -302,7 +313,7 @@ impl Machine<'_> {
         self.noise_ns(kind) + self.levels_ns(curr)
     }
 
-    /// Draws the part of it that the levels of groups take, ns.
+    /// Draws the time that the levels of a task's groups take from its charge to the switch, ns.
     fn levels_ns(&mut self, task: TaskId) -> u64 {
         (0..self.levels_of(task)).map(|_| self.noise_ns(Kind::Level)).sum()
     }
@@ -317,8 +328,9 @@ impl Machine<'_> {
         (std::iter::successors(leaf, above).count() as u32).saturating_sub(1)
     }
 
-    /// Additional time of ticks in work in the kernel, which is as long as measured without
-    /// groups, ns.
+    /// Additional time that ticks take in `ns` of a task's work in the kernel because it is in
+    /// groups, ns; the length of that work is as measured without groups. 0 where tasks read their
+    /// CPU time.
     fn nested_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
         if self.reads_cpu_time {
             return 0;
@@ -326,8 +338,7 @@ impl Machine<'_> {
         (ns / self.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
     }
 
-    /// Another timer expires during a tick: completes the tick, which has charged by the time of
-    /// the other.
+    /// Completes a tick under way when another timer expires: it charges and handles the tick now.
     pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
         if std::mem::take(&mut self.cpus[cpu].tick_is_late) {
             self.extend_tick(cpu);
@@ -339,8 +350,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges a switch: no task makes progress during it, nor did the previous one during the
-    /// tick that caused the switch.
+    /// Steals the time of a switch from the next task, under noise; the previous one is given back
+    /// progress that it did not make during the tick that caused the switch.
     pub(crate) fn charge_switch(&mut self, cpu: CpuId, prev: TaskId) {
         if self.noise.is_none() {
             return;
@@ -376,8 +387,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Actual length of a piece of work, ns: some microseconds more or less than written, and less
-    /// what the task owes. The guest does the same; only a write under a lock is never shortened.
+    /// Actual length of a piece of work of `ns` under noise: some microseconds more or less, and
+    /// less what the task owes, which is reduced by that. The guest does the same; only a write
+    /// under a lock is never shortened.
     pub(crate) fn actual_work_ns(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
         if self.noise.is_none() {
             return ns;
@@ -396,9 +408,9 @@ impl Machine<'_> {
         left_ns + deep_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
     }
 
-    /// Starts the time a task needs to park. True if it has not parked yet. From its dequeue to
-    /// the switch no task pays, except in groups above that hold others (kernel:
-    /// `throttle_cfs_rq_work()`, `put_prev_entity()`).
+    /// Starts the time that a task needs to park, under noise. True while it has not parked yet.
+    /// From its dequeue to the switch no task pays, except in groups above that hold others
+    /// (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
     pub(crate) fn delay_parking(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() {
             return false;

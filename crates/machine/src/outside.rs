@@ -13,7 +13,8 @@ use cpumax_workload::{Class, Domain, Preempt, Stream};
 const BACK_NS: u64 = 12_000;
 
 impl Machine<'_> {
-    /// Creates the outside task, if the observed conditions have one.
+    /// Creates the outside task, a real-time task that stands for the guest's controller, if the
+    /// observed conditions have one, and schedules its first visit.
     pub(crate) fn build_outside(&mut self) {
         let Some(&(first_ns, _)) = self.observed.and_then(|o| o.outside_ns.first()) else { return };
         let random = Stream::new(self.seed, Domain::Cpu, 0);
@@ -39,9 +40,9 @@ impl Machine<'_> {
         self.tasks[self.outside].cpu
     }
 
-    /// When the run ends and its counters are read, ns. The outside task comes at the end of the
-    /// workload, and has read half of the counters at the time it reports. Under noise the time is
-    /// drawn between its first and its last read.
+    /// When the run ends and its counters are read, ns: at the workload's end plus the time until
+    /// half of the counters are read, which the outside task's last observed visit shows (0 without
+    /// one). Under noise a random time up to twice that is drawn.
     pub(crate) fn end_ns(&mut self) -> u64 {
         let duration_ns = self.workload.duration_ns;
         let last = self.observed.and_then(|o| o.outside_ns.last());
@@ -54,20 +55,22 @@ impl Machine<'_> {
         self.observed_action_ns(at_ns).max(self.now)
     }
 
-    /// When an action planned for `at_ns` takes place, ns, which may be in the past.
+    /// When an action planned for `at_ns` takes place, ns: as observed if it was late, which may be
+    /// in the past, else `at_ns`.
     pub(crate) fn observed_action_ns(&self, at_ns: u64) -> u64 {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let found = late.iter().find(|(wanted_ns, _)| *wanted_ns == at_ns);
         found.map_or(at_ns, |&(_, done_ns)| done_ns)
     }
 
-    /// Whether the outside task came late to the current action.
+    /// Whether the action under way happens now because the outside task came late to it.
     pub(crate) fn outside_came_late(&self) -> bool {
         let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         late.iter().any(|&(_, done_ns)| done_ns == self.now)
     }
 
-    /// When the outside task can act, if the interrupt that wakes it is still running, ns.
+    /// When the outside task can act, ns, if the interrupt that wakes it is still running; `None`:
+    /// now.
     pub(crate) fn outside_arrival_ns(&self) -> Option<u64> {
         self.noise.as_ref().filter(|_| self.outside.is_some())?;
         let c = &self.cpus[self.tasks[self.outside].cpu];
@@ -75,8 +78,9 @@ impl Machine<'_> {
         (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
     }
 
-    /// When the outside task's visit for the births that begin now starts and ends, ns; `None`:
-    /// they happen at once. At time 0 a single CPU is not given to new tasks before all exist.
+    /// Start and end, ns, of the outside task's visit in which the births that begin now happen;
+    /// `None`: they happen at once. At time 0 a single CPU is not given to new tasks before all
+    /// exist.
     pub(crate) fn visit_for_births(&self) -> Option<(u64, u64)> {
         let matters = self.now > 0 || self.cpus.len() > 1;
         let visits = &self.observed.filter(|_| matters)?.outside_ns;
@@ -86,8 +90,8 @@ impl Machine<'_> {
         (until_ns >= self.now).then_some((from_ns, until_ns))
     }
 
-    /// When the outside task was woken, ns, if it is known to have waited since for preemption of
-    /// the kernel.
+    /// When the outside task, which comes now, was woken, ns, if it has waited since for a
+    /// preemption point (voluntary preemption); else `None`.
     pub(crate) fn outside_woken_ns(&self) -> Option<u64> {
         if self.preempt != Preempt::Voluntary {
             return None;
@@ -102,7 +106,7 @@ impl Machine<'_> {
         late.iter().find(came).map(|&(wanted_ns, _)| wanted_ns)
     }
 
-    /// Spends the time of a visit, then sleeps until the next.
+    /// Has the outside task spend the time of its next visit on the CPU, or sleep until it comes.
     pub(crate) fn step_outside(&mut self, task: TaskId) {
         let visits = self.observed.map_or(&[][..], |o| &o.outside_ns);
         let t = &mut self.tasks[task];

@@ -12,10 +12,13 @@ use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target};
 
 impl Machine<'_> {
+    /// Name of a task as in traces: its kind's, with its number if the kind has several.
     pub(crate) fn task_name(&self, task: TaskId) -> String {
         self.name_of(self.tasks[task].kind, self.tasks[task].instance)
     }
 
+    /// Name of an instance of a kind, with its number if the kind has several; tasks outside the
+    /// workload have names in brackets or of threads.
     pub(crate) fn name_of(&self, kind: u32, instance: u32) -> String {
         match self.workload.tasks.get(kind as usize) {
             Some(kind) if kind.count > 1 => format!("{}/{instance}", kind.name),
@@ -25,8 +28,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes the next instruction of the running task in no time; an instruction that takes
-    /// time becomes the task's segment.
+    /// Executes the next instruction of the running task; those that take time become the task's
+    /// segment. Also takes it through exit, sleep and return to user mode.
     pub(crate) fn step(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         if t.code != Code::Kind {
@@ -60,7 +63,7 @@ impl Machine<'_> {
         self.execute(task, op);
     }
 
-    /// Next step of a task outside the workload.
+    /// Executes the next step of a task outside the workload: the outside task or a timer thread.
     #[inline(never)]
     fn step_without_program(&mut self, task: TaskId) {
         match self.tasks[task].code {
@@ -70,6 +73,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Executes one instruction of the running task, behind which `pc` is already. Under noise a
+    /// call may first take time, and is then executed again.
     fn execute(&mut self, task: TaskId, op: &Op) {
         match *op {
             Op::User(span) => self.start_work(task, span, Segment::Run, false),
@@ -134,7 +139,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes an instruction that changes how tasks are scheduled.
+    /// Executes an instruction that changes affinity, nice value or class of the task or a kind;
+    /// under noise calls take time.
     fn change_scheduling(&mut self, task: TaskId, op: &Op) {
         match *op {
             Op::SetAffinity { who, cpus } => {
@@ -154,7 +160,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Starts another task in the group and on the CPU of the running one.
+    /// Creates a task of this kind in the group and on the CPU of the running one, and makes it
+    /// runnable.
     fn fork(&mut self, task: TaskId, kind: u32) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         self.tasks[task].children += 1;
@@ -168,7 +175,8 @@ impl Machine<'_> {
         self.launch(child);
     }
 
-    /// Jumps back to the start of a loop, or leaves it after its last round.
+    /// Jumps back to the start of a task's loop, or leaves it after its last round; a killed task
+    /// in a call leaves it at once.
     fn loop_end(&mut self, task: TaskId, start: u32) {
         let t = &mut self.tasks[task];
         // A dying task leaves the loop: its work in the kernel takes no time, so the loop would
@@ -187,10 +195,10 @@ impl Machine<'_> {
         }
     }
 
-    /// The task reads its CPU time, and is charged, as the guest's tasks do at their start and
-    /// after each call where time is the host's. Under noise its next work is shorter by the
-    /// excess over the work asked for so far (interrupts, switches, calls). True if its slice is
-    /// over and it may have to leave the CPU first.
+    /// Charges the task for its work up to now, as reading its CPU time does at its start and after
+    /// each call of the guest. Under noise its next work is shorter by the excess over the work
+    /// asked for so far (interrupts, switches, calls). True if its slice is over and it may have to
+    /// leave the CPU first.
     fn read_cpu_time(&mut self, task: TaskId) -> bool {
         if !self.tasks[task].is_fair() {
             return false;
@@ -210,7 +218,7 @@ impl Machine<'_> {
         goes
     }
 
-    /// Makes the drawn and adjusted length of work the task's segment.
+    /// Makes work of a drawn length, adjusted by cost and noise, the task's segment.
     fn start_work(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw_span(task, span);
         let ns = self.cost_ns(task, ns);
@@ -234,7 +242,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Length of a span, ns; draws it from the task's random stream if it is random.
+    /// The span's length, ns; a random one is drawn from the task's random stream.
     pub(crate) fn draw_span(&mut self, task: TaskId, span: Span) -> u64 {
         match span {
             Span::Fixed(ns) => ns,
@@ -243,7 +251,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Applies `act` to the caller, or to every live task of a kind.
+    /// Calls `act` for the caller, or for every living task of a kind.
     fn for_target(&mut self, caller: TaskId, who: Target, mut act: impl FnMut(&mut Self, TaskId)) {
         match who {
             Target::Myself => act(self, caller),
@@ -251,7 +259,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Applies `act` to every live instance of a kind, in order of their start.
+    /// Calls `act` for every living task of a kind, in order of their start.
     pub(crate) fn each_living(&mut self, kind: u32, mut act: impl FnMut(&mut Self, TaskId)) {
         for task in self.living[kind as usize].clone() {
             if self.tasks[task].state != State::Exited {
@@ -260,7 +268,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Completes the task's request and records its latency for its kind and groups.
+    /// Completes the task's request now: records its latency for its kind and groups, and begins
+    /// the next one.
     fn complete_request(&mut self, task: TaskId) {
         let now = self.now;
         let t = &mut self.tasks[task];
@@ -278,8 +287,8 @@ impl Machine<'_> {
         self.emit(cpu, What::Done { task: task.0, took_ns: latency_ns });
     }
 
-    /// Sleeps until the next multiple of the period since the task's start; returns at once if that
-    /// has passed.
+    /// Counts one more activation of the task and has it sleep until that many periods after its
+    /// start; returns at once if that has passed. The due time begins the next request.
     fn next_activation(&mut self, task: TaskId, period_ns: u64) {
         let t = &mut self.tasks[task];
         t.activations += 1;
@@ -290,7 +299,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Begins a sleep until `time_ns`; under noise the call takes time first.
+    /// Begins a sleep until `time_ns`, which begins the next request; under noise the call takes
+    /// time first.
     fn sleep_until(&mut self, task: TaskId, time_ns: u64) {
         let t = &mut self.tasks[task];
         t.wakes_ns = time_ns;
@@ -302,8 +312,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The call reaches the point where it sets its timer. A sleep for a duration begins here; one
-    /// until a time is unaffected.
+    /// Sets the timer of a sleep whose call has taken its time, and blocks the task. A sleep for a
+    /// duration is later by that time; one until a time is not.
     fn set_sleep_timer(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let late_ns = u64::from(std::mem::take(&mut t.sleep_delay_ns));
@@ -313,7 +323,8 @@ impl Machine<'_> {
         self.fall_asleep(task, time_ns);
     }
 
-    /// Sets the timer of a sleep, and blocks the task.
+    /// Schedules the end of a sleep at `until_ns`, or later on a slow observed machine, and blocks
+    /// the task.
     fn fall_asleep(&mut self, task: TaskId, until_ns: u64) {
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
@@ -322,8 +333,9 @@ impl Machine<'_> {
         self.block(task, Wait::Timer);
     }
 
-    /// A sleep's timer fires on the CPU on which the task went to sleep, or the task's turn comes
-    /// in the interrupt of another one (`in_turn`).
+    /// Handles the event of a sleep's timer: wakes the task, in an interrupt of the CPU on which it
+    /// went to sleep or by the timer thread, or defers that. `in_turn`: its turn has come in the
+    /// interrupt of another timer. A stale timer (`sleeps` differs) does nothing.
     pub(crate) fn sleep_ends(&mut self, task: TaskId, sleeps: u32, in_turn: bool) {
         let t = &self.tasks[task];
         if t.state != State::Asleep(Wait::Timer) || t.sleeps != sleeps {
@@ -356,8 +368,8 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
-    /// Starts a task from outside. In comparisons with a real kernel it starts with default class
-    /// and nice value, and gets its own right after.
+    /// Makes a new task runnable, as started from outside. In comparisons with a real kernel on one
+    /// CPU it starts with default class and nice value, and gets its own right after.
     fn start_from_outside(&mut self, task: TaskId) {
         let Task { class, nice, .. } = self.tasks[task];
         if self.observed.is_none() || self.cpus.len() > 1 || class == Class::Rt {
@@ -373,7 +385,8 @@ impl Machine<'_> {
         self.set_attributes(task, class, nice);
     }
 
-    /// Starts instances of a kind from outside, up to the next one with a later start.
+    /// Creates the instances of a kind that start now, from `instance` on, or schedules their
+    /// births within the outside task's visit; then schedules the next later start.
     pub(crate) fn start_instance(&mut self, kind: u32, mut instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
         let visit = self.visit_for_births();
@@ -396,9 +409,9 @@ impl Machine<'_> {
         }
     }
 
-    /// When an instance whose start begins now exists, ns. The outside task's visit is divided
-    /// evenly among all starts in it, in order of their planned times; starts planned during
-    /// another one follow it.
+    /// When an instance whose start begins now exists, ns. The outside task's visit, from `from_ns`
+    /// to `until_ns`, is divided evenly among all starts in it, in order of their planned times;
+    /// starts planned during another one follow it.
     fn birth_time_ns(&self, kind: u32, instance: u32, (from_ns, until_ns): (u64, u64)) -> u64 {
         let own = (self.planned_start_ns(kind, instance), kind, instance);
         let (mut begins_ns, mut number, mut all) = (self.now, 0, 0);
@@ -420,6 +433,8 @@ impl Machine<'_> {
         (begins_ns + ns).max(self.now)
     }
 
+    /// Creates an instance of a kind and makes it runnable; its requests count from its planned
+    /// start.
     pub(crate) fn create_instance(&mut self, kind: u32, instance: u32) {
         let spec = &self.workload.tasks[kind as usize];
         let task = self.new_task(kind, instance, GroupId(spec.group));
@@ -432,18 +447,20 @@ impl Machine<'_> {
         self.start_from_outside(task);
     }
 
-    /// Schedules the start of an instance, and of those that start with it.
+    /// Schedules the start of an instance at its planned time, and of those that start with it.
     pub(crate) fn schedule_start(&mut self, kind: u32, instance: u32) {
         let at_ns = self.action_time_ns(self.planned_start_ns(kind, instance));
         self.heap.push(at_ns, Event::Start { kind, instance });
     }
 
+    /// When an instance starts by the workload, ns.
     fn planned_start_ns(&self, kind: u32, instance: u32) -> u64 {
         let spec = &self.workload.tasks[kind as usize];
         spec.start_ns.saturating_add(spec.stagger_ns.saturating_mul(instance.into()))
     }
 
-    /// Creates a task of the workload, not started yet.
+    /// Creates a task of the workload with its kind's attributes; it is on no queue and not started
+    /// yet.
     fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {
         let spec = &self.workload.tasks[kind as usize];
         // Counts only tasks of the workload: other tasks must not change their random draws.
@@ -472,7 +489,9 @@ impl Machine<'_> {
         task
     }
 
-    /// Ends the running task. It stays in the kernel and is not throttled from here on (6.18+).
+    /// Ends the running task: releases its locks, dequeues it, counts its exit, wakes its parent if
+    /// that waits, and leaves the CPU. It may first take time or wait for a lock, and is then
+    /// called again. It stays in the kernel and is not throttled from here on (6.18+).
     pub(crate) fn exit(&mut self, task: TaskId) {
         // A task killed while it waits has waited until now.
         self.end_stall(task);
@@ -496,7 +515,7 @@ impl Machine<'_> {
             self.living[kind].remove(at);
         }
         self.leave_cpu(task);
-        self.forget(task);
+        self.free_place(task);
         if let Some((parent, number)) = parent
             && self.tasks[parent].number == number
             && self.tasks[parent].state != State::Exited
@@ -509,6 +528,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Puts the running task to sleep for this reason: dequeues it (delayed, perhaps) and requests
+    /// a reschedule.
     pub(crate) fn block(&mut self, task: TaskId, wait: Wait) {
         let t = &mut self.tasks[task];
         debug_assert_eq!(t.state, State::Runnable);
@@ -530,7 +551,8 @@ impl Machine<'_> {
         self.leave_cpu(task);
     }
 
-    /// Delivers a source's token; a lossy one is dropped where no receiver waits.
+    /// Puts a source's due token into its channel, and schedules the next one; a lossy token is
+    /// dropped where no receiver waits.
     pub(crate) fn deliver_arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);
@@ -546,7 +568,8 @@ impl Machine<'_> {
         self.schedule_arrival(source, due_ns);
     }
 
-    /// Schedules the next token of a source.
+    /// Draws when the next token of a source arrives, the one before having been due at `from_ns`,
+    /// and schedules that. None follows after the source's count, or its last listed time.
     pub(crate) fn schedule_arrival(&mut self, source: u32, from_ns: u64) {
         let spec = &self.workload.sources[source as usize];
         let state = &mut self.sources[source as usize];

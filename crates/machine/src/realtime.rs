@@ -17,8 +17,8 @@ const DONE: u32 = 2;
 const GOES: u32 = 3;
 
 impl Machine<'_> {
-    /// On `PREEMPT_RT`: creates a timer thread per CPU, and schedules the workload's softirq
-    /// sections.
+    /// Creates a timer thread (`ktimers`) on each CPU, on `PREEMPT_RT`, and schedules the
+    /// workload's softirq sections.
     pub(crate) fn build_realtime(&mut self) {
         if !self.preempt.is_rt() {
             return;
@@ -40,7 +40,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A regular section is due; schedules the next.
+    /// Queues a softirq section that is due for its CPU's timer thread, and schedules the next one.
     pub(crate) fn softirq_due(&mut self, index: u32) {
         let section = &self.workload.machine.softirqs[index as usize];
         self.heap.push(self.now.saturating_add(section.every_ns.max(1)), Event::Softirq { index });
@@ -50,7 +50,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Hands a bandwidth timer over to the thread on a real-time kernel. True if handed over.
+    /// Hands a bandwidth timer, which is cleared, over to the CPU's timer thread on a real-time
+    /// kernel. True if handed over, false elsewhere.
     pub(crate) fn hand_to_ktimers(&mut self, slot: usize, cpu: CpuId, work: SoftirqWork) -> bool {
         if !self.preempt.is_rt() {
             return false;
@@ -60,8 +61,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Hands the end of a sleep over to the thread, except for real-time tasks (kernel:
-    /// `hrtimer_setup_sleeper_on_stack()`). True if handed over.
+    /// Hands the end of a sleep over to the CPU's timer thread on a real-time kernel, except for
+    /// real-time tasks (kernel: `hrtimer_setup_sleeper_on_stack()`). True if handed over.
     pub(crate) fn hand_wakeup_to_ktimers(&mut self, task: TaskId, sleeps: u32) -> bool {
         let t = &self.tasks[task];
         if !self.preempt.is_rt() || t.class == Class::Rt || t.code != Code::Kind {
@@ -71,7 +72,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Queues work for a CPU's timer thread, and wakes it.
+    /// Queues work for a CPU's timer thread, unless it is queued, and wakes the thread in an
+    /// interrupt.
     fn raise_softirq(&mut self, cpu: CpuId, work: SoftirqWork) {
         let c = &mut self.cpus[cpu];
         // A queued timer is not queued twice.
@@ -89,6 +91,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Executes the next step of a timer thread: the section that it is in, the next queued work,
+    /// or sleep if there is none.
     pub(crate) fn step_softirq(&mut self, task: TaskId) {
         if let Code::Softirq(index) = self.tasks[task].code {
             self.step_section(task, index);
@@ -115,7 +119,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Starts the time the thread needs before it acts or sleeps. True if it is busy for now.
+    /// Starts the time that a timer thread needs before it acts or sleeps, under noise. True if it
+    /// is busy for now.
     fn delay_ktimers(&mut self, task: TaskId, nothing_left: bool) -> bool {
         let (next, kind) = match (self.tasks[task].pc, nothing_left) {
             (GOES, true) | (READY, false) => {
@@ -132,7 +137,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Takes the lock, holds it, releases it.
+    /// Executes the next step of a softirq section in a timer thread: takes the lock, holds it,
+    /// releases it.
     fn step_section(&mut self, task: TaskId, index: u32) {
         let section = &self.workload.machine.softirqs[index as usize];
         let step = self.tasks[task].pc;

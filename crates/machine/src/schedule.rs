@@ -18,7 +18,7 @@ use cpumax_workload::Class;
 
 impl Machine<'_> {
     /// Puts the current task of a CPU back, picks the next and switches to it (kernel:
-    /// `__schedule()`).
+    /// `__schedule()`). Clears the pending reschedule; charges, throttles and balances on the way.
     pub(crate) fn schedule(&mut self, cpu: CpuId) {
         let prev = self.cpus[cpu].curr;
         self.cpus[cpu].resched = Resched::No;
@@ -58,7 +58,8 @@ impl Machine<'_> {
         self.switch(cpu, prev, next);
     }
 
-    /// Makes `next` the current task of a CPU, none for idle, and traces that.
+    /// Makes `next` the current task of a CPU, none for idle: ends its wait, starts the slice
+    /// timer, updates utilisation, and emits the switch. Under noise the switch takes time.
     fn switch(&mut self, cpu: CpuId, prev: TaskId, next: TaskId) {
         if prev.is_some() {
             self.note_preempted(prev);
@@ -87,8 +88,8 @@ impl Machine<'_> {
         self.end_wait(self.cpus[cpu].curr);
     }
 
-    /// Keeps the clock of a wakeup that requests a reschedule: the kernel's reschedule reuses that
-    /// clock, however late it comes (kernel: `wakeup_preempt()`).
+    /// Stores the time of a wakeup that has requested a reschedule as the CPU's kept clock: the
+    /// kernel's reschedule reuses that clock, however late it comes (kernel: `wakeup_preempt()`).
     pub(crate) fn keep_clock(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
         let keeps = c.resched == Resched::Now && c.curr.is_some() && !self.rules.pull;
@@ -97,7 +98,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Updates a kept clock, as any other action on the run queue before the reschedule does.
+    /// Moves the CPU's kept clock, if any, to now, as any other action on the run queue before the
+    /// reschedule does.
     pub(crate) fn renew_kept_clock(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
         if c.kept_clock_ns < self.now {
@@ -105,8 +107,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Prepares charging the current task only up to the kept clock of a reschedule, which is
-    /// returned, ns; the time since then is taken out of its next charge.
+    /// Has the current task charged only up to the kept clock of a reschedule, which is returned,
+    /// ns, and cleared: the time since then is taken out of its next charge. Now if there is none.
     fn exclude_time_since_kept_clock(&mut self, cpu: CpuId) -> u64 {
         self.cpus[cpu].point_ns = 0;
         let kept_ns = std::mem::replace(&mut self.cpus[cpu].kept_clock_ns, NEVER);
@@ -132,7 +134,7 @@ impl Machine<'_> {
         clock_ns
     }
 
-    /// Charges the time since `clock_ns` to the next task.
+    /// Charges the time since `clock_ns` to the next task: its run queues count from then on.
     fn charge_from(&mut self, prev: TaskId, next: TaskId, clock_ns: u64) {
         if next.is_none() {
             return;
@@ -156,8 +158,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts the running task back on its queues if it is still runnable. True if it or a group of
-    /// it was queued again.
+    /// Puts the running task back on its queues if it is still runnable, charging each level;
+    /// levels without runtime are throttled (to 7.1) (kernel: `put_prev_task_fair()`). True if it
+    /// or a group of it was queued again.
     fn put_prev(&mut self, prev: TaskId) -> bool {
         let (class, state, se) =
             (self.tasks[prev].class, self.tasks[prev].state, self.tasks[prev].se);
@@ -211,9 +214,9 @@ impl Machine<'_> {
         queued
     }
 
-    /// Checks the runtime of levels from the root down, as the pick does before the previous task
-    /// is put back: a group is throttled before those below it. Only where a level has no other
-    /// child. False where the descent ends.
+    /// Throttles levels without runtime from the root down, as the pick does before the previous
+    /// task is put back: a group is throttled before those below it. Only where a level has no
+    /// other child; false where the descent ends.
     fn check_runtime_from_above(&mut self, q: CfsRqId) -> bool {
         let parent = self.cfs_rqs[q].parent;
         if parent.is_none() {
@@ -228,7 +231,7 @@ impl Machine<'_> {
         !self.cfs_rqs[q].bandwidth.throttled
     }
 
-    /// Clears `prev` on every level after a pick.
+    /// Clears the entity that ran before (`prev`) on every level after a pick.
     fn clear_prev(&mut self, prev: TaskId) {
         let mut q = self.timeline_of(self.ses[self.tasks[prev].se].q);
         while q.is_some() {
@@ -238,7 +241,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The task to run next; none: idle.
+    /// Chooses the task to run next; none: idle. Takes a real-time task off its queue; a CPU about
+    /// to go idle pulls tasks from others first.
     fn pick_next(&mut self, cpu: CpuId) -> TaskId {
         if let Some(task) = self.cpus[cpu].rt_queue.pop_front() {
             return task;
@@ -261,7 +265,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Picks a fair task from the root down; none if no task is queued.
+    /// Picks a fair task from the root down; none if no task is queued. Delayed entities that it
+    /// meets are dequeued; levels out of runtime are throttled or have the task park (6.6 to 7.1).
     fn pick_fair(&mut self, cpu: CpuId) -> TaskId {
         'again: loop {
             let mut q = self.root(cpu);
@@ -297,7 +302,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Dequeues a delayed entity that a pick met: it now sleeps for good.
+    /// Dequeues a delayed entity that a pick met, with groups that run empty: it now sleeps for
+    /// good.
     pub(crate) fn dequeue_delayed(&mut self, se: SeId) {
         match self.ses[se].owner() {
             Owner::Group(_) => self.dequeue_delayed_group(se),
@@ -307,7 +313,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks a level during the descent of a pick (6.6 to 7.1). True: the pick must start again.
+    /// Throttles a level that is out of runtime during the descent of a pick (6.6 to 7.1), and sets
+    /// `throttled` where the task is to park. True: the pick must start again.
     fn check_level_at_pick(&mut self, q: CfsRqId, throttled: &mut bool) -> bool {
         if self.rules.exhaustion == Exhaustion::Throttle || self.rules.queue == Queue::Cfs {
             return false;
@@ -325,8 +332,10 @@ impl Machine<'_> {
         false
     }
 
-    /// Sets the next task as running on every level of its path. Levels above the one on which
-    /// both tasks compete are not set anew: neither their slice nor their protection begins again.
+    /// Sets the next task as running on every level of its path: takes entities off timelines,
+    /// begins slices and protection. Levels above the one on which both tasks compete are not set
+    /// anew: neither their slice nor their protection begins again (kernel:
+    /// `set_next_task_fair()`).
     pub(crate) fn set_next(&mut self, cpu: CpuId, prev: TaskId, next: TaskId, protects: bool) {
         if prev != next && self.question.is_some() {
             self.answer_question(cpu, next);
@@ -388,7 +397,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes an entity the running child of a flat queue's root.
+    /// Makes an entity the running child of a flat queue's root, charged from now on.
     fn set_flat_curr(&mut self, cpu: CpuId, se: SeId) {
         let root = self.root(cpu);
         self.timeline_remove(root, se);
@@ -396,8 +405,8 @@ impl Machine<'_> {
         self.cfs_rqs[root].exec_start_ns = self.now;
     }
 
-    /// 7.2+: checks each level that is newly set, and gives the task throttle work if one is out
-    /// of runtime.
+    /// Takes runtime on each level that is newly set, and gives the task throttle work if one has
+    /// none (7.2+).
     fn check_runtime_at_set(&mut self, prev: TaskId, next: TaskId) {
         let stop = match self.rules.work_test {
             WorkTest::EveryPick => return,
@@ -424,8 +433,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Handles pending work of a task that returns to user mode (kernel:
-    /// `exit_to_user_mode_loop()`). True: something happened, check again.
+    /// Handles pending work of a task that returns to user mode: parking, a fatal signal or a stop
+    /// (kernel: `exit_to_user_mode_loop()`). True: something happened, check again. False: nothing
+    /// is pending, or parking takes time first.
     pub(crate) fn exit_to_user(&mut self, task: TaskId) -> bool {
         let t = &mut self.tasks[task];
         if t.throttle_work {
@@ -448,7 +458,7 @@ impl Machine<'_> {
         false
     }
 
-    /// Stops the running task because of a signal.
+    /// Stops the running task because of a signal: dequeues it and requests a reschedule.
     fn stop_by_signal(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         t.state = State::Stopped;
@@ -462,7 +472,8 @@ impl Machine<'_> {
         self.leave_cpu(task);
     }
 
-    /// The running task yields (kernel: `do_sched_yield()`).
+    /// Applies `sched_yield(2)` of the running task and schedules at once (kernel:
+    /// `do_sched_yield()`).
     pub(crate) fn yield_cpu(&mut self, task: TaskId) {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         self.tasks[task].mode = Mode::Kernel;
@@ -483,7 +494,7 @@ impl Machine<'_> {
         self.schedule(cpu);
     }
 
-    /// Takes a task off its CPU's queues, or out of limbo.
+    /// Takes a task off its CPU's queues, without delay, or out of limbo.
     pub(crate) fn remove_from_cpu(&mut self, task: TaskId) {
         if self.tasks[task].class == Class::Rt {
             self.rt_dequeue(task);
@@ -494,7 +505,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Ends the time in which a task is runnable and not running.
+    /// Ends the time in which a task is runnable and not running, if it does, and adds it to its
+    /// kind's `wait_ns`.
     pub(crate) fn end_wait(&mut self, task: TaskId) {
         if task.is_none() {
             return;
@@ -511,14 +523,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Starts the time in which a task wants to continue and cannot.
+    /// Starts the time in which a task wants to continue and cannot, unless it has begun.
     pub(crate) fn begin_stall(&mut self, task: TaskId) {
         let now = self.now;
         let t = &mut self.tasks[task];
         t.stalled_since_ns = t.stalled_since_ns.min(now);
     }
 
-    /// Ends the time in which a task cannot continue, and records the longest of the kind.
+    /// Ends the time in which a task wants to continue and cannot, unless it still spins for a
+    /// lock; its kind keeps the longest.
     pub(crate) fn end_stall(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let spins = matches!(t.segment, Segment::Spin | Segment::SpinOnOwner);

@@ -66,6 +66,7 @@ struct PackedOwner(u32);
 const IS_TASK: u32 = 1 << 31;
 
 impl PackedOwner {
+    /// Packs an owner into four bytes.
     fn new(owner: Owner) -> PackedOwner {
         let (id, bit) = match owner {
             Owner::Task(task) => (task.0, IS_TASK),
@@ -76,6 +77,8 @@ impl PackedOwner {
 }
 
 impl Se {
+    /// An entity with zero virtual times that is on no queue. `q`: the one to which it belongs.
+    /// Slices beyond 4.29 s are cut.
     pub fn new(owner: Owner, q: CfsRqId, weight: u64, slice_ns: u64) -> Se {
         Se {
             owner: PackedOwner::new(owner),
@@ -93,6 +96,7 @@ impl Se {
         }
     }
 
+    /// The task, or the run queue of the group, whose entity this is.
     pub fn owner(&self) -> Owner {
         let id = self.owner.0 & !IS_TASK;
         if self.owner.0 & IS_TASK != 0 {
@@ -106,10 +110,10 @@ impl Se {
         self.slice_ns.into()
     }
 
-    /// Virtual time of `ns` of CPU time at this weight (kernel: `calc_delta_fair()`). To 7.0 a
-    /// kernel multiplies by a rounded-down reciprocal, so the result may be a nanosecond too
-    /// small. Ties depend on it: a group of twice the weight of a new task, whose first deadline
-    /// is after half a slice, comes first. From 7.1 on it `divides`.
+    /// Virtual time of `ns` of CPU time at this weight (kernel: `calc_delta_fair()`). From 7.1 on a
+    /// kernel `divides`; before, it multiplies by a rounded-down reciprocal, so the result may be a
+    /// nanosecond too small. Ties depend on it: a group of twice the weight of a new task, whose
+    /// first deadline is after half a slice, comes first.
     pub fn virtual_ns(&self, ns: u64, divides: bool) -> i64 {
         if self.weight == NICE_0_WEIGHT {
             return ns as i64;
@@ -125,7 +129,7 @@ impl Se {
         ((u128::from(ns) * u128::from(factor)) >> (32 - less)) as i64
     }
 
-    /// Advances virtual time for `ns` of CPU time.
+    /// Advances vruntime for `ns` of CPU time by weight, keeping the remainder.
     pub fn advance(&mut self, ns: u64) {
         if self.weight == NICE_0_WEIGHT {
             self.vruntime += ns as i64;
@@ -141,7 +145,8 @@ impl Se {
         }
     }
 
-    /// Changes the weight of an entity that is on no queue; its lag keeps its length in time.
+    /// Changes the weight of an entity that is on no queue; its lag (and a relative deadline) keeps
+    /// its length in time.
     pub fn set_weight_off_queue(&mut self, weight: u64) {
         self.vruntime_rest = 0;
         if weight == self.weight {
@@ -154,7 +159,7 @@ impl Se {
         self.weight = weight;
     }
 
-    /// CPU time until vruntime reaches `target`, ns; 0 if it has.
+    /// CPU time, ns, after which the entity's vruntime reaches `target`, rounded up; 0 if it has.
     pub fn ns_until(&self, target: i64) -> u64 {
         if self.vruntime >= target {
             return 0;
@@ -173,7 +178,7 @@ pub(crate) fn scale(value: u64, numerator: u64, denominator: u64) -> u64 {
     }
 }
 
-/// Converts a virtual time from one weight to another, for the same CPU time; rounds towards zero.
+/// Converts a virtual time from weight `old` to `new`, for the same CPU time; rounds towards zero.
 pub(crate) fn rescale(virtual_ns: i64, old: u64, new: u64) -> i64 {
     let magnitude = scale(virtual_ns.unsigned_abs(), old, new) as i64;
     if virtual_ns < 0 { -magnitude } else { magnitude }

@@ -12,7 +12,8 @@ use crate::task::{Mode, Moving, Segment, State, Wait};
 use cpumax_workload::{Action, Signal};
 
 impl Machine<'_> {
-    /// Executes an intervention, and schedules its repetition.
+    /// Performs an intervention of the workload, and schedules its next repetition, if it has one
+    /// in time.
     pub(crate) fn intervene(&mut self, index: u32) {
         let intervention = &self.workload.interventions[index as usize];
         self.execute_action(&intervention.action);
@@ -26,12 +27,14 @@ impl Machine<'_> {
         }
     }
 
+    /// Performs a change from outside at once: a limit or weight, or a signal, move or attribute
+    /// for every living task of a kind, or a CPU on or off line.
     fn execute_action(&mut self, action: &Action) {
         match *action {
             Action::WriteLimit { group, limit } => self.write_limit(GroupId(group), limit),
             Action::WriteWeight { group, weight } => self.write_weight(GroupId(group), weight),
             Action::Signal { kind, signal } => {
-                self.each_living(kind, |m, t| m.signal(t, signal));
+                self.each_living(kind, |m, t| m.send_signal(t, signal));
             }
             Action::Move { kind, group } => self.move_from_outside(kind, GroupId(group)),
             Action::SetAffinity { kind, cpus } => {
@@ -48,8 +51,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Sends a signal; kernel threads ignore all (kernel: `sig_task_ignored()`).
-    fn signal(&mut self, task: TaskId, signal: Signal) {
+    /// Sends a signal to a task; kernel threads ignore all (kernel: `sig_task_ignored()`). It is
+    /// handled at the return to user mode: a fatal one interrupts sleeps and shortens work in the
+    /// kernel, SIGCONT wakes a stopped task.
+    fn send_signal(&mut self, task: TaskId, signal: Signal) {
         if !self.tasks[task].has_user_mode() {
             return;
         }
@@ -75,8 +80,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Shortens work in the kernel of a killed task: long calls check for fatal signals now and
-    /// then (kernel: `fatal_signal_pending()`).
+    /// Cuts the rest of a killed task's work in the kernel to a random time below a page, or 0
+    /// without noise: long calls check for fatal signals now and then (kernel:
+    /// `fatal_signal_pending()`).
     fn shorten_kernel_work(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let works = t.mode == Mode::Kernel && t.segment == Segment::Run && t.moving == Moving::No;
@@ -95,7 +101,7 @@ impl Machine<'_> {
         self.touch(self.tasks[task].cpu, false);
     }
 
-    /// Ends a sleep that a signal can end; a running task is made to enter the kernel.
+    /// Wakes a task whose sleep a signal can end; a running task is made to enter the kernel.
     fn interrupt_sleep(&mut self, task: TaskId) {
         let state = self.tasks[task].state;
         match state {
@@ -105,7 +111,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes a running task enter the kernel, by an interrupt if it is on another CPU.
+    /// Makes a running task enter the kernel, by an interrupt after the IPI's delay if it is on
+    /// another CPU; nothing if it does not run (kernel: `kick_process()`).
     pub(crate) fn kick(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].curr != task {
@@ -121,7 +128,8 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// Takes a CPU offline: opens limits as the generation does, and moves everything away.
+    /// Takes a CPU off line, unless it is the last: lifts its limits (to 6.13 those of all CPUs)
+    /// for a moment, and moves its tasks and timers to other CPUs.
     fn cpu_offline(&mut self, cpu: CpuId) {
         let online = self.cpus.ids().filter(|&c| self.cpus[c].online).count();
         if !self.cpus[cpu].online || online == 1 {
@@ -162,11 +170,13 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
+    /// Whether it is a runnable real-time task, running included.
     fn is_rt_ready(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         !t.is_fair() && t.state == State::Runnable
     }
 
+    /// Puts a CPU on line; its run queues' limits hold again, and balancing may start.
     fn cpu_online(&mut self, cpu: CpuId) {
         if self.cpus[cpu].online {
             return;
@@ -179,8 +189,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives every run queue of a CPU 1 ns and unthrottles it; limits hold again after
-    /// `enable_limits()`.
+    /// Lifts the limits of all run queues of a CPU: gives each 1 ns of runtime and unthrottles it.
+    /// Limits hold again after `enable_limits()`.
     fn open_limits(&mut self, cpu: CpuId) {
         for q in self.limited_cfs_rqs(cpu) {
             self.charge(q);
@@ -194,7 +204,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Enforces limits on all online CPUs.
+    /// Has the limits of all run queues hold on CPUs on line, and on no others; charges them
+    /// before.
     fn enable_limits(&mut self) {
         for cpu in self.cpus.ids() {
             for q in self.limited_cfs_rqs(cpu) {
@@ -206,13 +217,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Run queues of groups with a finite quota, in order of the groups.
+    /// Run queues on a CPU of groups with a finite quota, in order of the groups.
     fn limited_cfs_rqs(&self, cpu: CpuId) -> Vec<CfsRqId> {
         let limited = self.groups.iter().filter(|(_, g)| g.pool.quota_ns.is_some());
         let cfs_rqs = limited.filter_map(|(_, g)| g.cfs_rqs.get(cpu.ix()).copied());
         cfs_rqs.filter(|q| q.is_some()).collect()
     }
 
+    /// Moves bandwidth timers and distributions of a CPU that goes off line to the first one on
+    /// line.
     fn move_timers_away(&mut self, cpu: CpuId) {
         let to = self.first_online();
         for group in self.groups.ids() {

@@ -59,6 +59,7 @@ pub struct Simulation<'a> {
 }
 
 impl fmt::Debug for Simulation<'_> {
+    /// Shows workload, kernel and time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Simulation")
             .field("workload", &self.machine.workload.name)
@@ -81,8 +82,8 @@ impl<'a> Simulation<'a> {
         Simulation { machine, kernel: options.kernel, end_ns, is_over: false }
     }
 
-    /// Also measures one group. The run may then end before the workload does, see
-    /// [`Watch::until_done`].
+    /// The simulation, which from now on also measures one group. The run may then end before the
+    /// workload does, see [`Watch::until_done`].
     pub(crate) fn watching(mut self, watch: Watch) -> Simulation<'a> {
         self.machine.start_watching(watch);
         self
@@ -99,9 +100,9 @@ impl<'a> Simulation<'a> {
     /// # Errors
     /// See [`Error`]; a run that failed stays where it is.
     pub fn step(&mut self) -> Result<bool, Error> {
-        self.stopped()?;
+        self.check_failed()?;
         let goes_on = !self.is_over && self.next(self.end_ns);
-        self.stopped()?;
+        self.check_failed()?;
         if !goes_on {
             self.machine.now = self.end_ns;
         }
@@ -115,9 +116,9 @@ impl<'a> Simulation<'a> {
     /// # Errors
     /// See [`Simulation::step`].
     pub fn step_until(&mut self, at_ns: u64) -> Result<bool, Error> {
-        self.stopped()?;
+        self.check_failed()?;
         while !self.is_over && self.next(at_ns.min(self.end_ns)) {}
-        self.stopped()?;
+        self.check_failed()?;
         self.machine.now = self.machine.now.max(at_ns.min(self.end_ns));
         Ok(!self.is_over && self.machine.now < self.end_ns)
     }
@@ -128,7 +129,7 @@ impl<'a> Simulation<'a> {
     /// # Errors
     /// See [`Simulation::step`], and [`Error::Interrupted`].
     pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
-        self.stopped()?;
+        self.check_failed()?;
         let end_ns = self.end_ns;
         let mut tell_at = self.machine.events + EVENTS_BETWEEN_REPORTS;
         while !self.is_over && self.next(end_ns) {
@@ -142,12 +143,13 @@ impl<'a> Simulation<'a> {
                 }
             }
         }
-        self.stopped()?;
+        self.check_failed()?;
         self.machine.now = self.end_ns;
         Ok(())
     }
 
-    /// Processes the next event if it is due by `until_ns`. False if none is.
+    /// Processes the next event if it is due by `until_ns`, and checks invariants if asked for;
+    /// notes when the run is over or has failed. False if no event is due.
     #[expect(clippy::inline_always, reason = "it is the body of the loop that a run is")]
     #[inline(always)]
     fn next(&mut self, until_ns: u64) -> bool {
@@ -171,34 +173,34 @@ impl<'a> Simulation<'a> {
         true
     }
 
-    /// The error of a run that has failed.
-    fn stopped(&self) -> Result<(), Error> {
+    /// Fails with the error of a run that has failed; changes nothing.
+    fn check_failed(&self) -> Result<(), Error> {
         self.machine.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// State of the group with this path, such as `/a/b`.
+    /// State of the group with this path, such as `/a/b`; `None` if there is none.
     pub fn group(&self, path: &str) -> Option<GroupState> {
         self.machine.group_state(path)
     }
 
-    /// State of a CPU, counted from 0.
+    /// State of a CPU, counted from 0; `None` if the machine has fewer.
     pub fn cpu(&self, cpu: u16) -> Option<CpuState> {
         self.machine.cpu_state(cpu)
     }
 
-    /// State of the task with this name, if it has been started. The name is that of its kind or,
-    /// for a kind with several tasks, with their number from 0: `worker/3`. Of forked tasks that
-    /// share a name it is the first alive. Exited tasks are forgotten after a while.
+    /// State of the task with this name; `None` if it has not been started. The name is that of its
+    /// kind or, for a kind with several tasks, with their number from 0: `worker/3`. Of forked
+    /// tasks that share a name it is the first alive. Exited tasks are forgotten after a while.
     pub fn task(&self, name: &str) -> Option<TaskState> {
         self.machine.task_state(name)
     }
 
-    /// The outcome of the run so far.
+    /// The outcome of the run so far; the run ends here. The trace gets its names.
     pub fn outcome(self) -> Outcome {
         self.finish().0
     }
 
-    /// The outcome, and the measurements of the watched group.
+    /// The outcome of the run so far, and the measurements of the watched group; the run ends here.
     pub(crate) fn finish(mut self) -> (Outcome, Watched) {
         self.machine.close();
         self.machine.name_everything();

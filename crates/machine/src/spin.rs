@@ -22,8 +22,9 @@ pub(crate) struct Spinner {
 }
 
 impl Machine<'_> {
-    /// Whether the running task is to spin for a lock that it cannot have. Of waiters (`place` in
-    /// the list) only the first spins, and only when no other may overtake it.
+    /// Whether the running task is to spin for a kernel's mutex or rwsem that it cannot have: its
+    /// owner runs, and no reschedule is pending (kernel: `mutex_can_spin_on_owner()`). Of waiters
+    /// (`place` in the list) only the first spins, and only when no other may overtake it.
     pub(crate) fn should_spin(
         &self,
         task: TaskId,
@@ -55,19 +56,23 @@ impl Machine<'_> {
         self.cpus[t.cpu].curr == task && t.state == State::Runnable
     }
 
-    /// Whether the CPU's current task sees a pending reschedule (kernel: `need_resched()`).
+    /// Whether the CPU's current task sees a pending reschedule; a lazy one does not count on
+    /// kernels with lazy preemption (kernel: `need_resched()`).
     pub(crate) fn needs_resched(&self, cpu: CpuId) -> bool {
         let resched = self.cpus[cpu].resched;
         resched == Resched::Now || resched == Resched::Lazy && !self.preempt.is_lazy()
     }
 
+    /// Makes the running task spin in the kernel for a lock, until its owner releases it or stops
+    /// running.
     pub(crate) fn begin_spin(&mut self, task: TaskId, lock: LockId) {
         let t = &mut self.tasks[task];
         (t.mode, t.segment) = (Mode::Kernel, Segment::SpinOnOwner);
         self.spinners.push(Spinner { task, lock, since_ns: self.now });
     }
 
-    /// Ends a task's spin, if it is in one; it then tries the lock again.
+    /// Ends a task's spin, if it is in one, and sets it back to the instruction that takes the
+    /// lock.
     pub(crate) fn retry_lock(&mut self, task: TaskId) {
         if self.tasks[task].segment != Segment::SpinOnOwner {
             return;
@@ -78,8 +83,8 @@ impl Machine<'_> {
         t.retries = true;
     }
 
-    /// Ends the spin of the current task, which must give way. True if it spins at an rwsem, and
-    /// so tries once more first.
+    /// Ends the spin of the CPU's current task, which must give way, and has it try the lock again.
+    /// True if it spins at an rwsem, and so tries once more before it leaves the CPU.
     pub(crate) fn end_spin_to_reschedule(&mut self, cpu: CpuId) -> bool {
         let task = self.cpus[cpu].curr;
         let found = self.spinners.iter().find(|spinner| spinner.task == task);
@@ -89,7 +94,7 @@ impl Machine<'_> {
         waits
     }
 
-    /// Ends all spins for locks of an owner that no longer runs.
+    /// Ends all spins for locks of an owner that no longer runs; these tasks try the locks again.
     pub(crate) fn stop_spinning_for(&mut self, owner: TaskId) {
         let mut at = 0;
         while let Some(&Spinner { task, lock, .. }) = self.spinners.get(at) {
@@ -101,8 +106,8 @@ impl Machine<'_> {
         }
     }
 
-    /// After a release or handover: the first spinner takes a free lock; if the new owner does not
-    /// run, all stop.
+    /// Updates the spins for a lock after a release or handover: the first spinner takes a free
+    /// lock; if the new owner does not run, all stop and try again.
     pub(crate) fn update_spinners(&mut self, lock: LockId) {
         let first = |m: &Self| m.spinners.iter().find(|spinner| spinner.lock == lock).copied();
         let l = &self.locks[lock];
@@ -130,7 +135,8 @@ impl Machine<'_> {
         spun
     }
 
-    /// Ends a spin. Under noise its time is subtracted from later work, as the guest's tasks do.
+    /// Ends a task's spin; its CPU goes on with the next instruction. Under noise its time is
+    /// subtracted from later work, as the guest's tasks do.
     fn end_spin(&mut self, task: TaskId) {
         let now = self.now;
         let at = self.spinners.iter().position(|spinner| spinner.task == task);

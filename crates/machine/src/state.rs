@@ -85,6 +85,7 @@ pub enum Doing {
 }
 
 impl Machine<'_> {
+    /// Snapshot of the group with this path, uncharged usage included; `None` if there is none.
     pub(crate) fn group_state(&self, path: &str) -> Option<GroupState> {
         let id = GroupId(self.workload.group(path)?);
         let (group, pool) = (&self.groups[id], &self.groups[id].pool);
@@ -107,6 +108,7 @@ impl Machine<'_> {
         })
     }
 
+    /// Snapshot of a CPU; `None` if the machine has fewer.
     pub(crate) fn cpu_state(&self, cpu: u16) -> Option<CpuState> {
         let cpu = CpuId(u32::from(cpu));
         let c = self.cpus.iter().nth(cpu.ix()).map(|(_, c)| c)?;
@@ -114,6 +116,7 @@ impl Machine<'_> {
         Some(CpuState { online: c.online, running, nr_running: c.nr_running })
     }
 
+    /// Snapshot of the task with this name, a living one first; `None` if there is none yet.
     pub(crate) fn task_state(&self, name: &str) -> Option<TaskState> {
         let named = self.tasks.iter().filter(|(id, _)| self.task_name(*id) == name);
         let id = named.min_by_key(|(_, task)| (task.state == State::Exited, task.number))?.0;
@@ -127,6 +130,7 @@ impl Machine<'_> {
         })
     }
 
+    /// The activity of a task for a snapshot; `runs`: it is its CPU's current one.
     fn doing(&self, id: TaskId, runs: bool) -> Doing {
         let task = &self.tasks[id];
         let channel =
@@ -149,7 +153,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a runnable task is parked or below a throttled group.
+    /// Whether a runnable task is parked or, to 6.17, queued below a throttled group.
     fn is_stopped_by_limit(&self, task: TaskId) -> bool {
         let task = &self.tasks[task];
         let is_queued = task.is_fair() && self.ses[task.se].q.is_some();
@@ -163,8 +167,8 @@ impl Machine<'_> {
         self.cpus.iter().map(|(_, cpu)| cpu.curr).filter(|curr| curr.is_some())
     }
 
-    /// CPU time of a running task that a group (the root: the task itself) has not been charged
-    /// for yet, ns.
+    /// CPU time of a running task since a group (0, the root: the task itself) was last charged for
+    /// it, ns; 0 if it is not in the group.
     fn uncharged_ns(&self, task: TaskId, group: GroupId) -> u64 {
         let of = &self.tasks[task];
         if !of.is_fair() {

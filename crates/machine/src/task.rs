@@ -205,6 +205,8 @@ pub(crate) struct Task {
 const _: () = assert!(std::mem::offset_of!(Task, stalled_since_ns) + 8 == 64);
 
 impl Task {
+    /// A new task at the start of its kind's program, on no queue; kernel threads are in kernel
+    /// mode.
     pub fn new(
         kind: u32,
         instance: u32,
@@ -277,7 +279,8 @@ impl Task {
         }
     }
 
-    /// Start of the request under way, ns.
+    /// Start of the request under way, ns: as marked by its program, else its last event that
+    /// begins one.
     pub fn request_since_ns(&self) -> u64 {
         self.begun_ns.unwrap_or(self.request_start_ns)
     }
@@ -287,17 +290,19 @@ impl Task {
         self.program != self.kind
     }
 
+    /// Whether it is in the fair class (`SCHED_IDLE` and kernel threads included), not real-time.
     pub fn is_fair(&self) -> bool {
         self.class != Class::Rt
     }
 
-    /// Whether it ever returns to user mode, where it can be parked.
+    /// Whether it ever returns to user mode, where it can be parked: not a kernel thread or other
+    /// task outside the workload.
     pub fn has_user_mode(&self) -> bool {
         // Tests its kind, not its code, which is in another cache line.
         self.class != Class::Kthread && self.kind != u32::MAX
     }
 
-    /// Whether it is done in the kernel and about to return to user mode.
+    /// Whether it has nothing left to do in the kernel and is about to return to user mode.
     pub fn is_leaving_kernel(&self) -> bool {
         self.mode == Mode::Kernel
             && self.segment == Segment::None

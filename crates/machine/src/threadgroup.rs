@@ -25,6 +25,8 @@ const MOVE_NS: u64 = 50_000;
 pub(crate) const THREADGROUP: &str = "cgroup_threadgroup_rwsem";
 
 impl Machine<'_> {
+    /// Adds `cgroup_threadgroup_rwsem` to the locks, if forks meet moves between groups in the
+    /// workload.
     pub(crate) fn build_threadgroup(&mut self) {
         if self.workload.forks_meet_moves() {
             let lock = Lock::new(LockKind::PercpuRwsem, false, false);
@@ -32,8 +34,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Steps of a call that acts under the lock. True while it waits or works; its instruction is
-    /// then executed again.
+    /// Executes the steps before an action under `cgroup_threadgroup_rwsem`: takes the lock, then
+    /// works under it. True while it waits or works (the instruction is then executed again), false
+    /// when the action may happen or the lock is not modelled.
     pub(crate) fn step_under_threadgroup_lock(&mut self, task: TaskId, mode: LockMode) -> bool {
         let Some(lock) = self.threadgroup else { return false };
         let t = &mut self.tasks[task];
@@ -54,7 +57,7 @@ impl Machine<'_> {
         true
     }
 
-    /// Releases the lock after the action.
+    /// Releases `cgroup_threadgroup_rwsem` after the action; nothing where it is not modelled.
     pub(crate) fn release_threadgroup_lock(&mut self, task: TaskId) {
         if let Some(lock) = self.threadgroup {
             self.tasks[task].passing = Passing::No;
@@ -62,8 +65,8 @@ impl Machine<'_> {
         }
     }
 
-    /// An exiting task takes the lock for a moment. True if it waits for it; its exit is then
-    /// executed again.
+    /// Takes and releases `cgroup_threadgroup_rwsem` for an exiting task. True if it has to wait
+    /// for it; its exit is then executed again.
     pub(crate) fn exit_waits_for_threadgroup(&mut self, task: TaskId) -> bool {
         let Some(lock) = self.threadgroup else { return false };
         if self.tasks[task].passing == Passing::Ended {
@@ -81,7 +84,8 @@ impl Machine<'_> {
         false
     }
 
-    /// Moves tasks of a kind from outside, as soon as the lock is free.
+    /// Moves all living tasks of a kind to a group from outside: now, or when
+    /// `cgroup_threadgroup_rwsem` is free.
     pub(crate) fn move_from_outside(&mut self, kind: u32, group: GroupId) {
         self.movers.push_back((kind, group));
         if let Some(lock) = self.threadgroup.map(|lock| &mut self.locks[lock])
@@ -94,6 +98,7 @@ impl Machine<'_> {
         self.execute_next_move();
     }
 
+    /// Performs the move from outside that has waited longest, if any.
     pub(crate) fn execute_next_move(&mut self) {
         if let Some((kind, group)) = self.movers.pop_front() {
             self.each_living(kind, |m, t| m.move_to_group(t, group));

@@ -20,7 +20,8 @@ const HRTICK_MIN_NS: u64 = 10_000;
 const REMOTE_TICK_NS: u64 = 1_000_000_000;
 
 impl Machine<'_> {
-    /// Time between ticks on this CPU now, ns.
+    /// Time between ticks that this CPU should have now, ns: 1 s on a `nohz_full` CPU with one
+    /// task, unless a limit keeps the tick.
     pub(crate) fn tick_interval_ns(&self, cpu: CpuId) -> u64 {
         let Some(set) = self.workload.machine.nohz_full else { return self.tick_ns };
         let c = &self.cpus[cpu];
@@ -34,8 +35,8 @@ impl Machine<'_> {
         if limited && self.rules.limit_keeps_tick { self.tick_ns } else { REMOTE_TICK_NS }
     }
 
-    /// Adopts a changed tick interval. The running task is charged first, as ticks up to now had
-    /// the old interval.
+    /// Sets the CPU's tick interval to what it should be now, if the machine has `nohz_full` CPUs;
+    /// the running task is charged first, as ticks up to now had the old interval.
     #[inline]
     pub(crate) fn adopt_tick_interval(&mut self, cpu: CpuId) {
         if self.workload.machine.nohz_full.is_some() {
@@ -43,7 +44,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Changes the interval and phase of ticks, if the interval is another now.
+    /// Changes interval and phase of a CPU's ticks, if the interval should be another now, to a
+    /// tick or (`nohz_full` with one task) a second; charges the running task before.
     fn change_tick_interval(&mut self, cpu: CpuId) {
         let every_ns = self.tick_interval_ns(cpu);
         if self.cpus[cpu].tick_every_ns == every_ns {
@@ -66,8 +68,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Under noise: draws at which tick of each second a `nohz_full` CPU gets its remote tick,
-    /// which is fixed when it comes online (kernel: `sched_tick_start()`).
+    /// Draws at which tick of each second a `nohz_full` CPU gets its remote tick, under noise; it
+    /// is fixed when the CPU comes on line (kernel: `sched_tick_start()`).
     pub(crate) fn draw_remote_ticks(&mut self) {
         let Some(noise) = self.noise.as_mut().filter(|_| self.workload.machine.nohz_full.is_some())
         else {
@@ -79,7 +81,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The next tick that matters on this CPU, ns.
+    /// Time of the next tick that changes anything on this CPU, ns; [`NEVER`] if none does. Ticks
+    /// before it are left out.
     pub(crate) fn next_tick_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
         if c.curr.is_none() || !self.tasks[c.curr].is_fair() {
@@ -106,7 +109,8 @@ impl Machine<'_> {
         self.tick_at_or_after(cpu, found_ns, every_ns)
     }
 
-    /// From when on a tick changes anything, ns.
+    /// Time from which on a tick changes anything on this CPU, which runs a fair task, ns;
+    /// [`NEVER`] if none does.
     fn tick_due_ns(&self, cpu: CpuId) -> u64 {
         let task = &self.tasks[self.cpus[cpu].curr];
         let is_flat_weight_late =
@@ -133,7 +137,8 @@ impl Machine<'_> {
         due_ns
     }
 
-    /// When the running child of a queue reaches its deadline, ns, if others compete there.
+    /// When the running child of a queue reaches its deadline or loses its protection, ns, if
+    /// others compete there; else [`NEVER`].
     fn deadline_due_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
         let competes = !self.is_flat() || rq.se.is_none();
@@ -148,16 +153,20 @@ impl Machine<'_> {
         rq.exec_start_ns.saturating_add(curr.ns_until(until))
     }
 
-    /// Whether each tick may find that groups have another share of this CPU.
+    /// Whether each tick may find that groups have another share of this CPU: on several CPUs, with
+    /// groups and competitors.
     fn refreshes_shares(&self, cpu: CpuId) -> bool {
         self.cpus.len() > 1 && self.groups.len() > 1 && self.cpus[cpu].nr_running > 1
     }
 
-    /// Number of ticks on this CPU up to and including this time.
+    /// Number of whole tick intervals from this CPU's first tick to `at_ns`; 0 before it.
     pub(crate) fn tick_number(&self, cpu: CpuId, at_ns: u64) -> u64 {
         at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.tick_ns
     }
 
+    /// Handles a tick: charges the running task on every level, tests for preemption (CFS; EEVDF
+    /// does so in the charge), updates shares, and turns a lazy reschedule into one at once
+    /// (kernel: `task_tick_fair()`).
     pub(crate) fn tick(&mut self, cpu: CpuId) {
         self.cpus[cpu].tick_ns = NEVER;
         self.renew_kept_clock(cpu);
@@ -190,7 +199,8 @@ impl Machine<'_> {
         self.count_tick(cpu, &before);
     }
 
-    /// Charges one level up to the last tick, as that tick did if it was an event.
+    /// Charges one level up to the last tick, as that tick did if it was an event; nothing if that
+    /// tick would have had consequences.
     pub(crate) fn charge_to_last_tick(&mut self, q: CfsRqId) {
         let cpu = self.cfs_rqs[q].cpu;
         let phase_ns = self.tick_charge_phase_ns(cpu);
@@ -213,10 +223,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets the timer for the end of the running task's slice (kernel: `hrtick_start_fair()`).
-    /// From 6.12 on this happens only at a switch: a task that is picked again runs unwatched,
-    /// mostly up to the next tick, and a timer set for one task may fire for another. After idling
-    /// (`idled`) it is set some microseconds later.
+    /// Sets the timer for the end of the running task's slice, if others wait (kernel:
+    /// `hrtick_start_fair()`). From 6.12 on this happens only at a switch: a task that is picked
+    /// again runs unwatched, mostly up to the next tick, and a timer set for one task may fire for
+    /// another. After idling (`idled`) it is set some microseconds later under noise.
     pub(crate) fn start_hrtick(&mut self, cpu: CpuId, idled: bool) {
         /// A timer that would move by less stays where it is (7.1+).
         const SAME_NS: u64 = 5_000;
@@ -235,8 +245,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Updates the slice timer when a task came to a CPU or, to 7.0, left it (kernel:
-    /// `hrtick_update()`).
+    /// Sets the slice timer anew when a task came to a CPU or, to 7.0, left it; requests a
+    /// reschedule if the slice is over (kernel: `hrtick_update()`).
     pub(crate) fn update_hrtick(&mut self, cpu: CpuId, came: bool) {
         let is_set = self.cpus[cpu].hrtick_ns != NEVER;
         if !self.hrtick || self.rules.hrtick == Hrtick::Deadline && (is_set || !came) {
@@ -249,7 +259,7 @@ impl Machine<'_> {
     }
 
     /// Rest of the running task's slice, ns, and whether the slice is over; `None` where no timer
-    /// watches it.
+    /// watches it. Charges the task up to its last tick.
     fn slice_left(&mut self, cpu: CpuId) -> Option<(u64, bool)> {
         let curr = self.cpus[cpu].curr;
         let competitors = self.cfs_rqs[self.root(cpu)].h_nr;
@@ -272,7 +282,8 @@ impl Machine<'_> {
         Some((slice_ns.saturating_sub(ran_ns), ran_ns > slice_ns))
     }
 
-    /// The exhaustion timer of the pull rules fires: charges every level.
+    /// Handles the exhaustion timer of the pull rules: charges every level of the running task,
+    /// which may lead to its parking.
     pub(crate) fn exhaustion_timer(&mut self, cpu: CpuId) {
         self.cpus[cpu].exhausted_ns = NEVER;
         let curr = self.cpus[cpu].curr;
@@ -283,7 +294,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The slice timer fires: every level is charged and the CPU reschedules.
+    /// Handles the slice timer: charges every level of the running task and requests a reschedule.
     pub(crate) fn hrtick(&mut self, cpu: CpuId) {
         self.cpus[cpu].hrtick_ns = NEVER;
         let curr = self.cpus[cpu].curr;

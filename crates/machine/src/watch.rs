@@ -53,12 +53,14 @@ pub(crate) struct Watching {
 }
 
 impl Watching {
+    /// Whether the run may end because all tasks of the watched group have exited.
     pub fn is_over(&self) -> bool {
         self.watch.until_done && self.left == 0
     }
 }
 
 impl Machine<'_> {
+    /// Begins to measure a group: usage, periods, requests, exits of the tasks in it and below.
     pub(crate) fn start_watching(&mut self, watch: Watch) {
         let within = |mut group: GroupIx| {
             while group != watch.group && group != 0 {
@@ -75,7 +77,8 @@ impl Machine<'_> {
         self.watching = Some(Box::new(Watching { watch, seen, inside, left }));
     }
 
-    /// Adds CPU time of the group since `from_ns`.
+    /// Adds CPU time since `from_ns` to the measurements, if this is the watched group, from the
+    /// watch's start on.
     pub(crate) fn watch_usage(&mut self, group: GroupId, from_ns: u64) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut().filter(|w| w.watch.group == group.0) {
@@ -83,7 +86,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts periods of the measured group: the throttled ones, or all.
+    /// Counts passed periods in the measurements, if this is the watched group and its watch has
+    /// begun: as throttled ones, or in all.
     pub(crate) fn watch_periods(&mut self, group: GroupId, periods: u64, throttled: bool) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()
@@ -95,6 +99,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Adds the latency of a completed request, ns, to the measurements, if this is the watched
+    /// group and its watch has begun.
     pub(crate) fn watch_request(&mut self, group: GroupId, ns: u64) {
         let now = self.now;
         if let Some(watching) = self.watching.as_mut()
@@ -105,6 +111,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Counts the exit of a task of this kind, if the kind is in the watched group: one less is
+    /// waited for.
     pub(crate) fn watch_exit(&mut self, kind: usize) {
         if let Some(watching) = self.watching.as_mut()
             && watching.inside.get(kind).copied().unwrap_or(false)
@@ -113,7 +121,8 @@ impl Machine<'_> {
         }
     }
 
-    /// CPU time of work that is written as `ns`.
+    /// CPU time, ns, of work that is written as `ns`: scaled by the watch's cost for tasks of the
+    /// watched group.
     pub(crate) fn cost_ns(&self, task: TaskId, ns: u64) -> u64 {
         let Some(watching) = self.watching.as_ref() else { return ns };
         let kind = self.tasks[task].kind as usize;
@@ -126,7 +135,8 @@ impl Machine<'_> {
         u64::try_from(cost / u128::from(COST_AS_IT_SAYS)).unwrap_or(u64::MAX)
     }
 
-    /// The measurements, at the end of the run.
+    /// The measurements at the end of the run, with requests under way; ends the watch. `None`
+    /// without one.
     pub(crate) fn watched(&mut self) -> Option<Watched> {
         let watching = self.watching.take()?;
         let mut seen = watching.seen;
@@ -141,8 +151,8 @@ impl Machine<'_> {
         Some(seen)
     }
 
-    /// Requests that tasks of these kinds have not completed: those under way, and those whose
-    /// tokens still wait, which count for the first kind that would take them.
+    /// Requests that tasks of these kinds have not completed: those they work on, and those whose
+    /// tokens still wait, which count for the first kind that would take them. Changes nothing.
     pub(crate) fn under_way(&self, inside: &[bool]) -> Vec<UnderWay> {
         let now = self.now;
         let is_inside = |kind: u32| inside.get(kind as usize).copied().unwrap_or(false);
@@ -212,7 +222,7 @@ pub(crate) struct UnderWay {
 /// At most this many requests under way are listed.
 const MOST_UNDER_WAY: usize = 1_000_000;
 
-/// Whether a job completes its request from here on.
+/// Whether this part of a job's program completes a request.
 fn answers(program: &[Op]) -> bool {
     program.contains(&Op::Done)
 }

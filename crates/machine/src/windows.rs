@@ -35,6 +35,7 @@ const FEW: usize = 1024;
 const MOST: usize = 1 << 16;
 
 impl Windows {
+    /// No usage yet, in windows of this length from time 0 on.
     pub fn new(period_ns: u64) -> Windows {
         Windows {
             period_ns,
@@ -47,6 +48,7 @@ impl Windows {
         }
     }
 
+    /// Begins anew with windows of another length, if it is another, and keeps the maximum so far.
     pub fn change_period(&mut self, now: u64, period_ns: u64) {
         if period_ns != self.period_ns {
             let (max_ns, first) = (self.max_ns(), now / period_ns);
@@ -54,7 +56,7 @@ impl Windows {
         }
     }
 
-    /// Adds CPU time from `from_ns` to `to_ns`.
+    /// Adds CPU time from `from_ns` to `to_ns` to the windows that it falls in.
     pub fn add(&mut self, mut from_ns: u64, to_ns: u64) {
         while from_ns < to_ns {
             let window = from_ns / self.period_ns;
@@ -64,6 +66,7 @@ impl Windows {
         }
     }
 
+    /// Adds CPU time to one window, which may be new or an earlier one.
     fn add_to(&mut self, window: u64, ns: u64) {
         let Some(mut at) = window.checked_sub(self.first) else {
             self.add_before(window, ns);
@@ -80,7 +83,7 @@ impl Windows {
         self.last_ns[at] += ns;
     }
 
-    /// Turns the first `count` windows into runs.
+    /// Moves the first `count` of the latest windows to the list of runs of equal windows.
     fn push_out(&mut self, count: u64) {
         let end = self.first + count;
         while self.first < end {
@@ -94,7 +97,8 @@ impl Windows {
         }
     }
 
-    /// Usage of a closed window counts by itself.
+    /// Adds CPU time to a window before the latest ones; in a closed one it counts by itself for
+    /// the maximum.
     fn add_before(&mut self, window: u64, ns: u64) {
         if window < self.open {
             self.max_ns = self.max_ns.max(ns);
@@ -114,26 +118,27 @@ impl Windows {
             self.before.insert(at, EqualWindows { end: window, ns: old.ns });
             new += 1;
         }
-        self.join(new);
+        self.merge_with_next(new);
         if new > 0 {
-            self.join(new - 1);
+            self.merge_with_next(new - 1);
         }
     }
 
-    /// Merges a run with the next one if they are equal.
-    fn join(&mut self, at: usize) {
+    /// Merges a run of windows with the next one if both have the same usage.
+    fn merge_with_next(&mut self, at: usize) {
         let next = self.before.get(at + 1).copied();
         if next.is_some_and(|next| next.ns == self.before[at].ns) {
             self.before.remove(at);
         }
     }
 
-    /// Whether it is worth closing windows.
+    /// Whether so many windows are open that it is worth closing some.
     pub fn are_many(&self) -> bool {
         self.before.len() >= self.many
     }
 
-    /// Closes windows before this time: no CPU is charged for them any more.
+    /// Closes windows before this time, ns, which no CPU is charged for any more: only their
+    /// maximum is kept.
     pub fn close_before(&mut self, ns: u64) {
         let until = (ns / self.period_ns).min(self.first);
         while let Some(run) = self.before.front().copied() {

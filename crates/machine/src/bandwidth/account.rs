@@ -9,7 +9,7 @@ use crate::ids::{CfsRqId, GroupId, Id};
 use crate::machine::Machine;
 
 impl Machine<'_> {
-    /// Whether the group or an ancestor has a finite quota.
+    /// Whether the group or an ancestor has a finite quota. The root never has.
     pub(crate) fn is_limited(&self, mut group: GroupId) -> bool {
         while group.ix() != 0 {
             if self.groups[group].pool.quota_ns.is_some() {
@@ -21,7 +21,8 @@ impl Machine<'_> {
     }
 
     /// When the run queue's runtime will be used up (or, to 5.3, expire) if the current task keeps
-    /// running, ns.
+    /// running, ns of simulated time; [`NEVER`] if it has no limit, runs nothing, or is throttled.
+    /// Pull rules: a tick earlier, so that a tick can refill it.
     pub(crate) fn runtime_due_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
         let bw = &rq.bandwidth;
@@ -43,13 +44,17 @@ impl Machine<'_> {
         if self.rules.has_deadlines() { due_ns.min(bw.expires_ns) } else { due_ns }
     }
 
-    /// Charges a run queue for `ns`. True if it is throttled by its own limit (7.2+ only).
+    /// Charges a run queue for `ns`, if it has a limit; where that uses up its runtime, it takes
+    /// more from the pool, or else requests a reschedule (to 7.1) or is throttled (kernel:
+    /// `account_cfs_rq_runtime()`). True if it is throttled by its own limit (7.2+ only).
     #[inline]
     pub(crate) fn account_runtime(&mut self, q: CfsRqId, ns: u64) -> bool {
         self.cfs_rqs[q].bandwidth.enabled && self.account_limited(q, ns)
     }
 
-    /// Charges a run queue with a limit for `ns`; see `account_runtime()`.
+    /// Charges a run queue that has a limit for `ns`. Without runtime left it takes a slice from
+    /// the pool; failing that, it requests a reschedule of a running task (to 7.1) or throttles
+    /// (7.2+: true if it is throttled). To 5.3 expired runtime is dropped, too.
     fn account_limited(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
         let bw = &mut rq.bandwidth;
@@ -81,8 +86,8 @@ impl Machine<'_> {
         }
     }
 
-    /// After the first enqueue on a run queue: takes runtime or throttles it, lets its load clock
-    /// continue, and starts its clocks of throttled time.
+    /// To be called when a run queue has got its first entity: takes runtime or throttles it, lets
+    /// its load average decay again (6.18+), and starts its clocks of throttled time (6.6 to 6.17).
     pub(crate) fn after_first_enqueue(&mut self, q: CfsRqId) {
         self.check_enqueue_throttle(q);
         if self.rules.unit == Unit::Task && !self.has(Fault::FilledStaysFrozen) {
@@ -91,8 +96,8 @@ impl Machine<'_> {
         self.start_clocks_at_enqueue(q);
     }
 
-    /// Takes runtime at the first enqueue on a run queue, or throttles it (kernel:
-    /// `check_enqueue_throttle()`).
+    /// Takes runtime when the first entity is queued on a run queue, or throttles it if the pool
+    /// has none (kernel: `check_enqueue_throttle()`). Pull rules: nothing happens.
     fn check_enqueue_throttle(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         // Under the pull rules runtime is taken when it is used.
@@ -108,8 +113,8 @@ impl Machine<'_> {
         }
     }
 
-    /// After the last dequeue from a run queue: returns runtime, and freezes the load clock of a
-    /// throttled one.
+    /// To be called when a run queue has lost its last entity: returns surplus runtime to the pool,
+    /// and freezes the load average of a throttled one (6.18+).
     pub(crate) fn after_last_dequeue(&mut self, q: CfsRqId) {
         if !self.has(Fault::NothingGivenBack) {
             self.return_runtime(q);
@@ -119,7 +124,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Throttles a run queue without runtime when its task is put back (to 7.1).
+    /// Throttles a run queue without runtime when its task is put back, to 7.1 (kernel:
+    /// `check_cfs_rq_runtime()` in `put_prev_entity()`). It may take runtime instead.
     #[inline]
     pub(crate) fn check_runtime_at_put(&mut self, q: CfsRqId) {
         let bw = &self.cfs_rqs[q].bandwidth;

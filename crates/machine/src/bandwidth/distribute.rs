@@ -47,9 +47,10 @@ enum Step {
 }
 
 impl Machine<'_> {
-    /// Grants each throttled run queue its debt and 1 ns, in order, while the pool lasts, and
-    /// unthrottles those that become positive. Returns whether some stay throttled; `None` where
-    /// this takes time, as the distribution then continues by itself.
+    /// Grants the group's throttled run queues, in order, runtime to pay their debt and 1 ns, while
+    /// the pool lasts, and unthrottles those that become positive, at once or by interrupt (kernel:
+    /// `distribute_cfs_runtime()`). Returns whether some stay throttled; `None` where this takes
+    /// time, as the distribution then continues by events.
     pub(crate) fn distribute(&mut self, group: GroupId, timer: Timer) -> Option<bool> {
         let mut walk = self.begin_distribution(group, timer, 0);
         if self.locks_cost() {
@@ -65,13 +66,14 @@ impl Machine<'_> {
         Some(self.end_distribution(group, walk))
     }
 
-    /// Whether sections take time, so that one may have to wait for a CPU's lock.
+    /// Whether irq-off sections take simulated time, so that one may have to wait for a CPU's lock:
+    /// with `cost_timing`, inside an interrupt, and not on `PREEMPT_RT`.
     pub(crate) fn locks_cost(&self) -> bool {
         self.workload.machine.cost_timing && self.here.is_some() && !self.preempt.is_rt()
     }
 
-    /// Starts a distribution over a copy of the group's throttled list; `spent_ns`: time of earlier
-    /// ones in this timer call.
+    /// Starts a distribution over a copy of the group's throttled list and marks the pool as
+    /// distributing. `spent_ns`: time of earlier distributions in this timer call.
     fn begin_distribution(&mut self, group: GroupId, timer: Timer, spent_ns: u64) -> Distribution {
         let mut list = std::mem::take(&mut self.scratch);
         let pool = &mut self.groups[group].pool;
@@ -94,7 +96,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Ends a distribution. True if some run queues stay throttled.
+    /// Ends a distribution: the pool is no longer marked as distributing. True if some run queues
+    /// stay throttled.
     fn end_distribution(&mut self, group: GroupId, walk: Distribution) -> bool {
         self.groups[group].pool.distributing = false;
         self.scratch = walk.list;
@@ -104,7 +107,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Continues a distribution, in the interrupt in which it began.
+    /// Handles the event of a distribution that takes time: goes on, in the interrupt in which it
+    /// began, up to its next step. Does nothing if the group has none.
     pub(crate) fn continue_distribution(&mut self, group: GroupId) {
         let Some(walk) = self.groups[group].pool.distribution.take() else { return };
         let cpu = walk.cpu;
@@ -118,8 +122,9 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
-    /// Continues a distribution that takes time up to its next event, or ends it and the timer's
-    /// pass.
+    /// Continues a distribution that takes time up to its next unthrottle or lock, charges the CPU
+    /// for that, and schedules the next step. At its end it ends the timer's pass, or distributes
+    /// again while runtime and throttled run queues are left.
     fn step_distribution(&mut self, group: GroupId, mut walk: Box<Distribution>) {
         loop {
             let before_ns = walk.section.ns();
@@ -158,7 +163,10 @@ impl Machine<'_> {
         }
     }
 
-    /// Continues in the list up to the next run queue that is unthrottled.
+    /// Goes on in the throttled list, granting runtime from the pool (before 5.8: from a copy of
+    /// it), up to the next run queue that is unthrottled (`Released`), whose CPU's lock is taken
+    /// (`Locked`, with the time of its release), or the end (`Done`). A run queue of this CPU may
+    /// come last.
     fn distribute_next(&mut self, group: GroupId, walk: &mut Distribution) -> Step {
         while let Some(&q) = walk.list.get(walk.at) {
             let pool = &self.groups[group].pool;
@@ -203,11 +211,13 @@ impl Machine<'_> {
         Step::Released(cpu)
     }
 
+    /// Whether another section holds the CPU's lock now, where that costs time.
     fn is_locked(&self, cpu: CpuId) -> bool {
         self.cpus[cpu].locked_until_ns > self.now && self.locks_cost()
     }
 
-    /// Grants a run queue its debt and 1 ns, as far as the pool allows; returns the grant, ns.
+    /// Moves runtime from the pool to a run queue: its debt and 1 ns, at most `left_ns`; returns
+    /// the grant, ns. A running child is charged before.
     fn grant(&mut self, group: GroupId, q: CfsRqId, left_ns: u64) -> u64 {
         if self.cfs_rqs[q].curr.is_some() {
             match self.rules.exhaustion {
@@ -232,7 +242,9 @@ impl Machine<'_> {
         grant_ns
     }
 
-    /// Unthrottles a run queue, now or by interrupt. False: left for the end.
+    /// Unthrottles a run queue that got its grant: now (to 6.2), or by an interrupt that is sent to
+    /// its CPU (6.3+). False (6.3 to 7.1): it is of this CPU, is put into `local` and unthrottled
+    /// at the end.
     fn send_release(&mut self, q: CfsRqId, local: &mut CfsRqId) -> bool {
         let cpu = self.cfs_rqs[q].cpu;
         match self.rules.release {
@@ -270,8 +282,9 @@ impl Machine<'_> {
         true
     }
 
-    /// On the CPU concerned: unthrottles all run queues sent to it, in one irq-off section
-    /// (kernel: `__cfsb_csd_unthrottle()`).
+    /// Handles the interrupt sent by a distribution, on `cpu`: unthrottles all run queues sent to
+    /// it, in one irq-off section (kernel: `__cfsb_csd_unthrottle()`). Comes again later while the
+    /// CPU's lock is held. Pull rules: opens mail.
     pub(crate) fn csd_handler(&mut self, cpu: CpuId) {
         if self.rules.pull {
             self.mail_handler(cpu);

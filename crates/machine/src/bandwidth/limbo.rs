@@ -11,8 +11,9 @@ use crate::noise::Kind;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
-    /// Gives a task the work of parking itself, unless it never returns to user mode (kernel:
-    /// `task_throttle_setup_work()`).
+    /// Marks a task to park itself when it returns to user mode (6.18+), unless it never does or
+    /// exits (kernel: `task_throttle_setup_work()`). A task in user mode on another CPU is
+    /// interrupted.
     pub(crate) fn give_throttle_work(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         if self.rules.unit == Unit::Task && t.is_fair() && t.has_user_mode() && !t.exiting {
@@ -24,8 +25,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Parks a task on its way to user mode, where it holds no kernel lock (kernel:
-    /// `throttle_cfs_rq_work()`).
+    /// Runs a task's throttle work at its return to user mode, where it holds no kernel lock: if a
+    /// limit still stops it, dequeues it into the limbo of its run queue, starts the clocks of
+    /// throttled time and requests a reschedule (kernel: `throttle_cfs_rq_work()`).
     pub(crate) fn run_throttle_work(&mut self, task: TaskId) {
         self.tasks[task].throttle_work = false;
         self.tasks[task].parking = false;
@@ -50,12 +52,14 @@ impl Machine<'_> {
         self.emit(cpu, What::Park { task: task.0 });
     }
 
-    /// Whether no limit keeps a task from user mode. Under the pull rules this may take runtime.
+    /// Whether no limit keeps a task of this run queue from user mode. Under the pull rules this
+    /// may take runtime from pools, or deny run queues.
     pub(crate) fn admits_user_mode(&mut self, leaf: CfsRqId) -> bool {
         if self.rules.pull { self.admit_path(leaf) } else { !self.in_throttled_hierarchy(leaf) }
     }
 
-    /// Whether the queue or an ancestor is throttled (kernel: `throttled_hierarchy()`).
+    /// Whether the queue or an ancestor is throttled (kernel: `throttled_hierarchy()`). Changes
+    /// nothing.
     #[inline]
     pub(crate) fn in_throttled_hierarchy(&self, q: CfsRqId) -> bool {
         if self.rules.pull {
@@ -64,7 +68,8 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.throttle_count > 0
     }
 
-    /// Parks a dequeued task on this run queue's limbo list.
+    /// Marks a dequeued task as parked and adds it to the run queue's limbo list: at the end, or
+    /// under the pull rules at its turn.
     pub(crate) fn put_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
         self.tasks[task].parked = true;
         if self.rules.pull {
@@ -74,7 +79,7 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.limbo.push(task);
     }
 
-    /// Takes one task out of limbo; it is then on no queue.
+    /// Removes one task from the limbo list of its run queue; it is then neither parked nor queued.
     pub(crate) fn out_of_limbo(&mut self, task: TaskId) {
         let q = self.ses[self.tasks[task].se].q;
         let limbo = &mut self.cfs_rqs[q].bandwidth.limbo;
@@ -87,7 +92,8 @@ impl Machine<'_> {
         self.tasks[task].parked = false;
     }
 
-    /// Puts the parked tasks of a run queue back, the one parked last first.
+    /// Enqueues all parked tasks of a run queue as woken, the one parked last first (6.18+). Stops
+    /// where the queue is throttled again (7.2+).
     pub(crate) fn release_limbo(&mut self, q: CfsRqId) {
         if self.cfs_rqs[q].bandwidth.limbo.is_empty() {
             return;
@@ -118,7 +124,7 @@ impl Machine<'_> {
         *limbo = parked;
     }
 
-    /// Number of levels from this queue up to the root, both included.
+    /// Number of run queues from this one up to the root, both included.
     fn levels_to_root(&self, mut q: CfsRqId) -> u64 {
         let mut levels = 0;
         while q.is_some() {

@@ -18,7 +18,8 @@ const MAX_PASSES: u32 = 3;
 const MAX_PERIOD_NS: u64 = 1_000_000_000;
 
 impl Machine<'_> {
-    /// Offset of a new group's period timer, ns.
+    /// Expiry of a new group's period timer, ns: observed on a real kernel, set by the workload, or
+    /// (6.4+) random within a period, else 0. Changes nothing.
     pub(crate) fn initial_phase_ns(&self, group: GroupId, period_ns: u64) -> u64 {
         let path = &self.workload.groups[group.ix()].path;
         if let Some(&edge_ns) = self.observed.and_then(|o| o.first_edge_ns.get(path)) {
@@ -33,8 +34,9 @@ impl Machine<'_> {
         Stream::new(self.seed, Domain::Group, u64::from(group.0)).below(period_ns)
     }
 
-    /// Arms an inactive timer at its next multiple of the period after now. An observed edge at
-    /// time 0 is kept: a real kernel wakes the first tasks just before it.
+    /// Arms an inactive period timer on the current CPU, at its next multiple of the period after
+    /// now (kernel: `start_cfs_bandwidth()`). An observed edge at time 0 is kept: a real kernel
+    /// wakes the first tasks just before it.
     pub(crate) fn arm_period_timer(&mut self, group: GroupId) {
         let (now, here) = (self.now, self.here);
         let is_there = here.is_some() && self.cpus[here].online;
@@ -55,7 +57,7 @@ impl Machine<'_> {
         self.timers.set(slot, expiry_ns);
     }
 
-    /// Postpones a timer while its CPU has interrupts off. True if postponed.
+    /// Postpones a timer of a CPU that has interrupts off to the end of that. True if postponed.
     pub(crate) fn defer_timer(&mut self, slot: usize, cpu: CpuId) -> bool {
         let until_ns = self.cpus[cpu].irqs_off_until_ns;
         if until_ns > self.now {
@@ -65,8 +67,8 @@ impl Machine<'_> {
         false
     }
 
-    /// Takes the period timer's interrupt, or defers it as interrupts, a distribution under way or
-    /// `PREEMPT_RT` demand.
+    /// Handles the event of the period timer: takes its interrupt, or defers it while interrupts
+    /// are off or a distribution is under way, or hands it to the timer thread (`PREEMPT_RT`).
     pub(crate) fn period_timer(&mut self, group: GroupId) {
         let slot = self.period_slot(group);
         let cpu = self.groups[group].pool.timer_cpu;
@@ -91,8 +93,8 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
-    /// Handles the expiry of a period: refills, distributes and sets the timer again (kernel:
-    /// `sched_cfs_period_timer()`).
+    /// Handles the expiry of a period in the interrupt: counts periods, refills, distributes, and
+    /// sets the timer again or lets it rest (kernel: `sched_cfs_period_timer()`).
     pub(crate) fn period_expired(&mut self, group: GroupId) {
         let slot = self.period_slot(group);
         let cpu = self.groups[group].pool.timer_cpu;
@@ -126,8 +128,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Ends a pass of the timer at `over_ns`, of which unthrottling took `spent_ns`, and sets the
-    /// timer again; lengthens a period that is too short.
+    /// Ends a pass of the period timer and sets it again: to its next expiry if unthrottling took
+    /// no time (`spent_ns`), else to `over_ns`, when the same call checks again. After too many
+    /// passes in one call it lengthens period and quota.
     pub(crate) fn end_pass(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
         let slot = self.period_slot(group);
         let pool = &mut self.groups[group].pool;
@@ -143,14 +146,18 @@ impl Machine<'_> {
         self.timers.set(slot, if spent_ns == 0 { expiry_ns } else { over_ns });
     }
 
-    /// Keeps the interrupt open while a distribution is under way.
+    /// Keeps the CPU in the interrupt, so that it does not reschedule yet, while the group's
+    /// distribution is under way.
     pub(crate) fn keep_irq_open(&mut self, cpu: CpuId, group: GroupId) {
         if self.groups[group].pool.distribution.is_some() {
             self.cpus[cpu].entered = false;
         }
     }
 
-    /// One pass of the timer, for that many periods (kernel: `do_sched_cfs_period_timer()`).
+    /// Accounts for `periods` passed periods (`nr_periods`, `nr_throttled`), refills the pool, and
+    /// distributes it to throttled run queues (kernel: `do_sched_cfs_period_timer()`). Returns
+    /// whether the pass is over, lasts (distribution takes time), or is not needed: the group is
+    /// idle or unlimited, so the timer may rest.
     fn one_period(&mut self, group: GroupId, periods: u64) -> Pass {
         if self.groups[group].pool.quota_ns.is_none() {
             return Pass::NotNeeded;
@@ -197,8 +204,8 @@ impl Machine<'_> {
         Pass::Over
     }
 
-    /// Lengthens a period that is too short for its timer, and its quota alike, as the generation
-    /// does.
+    /// Lengthens a period that is too short for its timer, and its quota alike: by 147/128 (5.1 to
+    /// 5.3) or twofold, burst included (5.4+), up to a longest period; not before 5.1.
     fn scale_period(&mut self, group: GroupId) {
         let pool = &mut self.groups[group].pool;
         let Some(quota_ns) = pool.quota_ns.as_mut() else { return };
@@ -228,7 +235,8 @@ enum Pass {
     NotNeeded,
 }
 
-/// Moves an expiry by whole periods past now; returns how many (kernel: `hrtimer_forward_now()`).
+/// Moves an expiry by whole periods past now; returns by how many, 0 if it is later than now
+/// (kernel: `hrtimer_forward_now()`).
 fn forward(expiry_ns: &mut u64, now: u64, period_ns: u64) -> u64 {
     if *expiry_ns > now {
         return 0;

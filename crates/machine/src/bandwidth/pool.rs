@@ -19,7 +19,8 @@ impl Machine<'_> {
         self.workload.machine.bandwidth_slice_ns as i64
     }
 
-    /// Sets a new group's limit, as written at the start of the run.
+    /// Sets a new group's quota, period and burst, as if written at the start of the run; with a
+    /// quota it fills the pool and arms the period timer.
     pub(crate) fn set_initial_limit(&mut self, group: GroupId, spec: &GroupSpec) {
         let pool = &mut self.groups[group].pool;
         pool.quota_ns = spec.limit.quota_ns();
@@ -32,7 +33,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets the pool of a group with a burst to the observed runtime.
+    /// Sets the pool of a group to the runtime observed on a real kernel, where one was, at most
+    /// quota and burst (kernels with bursts only).
     fn set_observed_pool(&mut self, group: GroupId, path: &str) {
         let seen = self.observed.and_then(|observed| observed.pool_ns.get(path));
         let (Some(&seen_ns), Refill::AddCapped) = (seen, self.rules.refill) else { return };
@@ -42,8 +44,9 @@ impl Machine<'_> {
         (pool.runtime_ns, pool.runtime_snap_ns) = (seen_ns, seen_ns);
     }
 
-    /// Adds the quota to the pool, as the generation does (kernel:
-    /// `__refill_cfs_bandwidth_runtime()`).
+    /// Adds the quota to the pool, up to quota and burst, or sets it to the quota (to 5.13); counts
+    /// bursts (kernel: `__refill_cfs_bandwidth_runtime()`). Moves the deadline of runtime (to 5.3);
+    /// pays debt back under the pull rules. Nothing without a quota.
     pub(crate) fn refill(&mut self, group: GroupId) {
         let now = self.now;
         let unbounded = self.has(Fault::BurstUnbounded);
@@ -81,13 +84,15 @@ impl Machine<'_> {
         self.trace_runtime(group);
     }
 
+    /// Emits the pool's runtime as a trace event.
     pub(crate) fn trace_runtime(&mut self, group: GroupId) {
         let left_ns = self.groups[group].pool.runtime_ns;
         self.emit(CpuId::NONE, What::Runtime { group: group.0, left_ns });
     }
 
-    /// Takes runtime from the pool, up to `target_ns` in hand. True if the run queue then has any
-    /// (kernel: `__assign_cfs_rq_runtime()`).
+    /// Takes runtime from the pool so that the run queue has `target_ns`, or as much as there is,
+    /// and arms an inactive period timer. True if the run queue then has any (kernel:
+    /// `__assign_cfs_rq_runtime()`).
     pub(crate) fn assign_runtime(&mut self, q: CfsRqId, target_ns: i64) -> bool {
         let group = self.cfs_rqs[q].group;
         let want_ns = target_ns - self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
@@ -117,8 +122,9 @@ impl Machine<'_> {
         bw.runtime_remaining_ns > 0
     }
 
-    /// Returns the runtime above `KEEP_NS` of an empty run queue to the pool (kernel:
-    /// `__return_cfs_rq_runtime()`).
+    /// Returns the runtime above `KEEP_NS` of an empty run queue to the pool, and arms the slack
+    /// timer if that can serve throttled ones (kernel: `__return_cfs_rq_runtime()`). Runtime that
+    /// has expired is discarded.
     pub(crate) fn return_runtime(&mut self, q: CfsRqId) {
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         let enough_ns = if self.has(Fault::LittleHandedOut) { 0 } else { self.slice_ns() };
@@ -146,8 +152,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets the runtime of a run queue outside the accounting, and books the difference as
-    /// discarded.
+    /// Sets the runtime of a run queue to `ns` outside of the accounting; the difference is booked
+    /// as discarded, so that the sums of `check` stay right.
     pub(crate) fn set_runtime(&mut self, q: CfsRqId, ns: i64) {
         let rq = &mut self.cfs_rqs[q];
         let change_ns = ns - rq.bandwidth.runtime_remaining_ns;
@@ -155,13 +161,15 @@ impl Machine<'_> {
         self.groups[rq.group].pool.discarded_ns -= i128::from(change_ns);
     }
 
-    /// Cancels the debt of a group that has no limit any more.
+    /// Sets the debt of a group that has no limit any more to 0 and corrects the books (pull
+    /// rules).
     fn cancel_debt(&mut self, group: GroupId) {
         let pool = &mut self.groups[group].pool;
         pool.discarded_ns -= i128::from(std::mem::take(&mut pool.debt_ns));
     }
 
-    /// Writes a limit, one write for each file that changes.
+    /// Changes a group's limit while it runs: one write for each file that changes, with all
+    /// effects on pool, timer and throttled run queues.
     pub(crate) fn write_limit(&mut self, group: GroupId, limit: Limit) {
         let pool = &self.groups[group].pool;
         let old = Limit::new(pool.quota_ns, pool.period_ns, pool.burst_ns);
@@ -170,7 +178,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Writes one file of the limit (kernel: `tg_set_cfs_bandwidth()`).
+    /// Applies one write to a limit file: charges up to now, refills, arms the timer, resets the
+    /// runtime of all run queues and unthrottles them (kernel: `tg_set_cfs_bandwidth()`).
     fn apply_limit_file(&mut self, group: GroupId, limit: Limit) {
         let cfs_rqs: Vec<CfsRqId> =
             self.groups[group].cfs_rqs.iter().copied().filter(|q| q.is_some()).collect();

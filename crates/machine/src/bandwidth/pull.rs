@@ -55,12 +55,13 @@ pub(crate) struct Parked {
 const _: () = assert!(size_of::<Parked>() == 64);
 
 impl Machine<'_> {
-    /// Whether tasks are parked here or in linked children.
+    /// Whether tasks are parked on this run queue, or on linked ones below it.
     fn holds_parked(&self, q: CfsRqId) -> bool {
         !self.cfs_rqs[q].bandwidth.limbo.is_empty() || !self.parked[q.ix()].children.is_empty()
     }
 
-    /// Whether a run queue was denied runtime, and its pool gained none since.
+    /// Whether a run queue was denied runtime, and neither got mail nor has its pool gained any
+    /// since. Changes nothing.
     fn is_denied(&self, q: CfsRqId) -> bool {
         let rq = &self.cfs_rqs[q];
         let parked = &self.parked[q.ix()];
@@ -68,7 +69,7 @@ impl Machine<'_> {
         rq.bandwidth.throttled && parked.mail_ns == 0 && parked.epoch == pool.epoch
     }
 
-    /// Whether this level or one above it is denied. Takes no runtime.
+    /// Whether this run queue or an ancestor is denied runtime. Takes no runtime.
     pub(crate) fn path_is_denied(&self, mut q: CfsRqId) -> bool {
         while q.is_some() {
             if self.is_denied(q) {
@@ -79,8 +80,9 @@ impl Machine<'_> {
         false
     }
 
-    /// Whether this level lets a task run in user mode. Takes runtime if needed; denies the run
-    /// queue if there is none.
+    /// Whether this run queue lets a task run in user mode (pull rules, a proposal that is in no
+    /// kernel). Opens its mail or takes a slice from the pool if needed; unthrottles it if that
+    /// succeeds after it was denied, and denies it if there is none.
     pub(crate) fn admit(&mut self, q: CfsRqId) -> bool {
         let bw = &self.cfs_rqs[q].bandwidth;
         if !bw.enabled || bw.runtime_remaining_ns > 0 && !bw.throttled {
@@ -109,8 +111,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Whether this level and all above it let a task run in user mode; takes runtime as `admit()`
-    /// does.
+    /// Whether this run queue and all above it let a task run in user mode; takes runtime from
+    /// their pools where needed, and denies the first that gets none.
     pub(crate) fn admit_path(&mut self, mut q: CfsRqId) -> bool {
         while q.is_some() {
             if !self.admit(q) {
@@ -124,7 +126,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Charges a run queue for `ns`. True if it is out of runtime.
+    /// Charges a run queue for `ns` under the pull rules; the group owes what a denied one runs.
+    /// Takes runtime when that is used up. True if it has none.
     pub(crate) fn account_pulling(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
         if rq.bandwidth.throttled {
@@ -138,8 +141,8 @@ impl Machine<'_> {
         self.cfs_rqs[q].bandwidth.runtime_remaining_ns <= 0 && !self.admit(q)
     }
 
-    /// At a tick: refills what would run out before the next one, so that only the end of a quota
-    /// needs a timer.
+    /// Takes a slice at a tick if the runtime would run out before the next one, so that only the
+    /// end of a quota needs a timer.
     pub(crate) fn top_up(&mut self, q: CfsRqId) {
         let bw = &self.cfs_rqs[q].bandwidth;
         let enough_ns = (self.tick_ns as i64).min(self.slice_ns());
@@ -148,7 +151,8 @@ impl Machine<'_> {
         }
     }
 
-    /// When the run queue's runtime ends if its task keeps running, ns.
+    /// When the run queue's runtime ends if its task keeps running, ns; [`NEVER`] if nothing runs,
+    /// it has no limit, or it is denied already.
     pub(crate) fn runtime_ends_ns(&self, q: CfsRqId) -> u64 {
         let rq = &self.cfs_rqs[q];
         if !rq.bandwidth.enabled || rq.bandwidth.throttled || rq.curr.is_none() {
@@ -157,7 +161,8 @@ impl Machine<'_> {
         rq.exec_start_ns + rq.bandwidth.runtime_remaining_ns.max(0) as u64
     }
 
-    /// When a timer must stop the current task because no tick comes before, ns, or [`NEVER`].
+    /// When a timer must stop the CPU's current task because runtime ends before the next tick, ns
+    /// of simulated time, or [`NEVER`].
     pub(crate) fn exhaustion_ns(&self, cpu: CpuId) -> u64 {
         let curr = self.cpus[cpu].curr;
         if !self.rules.pull || curr.is_none() || !self.tasks[curr].is_fair() {
@@ -177,6 +182,8 @@ impl Machine<'_> {
         if ends_ns < tick_ns { ends_ns.max(self.now) } else { NEVER }
     }
 
+    /// Takes a slice from the pool for the run queue, as far as there is one, and lets parked tasks
+    /// come back for it.
     fn take_slice(&mut self, q: CfsRqId) {
         let before_ns = self.cfs_rqs[q].bandwidth.runtime_remaining_ns;
         self.assign_runtime(q, self.slice_ns());
@@ -186,20 +193,22 @@ impl Machine<'_> {
         }
     }
 
-    /// Runtime that brings back one task, ns: a slice brings back as many tasks as it lets run for
-    /// a whole slice of theirs.
+    /// Runtime for which one parked task comes back, ns: about a base slice, a whole fraction of a
+    /// bandwidth slice.
     fn feeds_one_ns(&self) -> i64 {
         let (slice_ns, own_ns) = (self.slice_ns(), self.base_slice_ns as i64);
         slice_ns / (slice_ns / own_ns.max(1)).max(1)
     }
 
-    /// Adds the runtime mailed to a run queue to its own.
+    /// Adds the runtime that was mailed to a run queue (taken from the pool for it by another CPU)
+    /// to its own.
     fn open_mail(&mut self, q: CfsRqId) {
         let ns = std::mem::take(&mut self.parked[q.ix()].mail_ns);
         self.cfs_rqs[q].bandwidth.runtime_remaining_ns += ns as i64;
     }
 
-    /// Lets parked tasks below a run queue come back for `ns` of its runtime.
+    /// Lets as many parked tasks below a run queue come back as `ns` of runtime feed: adds to its
+    /// allowance and links it to its parent.
     fn feed(&mut self, q: CfsRqId, ns: i64) {
         self.parked[q.ix()].feed_ns += ns;
         let open = !self.cfs_rqs[q].bandwidth.throttled;
@@ -208,8 +217,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Denies a run queue runtime: its tasks park on their way to user mode, and the group owes
-    /// what they use until then.
+    /// Denies a run queue runtime (pull rules, a proposal that is in no kernel): marks it as
+    /// throttled, so that its tasks park on their way to user mode; the group owes what they use
+    /// until then. It waits for runtime if tasks are parked. Gives the running task throttle work.
     fn deny(&mut self, q: CfsRqId) {
         let rq = &mut self.cfs_rqs[q];
         let (group, cpu) = (rq.group, rq.cpu);
@@ -237,7 +247,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts a run queue on its group's list of waiting ones, once.
+    /// Appends a run queue to its group's list of those that wait for runtime, unless it is on it.
     fn wait_for_runtime(&mut self, q: CfsRqId) {
         if self.has(Fault::WaiterForgotten) {
             return;
@@ -247,7 +257,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Opens a run queue that has runtime again, or no limit.
+    /// Unthrottles a run queue that has runtime again, or no limit: stops its clock, takes it off
+    /// the waiting list, and links its parked tasks so that they come back.
     pub(crate) fn reopen(&mut self, q: CfsRqId) {
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         self.cfs_rqs[q].bandwidth.throttled = false;
@@ -264,7 +275,9 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// Mails shares of the pool to some of the waiting CPUs, first come, first served.
+    /// Takes shares out of the pool for up to [`FANOUT`] run queues that wait longest, and sends
+    /// their CPUs interrupts in which they add these to their runtime (pull rules, a proposal that
+    /// is in no kernel). These CPUs serve the next ones in turn.
     pub(crate) fn mail_shares(&mut self, group: GroupId) {
         let least_ns = MIN_GRANT_NS.min(self.slice_ns() as u64);
         let mut told = 0;
@@ -294,7 +307,8 @@ impl Machine<'_> {
         self.trace_runtime(group);
     }
 
-    /// Sends a CPU the interrupt in which it opens its mail.
+    /// Sends a run queue's CPU the interrupt in which it opens its mail, unless one is under way;
+    /// after the IPI's delay, or at once on this CPU.
     fn send_mail(&mut self, q: CfsRqId) {
         if self.has(Fault::MailNotSent) {
             return;
@@ -318,7 +332,8 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// On the CPU concerned: opens mail, and mails shares to others.
+    /// Handles that interrupt on `cpu` for one run queue: opens its mail or tries to take runtime,
+    /// and mails shares of the pool to others. Comes again at once if more are due.
     pub(crate) fn mail_handler(&mut self, cpu: CpuId) {
         self.cpus[cpu].csd_ns = NEVER;
         self.begin_section(Releaser::Handler, cpu);
@@ -342,7 +357,8 @@ impl Machine<'_> {
         }
     }
 
-    /// In the timer's interrupt: mails shares of the pool.
+    /// Mails shares of the pool inside a timer's interrupt, as one irq-off section whose cost its
+    /// CPU is charged.
     pub(crate) fn mail_shares_in_irq(&mut self, group: GroupId) {
         let cpu = if self.here.is_some() { self.here } else { self.groups[group].pool.timer_cpu };
         self.begin_section(Releaser::Distribute, cpu);
@@ -353,8 +369,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Before a refill: charges what runs without runtime up to its last tick, whether that was an
-    /// event or not.
+    /// Charges, before a refill, what runs on denied run queues of the group up to its last tick,
+    /// whether that was an event or not.
     pub(crate) fn charge_debts(&mut self, group: GroupId) {
         for cpu in self.cpus.ids() {
             let Some(&q) = self.groups[group].cfs_rqs.get(cpu.ix()) else { return };
@@ -365,8 +381,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Pays back the group's debt out of a refill: at most half of the quota, or all of the refill
-    /// once the debt is too large.
+    /// Pays the group's debt (time run without runtime, pull rules) back out of a refilled pool: at
+    /// most half of the quota, or all of the refill once the debt is too large. Then lets denied
+    /// run queues ask again, and sets the share of each waiting one.
     pub(crate) fn repay(&mut self, group: GroupId) {
         let slice_ns = self.slice_ns() as u64;
         let unseen = self.has(Fault::RefillUnseen);
@@ -384,7 +401,8 @@ impl Machine<'_> {
         pool.share_ns = (pool.runtime_ns / waiting).clamp(MIN_GRANT_NS.min(slice_ns), slice_ns);
     }
 
-    /// Tells waiting CPUs of runtime that an idle run queue gave back.
+    /// Lets denied run queues ask again after `cpu` gave runtime back, and fires the slack timer
+    /// now if it is enough for one that waits.
     pub(crate) fn announce_returned_runtime(&mut self, group: GroupId, cpu: CpuId) {
         let slot = self.slack_slot(group);
         let unseen = self.has(Fault::GiveBackUnseen);
@@ -396,7 +414,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Returns the mail of a CPU that goes offline to the pool.
+    /// Returns the unopened mail of a run queue whose CPU goes offline to the pool, for others
+    /// (pull rules only).
     pub(crate) fn return_mail(&mut self, q: CfsRqId) {
         if !self.rules.pull {
             return;
@@ -406,8 +425,8 @@ impl Machine<'_> {
         self.announce_returned_runtime(group, cpu);
     }
 
-    /// A limit begins or ends to apply to a run queue: discards its mail, and lets parked tasks
-    /// below it try again.
+    /// To be called when a limit begins or ends to apply to a run queue, or changes: discards its
+    /// mail, and lets parked tasks below it try again (pull rules only).
     pub(crate) fn limit_changed(&mut self, q: CfsRqId) {
         if !self.rules.pull {
             return;

@@ -17,14 +17,14 @@ const SLACK_DELAY_NS: u64 = 5_000_000;
 const MIN_LEFT_NS: u64 = 2_000_000;
 
 impl Machine<'_> {
-    /// Whether the period timer fires within `ns`.
+    /// Whether the period timer fires within `ns` from now (kernel: `runtime_refresh_within()`).
     fn refill_is_within(&self, group: GroupId, ns: u64) -> bool {
         let expiry_ns = self.timers.at(self.period_slot(group));
         expiry_ns.saturating_sub(self.now) < ns
     }
 
-    /// Arms the slack timer on this CPU, unless a refill is due soon (kernel:
-    /// `start_cfs_slack_bandwidth()`).
+    /// Arms the slack timer on this CPU, 5 ms from now, unless a refill is due soon or, in newer
+    /// kernels, it is armed already (kernel: `start_cfs_slack_bandwidth()`).
     pub(crate) fn arm_slack_timer(&mut self, group: GroupId, cpu: CpuId) {
         let late = self.refill_is_within(group, SLACK_DELAY_NS + MIN_LEFT_NS);
         if late && !self.has(Fault::SlackAtTheEnd) {
@@ -40,7 +40,8 @@ impl Machine<'_> {
         self.timers.set(slot, self.now + SLACK_DELAY_NS);
     }
 
-    /// Takes the slack timer's interrupt, or defers it as interrupts or `PREEMPT_RT` demand.
+    /// Handles the event of the slack timer: takes its interrupt, or defers it while interrupts are
+    /// off, or hands it to the timer thread (`PREEMPT_RT`).
     pub(crate) fn slack_timer(&mut self, group: GroupId) {
         let slot = self.slack_slot(group);
         let cpu = self.groups[group].pool.slack_cpu;
@@ -58,7 +59,9 @@ impl Machine<'_> {
         self.here = CpuId::NONE;
     }
 
-    /// Distributes returned runtime (kernel: `do_sched_cfs_slack_timer()`).
+    /// Distributes returned runtime to throttled run queues, unless a refill is due soon, a
+    /// distribution is under way, or it is no more than a slice (kernel:
+    /// `do_sched_cfs_slack_timer()`). Pull rules: mails shares of it.
     pub(crate) fn slack_expired(&mut self, group: GroupId) {
         self.groups[group].pool.slack_started = false;
         if self.rules.pull {
@@ -78,8 +81,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Until 5.3: discards runtime at its deadline, or postpones the deadline by a tick where the
-    /// CPU's clock is taken to run ahead. Equal refill numbers mean that, to 4.17 different ones.
+    /// To 5.3: discards the run queue's runtime after its deadline, or postpones the deadline by a
+    /// tick where the CPU's clock is taken to run ahead (kernel: `expire_cfs_rq_runtime()`). Equal
+    /// refill numbers mean that, to 4.17 different ones.
     pub(crate) fn expire_runtime(&mut self, q: CfsRqId) {
         let ahead_if_equal = match self.rules.expiry {
             Expiry::PutOff => false,

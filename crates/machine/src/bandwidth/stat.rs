@@ -8,7 +8,8 @@ use crate::ids::CfsRqId;
 use crate::machine::Machine;
 
 impl Machine<'_> {
-    /// Starts a run queue's own clock at its throttle, where the generation does so.
+    /// Starts the run queue's clock of time throttled by its own limit (`throttled_usec`) at its
+    /// throttle: always to 6.5, if something is queued from 6.6 to 6.17, never from 6.18 on.
     pub(crate) fn start_clock_at_throttle(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
@@ -22,7 +23,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Starts the clock of throttling by any limit, where the generation does so.
+    /// Starts the run queue's clock of time throttled by any limit (`cpu.stat.local`) at a
+    /// throttle, if something is queued (6.6 to 6.17 only).
     pub(crate) fn start_self_clock_at_throttle(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
@@ -31,14 +33,16 @@ impl Machine<'_> {
         }
     }
 
-    /// Starts the clocks of a throttled run queue when its first entity is queued (6.6 to 6.17).
+    /// Starts both clocks of a throttled run queue when its first entity is queued (6.6 to 6.17);
+    /// does nothing if it is not throttled.
     pub(crate) fn start_clocks_at_enqueue(&mut self, q: CfsRqId) {
         if self.rules.throttle_clock == ThrottleClock::Queued {
             self.start_clocks(q);
         }
     }
 
-    /// Starts the clocks of every throttled level when its first task parks (6.18+).
+    /// Starts both clocks of every throttled level from the leaf up when its first task parks
+    /// (6.18+); clocks that run go on.
     pub(crate) fn start_clocks_at_park(&mut self, leaf: CfsRqId) {
         if self.rules.pull {
             self.start_clocks_at_park_pulling(leaf);
@@ -54,7 +58,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Starts the clocks of every level from the task's own to the highest denied one.
+    /// Starts the clocks of every level from the task's own to the highest denied one (pull rules).
     fn start_clocks_at_park_pulling(&mut self, leaf: CfsRqId) {
         let now = self.now;
         let mut from = leaf;
@@ -73,13 +77,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Starts the own clock of a run queue whose limit keeps tasks parked.
+    /// Starts the clock of time throttled by its own limit of a run queue that keeps tasks parked,
+    /// unless it runs.
     pub(crate) fn start_clock_denied(&mut self, q: CfsRqId) {
         let bw = &mut self.cfs_rqs[q].bandwidth;
         bw.throttled_clock_ns = bw.throttled_clock_ns.min(self.now);
     }
 
-    /// Starts those clocks of a throttled run queue that do not run yet.
+    /// Starts those clocks of a run queue that do not run yet: its own if it is throttled, the
+    /// other if any limit throttles it.
     fn start_clocks(&mut self, q: CfsRqId) {
         let now = self.now;
         let bw = &mut self.cfs_rqs[q].bandwidth;
@@ -91,7 +97,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Ends a run queue's own throttled time.
+    /// Stops the clock of time throttled by its own limit and adds the time to the group's
+    /// `throttled_ns`.
     pub(crate) fn stop_clock(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];
@@ -101,7 +108,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Ends the time in which some limit throttles a run queue.
+    /// Stops the clock of time throttled by any limit and adds the time to the group's local
+    /// throttled time.
     pub(crate) fn stop_self_clock(&mut self, q: CfsRqId) {
         let now = self.now;
         let rq = &mut self.cfs_rqs[q];

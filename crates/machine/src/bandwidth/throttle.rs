@@ -8,8 +8,9 @@ use crate::machine::Machine;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
-    /// Throttles a run queue without runtime, unless the pool has some left. True if it is
-    /// throttled.
+    /// Throttles a run queue without runtime, unless it can take some from the pool: lists it, arms
+    /// the period timer, freezes its subtree's load, and dequeues its entity (to 6.17) or has tasks
+    /// park (6.18+) (kernel: `throttle_cfs_rq()`). True if it is throttled.
     pub(crate) fn throttle(&mut self, q: CfsRqId) -> bool {
         let runs = {
             let curr = self.cfs_rqs[q].curr;
@@ -43,7 +44,8 @@ impl Machine<'_> {
         true
     }
 
-    /// Adds a run queue to its group's throttled list, at the place that the generation chooses.
+    /// Adds a run queue to its group's throttled list: at the head to 4.18, and from 4.19 to 5.7
+    /// during a distribution; else at the tail.
     fn list_throttled(&mut self, q: CfsRqId) {
         let pool = &mut self.groups[self.cfs_rqs[q].group].pool;
         let at_head = match self.rules.throttled_insert {
@@ -55,7 +57,8 @@ impl Machine<'_> {
         pool.throttled.insert(at, q);
     }
 
-    /// Counts a throttle at a level of the subtree (kernel: `tg_throttle_down()`).
+    /// Increments the throttle count of a run queue in a throttled subtree; the first freezes its
+    /// load average and may start its clock (kernel: `tg_throttle_down()`).
     fn throttle_down(&mut self, q: CfsRqId) {
         let first = self.cfs_rqs[q].bandwidth.throttle_count == 0;
         self.cfs_rqs[q].bandwidth.throttle_count += 1;
@@ -67,8 +70,8 @@ impl Machine<'_> {
         }
     }
 
-    /// To 6.17: takes the group's entity off its parent's queue, and so on upwards as queues run
-    /// empty; its tasks stay inside and no longer count above.
+    /// Takes the group's entity off its parent's queue, and so on upwards as queues run empty (to
+    /// 6.17); its tasks stay inside and no longer count above.
     fn dequeue_group_entity(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         let cpu = self.cfs_rqs[q].cpu;
@@ -102,7 +105,7 @@ impl Machine<'_> {
         self.change_nr_running(cpu, -(runnable as i32));
     }
 
-    /// Makes the current task of a CPU park itself when it returns to user mode.
+    /// Gives a CPU's current task the work of parking itself when it returns to user mode.
     pub(crate) fn give_work_to_running(&mut self, cpu: CpuId) {
         let curr = self.cpus[cpu].curr;
         if curr.is_none() {

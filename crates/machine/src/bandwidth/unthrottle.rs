@@ -9,8 +9,10 @@ use crate::machine::Machine;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
-    /// Unthrottles a run queue, unless the generation refuses because it has no runtime. From 7.2
-    /// on the running task is charged first, which uses up the 1 ns granted.
+    /// Unthrottles a run queue: unlists it, stops its clock, thaws its subtree and puts its entity
+    /// or parked tasks back; an idle CPU reschedules (kernel: `unthrottle_cfs_rq()`). Not if it has
+    /// no runtime (6.18+); from 7.2 on the running task is charged first, which uses up the 1 ns
+    /// granted.
     pub(crate) fn unthrottle(&mut self, q: CfsRqId) {
         if self.rules.pull {
             self.reopen(q);
@@ -45,7 +47,8 @@ impl Machine<'_> {
         self.touch(cpu, false);
     }
 
-    /// Uncounts a throttle at a level of the subtree, and puts its tasks back after the last
+    /// Decrements the throttle count of a run queue in an unthrottled subtree; after the last
+    /// throttle its load average decays again, its clock stops, and its parked tasks are enqueued
     /// (kernel: `tg_unthrottle_up()`).
     fn unthrottle_up(&mut self, q: CfsRqId) {
         if self.rules.precheck == Precheck::ChargedPositive {
@@ -64,8 +67,8 @@ impl Machine<'_> {
         self.release_limbo(q);
     }
 
-    /// To 6.17: queues the group's entity again, and its ancestors up to one that is queued
-    /// already or throttled; its tasks count again above.
+    /// Queues the group's entity again, and its ancestors up to one that is queued already or
+    /// throttled (to 6.17); its tasks count again above. Nothing if none are queued on it.
     fn requeue_group_entity(&mut self, q: CfsRqId) {
         let (tasks, runnable) = (self.cfs_rqs[q].h_nr, self.cfs_rqs[q].h_runnable);
         if self.cfs_rqs[q].nr == 0 {
@@ -101,6 +104,7 @@ impl Machine<'_> {
         self.change_nr_running(cpu, runnable as i32);
     }
 
+    /// The CPU with the lowest number that is on line; 0 if none is.
     pub(crate) fn first_online(&self) -> CpuId {
         self.cpus.ids().find(|&cpu| self.cpus[cpu].online).unwrap_or(CpuId(0))
     }

@@ -18,7 +18,7 @@ pub(crate) struct Subtree {
 }
 
 impl Machine<'_> {
-    /// Visits children before parents.
+    /// Visits a run queue and all below it on its CPU, children before parents.
     pub(crate) fn walk_up(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
         let cfs_rqs = self.subtree(top);
         for cfs_rqs in cfs_rqs.chunks(AHEAD) {
@@ -29,8 +29,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Visits parents before children. Siblings come in reverse of the kernel's order, which does
-    /// not matter for a throttle.
+    /// Visits a run queue and all below it on its CPU, parents before children. Siblings come in
+    /// reverse of the kernel's order, which does not matter for a throttle.
     pub(crate) fn walk_down(&mut self, top: CfsRqId, mut visit: impl FnMut(&mut Self, CfsRqId)) {
         let cfs_rqs = self.subtree(top);
         for cfs_rqs in cfs_rqs.rchunks(AHEAD) {
@@ -41,7 +41,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The run queue and all below it, children first; cached until the CPU gets new run queues.
+    /// The run queue and all below it, children first; from the cache, which is renewed when the
+    /// CPU has got new run queues.
     fn subtree(&mut self, top: CfsRqId) -> Rc<[CfsRqId]> {
         let made = self.made_on(self.cfs_rqs[top].cpu);
         let index = self.cfs_rqs[top].bandwidth.subtree as usize;
@@ -61,6 +62,7 @@ impl Machine<'_> {
         cfs_rqs
     }
 
+    /// The run queue and all below it, children before parents, in the kernel's order.
     fn children_first(&self, top: CfsRqId) -> Vec<CfsRqId> {
         let mut cfs_rqs = Vec::new();
         let mut q = self.deepest_first(top);
@@ -82,7 +84,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The first child's first child, and so on, down to a leaf.
+    /// The queue's first child's first child, and so on, down to a leaf.
     fn deepest_first(&self, mut q: CfsRqId) -> CfsRqId {
         while self.cfs_rqs[q].first_child.is_some() {
             q = self.cfs_rqs[q].first_child;
@@ -90,7 +92,7 @@ impl Machine<'_> {
         q
     }
 
-    /// Number of group run queues on a CPU.
+    /// Number of group run queues made on a CPU so far.
     fn made_on(&self, cpu: CpuId) -> u32 {
         self.vacant[cpu.ix()].made
     }

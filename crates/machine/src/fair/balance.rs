@@ -49,7 +49,8 @@ pub(crate) struct Balancing {
 }
 
 impl Machine<'_> {
-    /// Starts rounds of balancing when some CPU has more than it can run.
+    /// Starts rounds of balancing, from the next tick on, unless they run already or there is one
+    /// CPU.
     pub(crate) fn arm_balance(&mut self) {
         if !self.is_balancing() && self.cpus.len() > 1 {
             for cpu in self.cpus.ids() {
@@ -59,7 +60,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Schedules the next round at this tick, unless it is earlier anyway.
+    /// Schedules the next round of balancing shortly before this tick, unless it is earlier anyway.
     fn schedule_balance(&mut self, tick_ns: u64) {
         if tick_ns < self.balance_due_ns {
             self.balance_due_ns = tick_ns;
@@ -67,13 +68,13 @@ impl Machine<'_> {
         }
     }
 
-    /// The tick that is being balanced, ns.
+    /// The tick that the round under way is for, ns.
     fn balance_tick_ns(&self) -> u64 {
         (self.now + BEFORE_NS) / self.tick_ns * self.tick_ns
     }
 
-    /// A round of balancing: CPUs whose interval is over balance, idle ones first. Schedules the
-    /// next round while any CPU has waiting tasks.
+    /// Performs a round of balancing: CPUs whose interval is over pull tasks from others, idle ones
+    /// first. Schedules the next round while any CPU has waiting tasks, else ends the rounds.
     pub(crate) fn balance(&mut self) {
         let this_tick_ns = self.balance_tick_ns();
         if this_tick_ns != self.balance_due_ns {
@@ -103,7 +104,8 @@ impl Machine<'_> {
         self.heap.push(self.balance_due_ns - BEFORE_NS, Event::Balance);
     }
 
-    /// Balances one CPU if its interval is over.
+    /// Balances one CPU, if its interval is over at this tick, and updates its interval by the
+    /// result. Under noise it may be a tick late.
     fn balance_in_time(&mut self, cpu: CpuId, idle: bool, this_tick_ns: u64) {
         let at_ns = self.balance_at_ns(cpu);
         if at_ns > this_tick_ns {
@@ -130,6 +132,8 @@ impl Machine<'_> {
         self.balance_due_ns != NEVER
     }
 
+    /// To be called when a CPU begins or ceases to be idle: brings its balancing interval up to now
+    /// and notes when it became idle.
     pub(crate) fn note_idle_change(&mut self, cpu: CpuId) {
         if self.cpus.len() == 1 {
             return;
@@ -143,9 +147,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Replays balancing while no task waited anywhere, when no rounds run here: it finds nothing,
-    /// at busy CPUs at the end of each interval, at idle ones at their first tick after it, as
-    /// they have no further ticks. Updates to now.
+    /// Updates a CPU's balancing interval to now for the time since its last update in which no
+    /// rounds ran. No task waited, so balancing found nothing: at busy CPUs at the end of each
+    /// interval, at idle ones at their first tick after it, as they have no further ticks.
     fn replay_idle_balancing(&mut self, cpu: CpuId) {
         let (now, tick_ns) = (self.now, self.tick_ns);
         let domain = self.llc(cpu).len() as u32;
@@ -174,7 +178,7 @@ impl Machine<'_> {
         }
     }
 
-    /// The tick at which a CPU balances next, ns.
+    /// The tick at which the CPU's balancing interval is over, ns.
     fn balance_at_ns(&self, cpu: CpuId) -> u64 {
         let c = &self.cpus[cpu];
         let gives_way = self.rules.idle_class_is_free && self.runs_idle_class(cpu);
@@ -182,9 +186,9 @@ impl Machine<'_> {
         interval_ns.saturating_add_signed(c.balancing.last_ns)
     }
 
-    /// Under noise: draws when CPUs last balanced before the run, and their random streams, which
-    /// are unknown. No task waited; of nine CPUs read in emulated kernels seven had been idle so
-    /// long that they balanced at their first tick.
+    /// Draws, under noise, when CPUs last balanced before the run, and replaces their random
+    /// streams, as both are unknown. No task waited; of nine CPUs read in emulated kernels seven
+    /// had been idle so long that they balanced at their first tick.
     pub(crate) fn draw_balancing(&mut self) {
         if self.cpus.len() < 2 || self.noise.is_none() {
             return;
@@ -201,8 +205,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A CPU's balancing interval, ns: sixteen times as long for a busy one, less a tick, unless
-    /// it runs only `SCHED_IDLE` tasks (kernel: `get_sd_balance_interval()`).
+    /// A CPU's balancing interval, ns, in whole ticks: sixteen times as long for a busy one, less a
+    /// tick (kernel: `get_sd_balance_interval()`).
     pub(crate) fn balance_interval_ns(&self, cpu: CpuId, is_busy: bool) -> u64 {
         let domain = self.llc(cpu).len() as u32;
         let ns = u64::from(self.cpus[cpu].balancing.interval_ms(domain)) * 1_000_000;
@@ -212,7 +216,8 @@ impl Machine<'_> {
         ticks.min(most).max(1) * self.tick_ns
     }
 
-    /// Balances an idle CPU: pulls half of what the busiest has, near ones first.
+    /// Pulls to an idle CPU half as many tasks as the busiest has, within its cache domain, or else
+    /// from the whole machine.
     fn pull_to_idle(&mut self, cpu: CpuId) -> Found {
         let (own, all) = (self.llc(cpu), 0..self.cpus.len() as u32);
         let half = |range: &Range<u32>| (self.most_running(range) / 2).clamp(1, MAX_MOVED);
@@ -222,7 +227,8 @@ impl Machine<'_> {
         if is_all { found } else { self.pull(cpu, all, far, true).or(found) }
     }
 
-    /// Balances a busy CPU: by load within its cache domain, by number of tasks on the machine.
+    /// Pulls tasks to a busy CPU: by load within its cache domain, or else by number of tasks from
+    /// the machine.
     fn balance_busy(&mut self, to: CpuId) -> Found {
         let (own, all) = (self.llc(to), 0..self.cpus.len() as u32);
         let found =
@@ -230,8 +236,9 @@ impl Machine<'_> {
         if own == all { found } else { self.even_out(to, all).or(found) }
     }
 
-    /// Tries one CPU after the other until one has tasks that may move (kernel: `redo` in
-    /// `sched_balance_rq()`). `take` gets the CPUs tried so far.
+    /// Calls `take` for one CPU after the other until one has tasks that may move (kernel: `redo`
+    /// in `sched_balance_rq()`). `take` gets the CPUs tried so far; it returns the one it tried and
+    /// what it found, or `None` to end.
     fn try_in_turn(
         &mut self,
         take: impl Fn(&mut Self, &[CpuId]) -> Option<(CpuId, Found)>,
@@ -249,9 +256,9 @@ impl Machine<'_> {
         found
     }
 
-    /// Pulls load from the most loaded CPU of a cache domain to a busy one, up to what both lack
-    /// to the average (kernel: `sched_balance_find_src_group()`, `calculate_imbalance()`, for
-    /// groups of one CPU each).
+    /// Pulls load from the most loaded CPU of a cache domain, except those `tried`, to a busy one,
+    /// up to what both lack to the average (kernel: `sched_balance_find_src_group()`,
+    /// `calculate_imbalance()`, for groups of one CPU each). `None` if no CPU has too much.
     fn even_out_load(
         &mut self,
         to: CpuId,
@@ -285,7 +292,7 @@ impl Machine<'_> {
         Some((from, self.pull_load(to, from, imbalance - imbalance / 256)))
     }
 
-    /// Average load of a CPU (kernel: `cpu_load()`).
+    /// Load average of a CPU now, in weights (kernel: `cpu_load()`); updates the average.
     pub(crate) fn cpu_load(&mut self, cpu: CpuId) -> u64 {
         let root = self.root(cpu);
         self.pelt_update(root);
@@ -295,8 +302,8 @@ impl Machine<'_> {
         (load + self.group_load_at(q, fresh)).saturating_sub(now)
     }
 
-    /// The top-level group that runs alone on a CPU: ticks leave its weight as it is, as it does
-    /// not matter.
+    /// The top-level group whose task runs alone on a CPU, if it is not throttled. Ticks leave its
+    /// weight as it is, as it does not matter.
     fn lone_group(&self, cpu: CpuId) -> Option<CfsRqId> {
         let (root, curr) = (self.root(cpu), self.cpus[cpu].curr);
         if self.cpus[cpu].nr_running != 1 || curr.is_none() || !self.tasks[curr].is_fair() {
@@ -319,32 +326,33 @@ impl Machine<'_> {
         self.cfs_rqs[self.root(cpu)].h_nr
     }
 
-    /// Whether tasks wait, and the CPU was hardly idle recently or had waiting tasks then (kernel:
-    /// `group_is_overloaded()`).
+    /// Whether two or more tasks are queued, and the CPU was hardly idle recently or had waiting
+    /// tasks then (kernel: `group_is_overloaded()`). Updates averages.
     fn is_overloaded(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) > 1 && (self.was_busy(cpu) || self.has_waited(cpu))
     }
 
     /// Whether no task is queued, or the CPU was idle for part of recent time and none waited
-    /// (kernel: `group_has_capacity()`).
+    /// (kernel: `group_has_capacity()`). Updates averages.
     fn has_spare(&mut self, cpu: CpuId) -> bool {
         self.queued(cpu) == 0 || !self.was_busy(cpu) && !self.has_waited(cpu)
     }
 
-    /// Whether its utilisation leaves no room for an imbalance (kernel: `cpu_util_cfs()`).
+    /// Whether the CPU's utilisation, which is updated, leaves no room for an imbalance (kernel:
+    /// `cpu_util_cfs()`).
     fn was_busy(&mut self, cpu: CpuId) -> bool {
         self.cpu_util(cpu) * IMBALANCE_PCT >= 100 * WHOLE
     }
 
-    /// Whether it had more runnable tasks recently than one, with an imbalance (kernel:
-    /// `runnable_avg`).
+    /// Whether the CPU's recent average of runnable tasks is above one by more than the tolerated
+    /// imbalance (kernel: `runnable_avg`).
     fn has_waited(&self, cpu: CpuId) -> bool {
         let runnable = self.cfs_rqs[self.root(cpu)].pelt.runnable_avg;
         u64::from(runnable) * 100 > IMBALANCE_PCT << RUNNABLE_SHIFT
     }
 
-    /// Pulls tasks with about this load in total; each failed attempt doubles how heavy one may be
-    /// (kernel: `detach_tasks()`).
+    /// Moves waiting tasks of about this load in total from one CPU to another; each failed attempt
+    /// before doubles how heavy one may be (kernel: `detach_tasks()`).
     fn pull_load(&mut self, to: CpuId, from: CpuId, imbalance: u64) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
         let mut found = self.find_movable(from, to, MAX_MOVED, true, &mut lists);
@@ -362,7 +370,7 @@ impl Machine<'_> {
         found
     }
 
-    /// A task's part of the load of its CPU (kernel: `task_h_load()`).
+    /// A task's part of the load of its CPU, in weights, at least 1 (kernel: `task_h_load()`).
     pub(crate) fn task_h_load(&mut self, task: TaskId) -> u64 {
         let mut load = self.task_load(task);
         let mut q = self.ses[self.tasks[task].se].q;
@@ -374,7 +382,8 @@ impl Machine<'_> {
         load.max(1)
     }
 
-    /// Pulls tasks from the CPU with the most, until both have equally many.
+    /// Pulls tasks from the CPU of a domain with the most, until both have about equally many; a
+    /// small difference is tolerated.
     fn even_out(&mut self, to: CpuId, domain: Range<u32>) -> Found {
         let most = self.most_running(&domain);
         let difference = most.saturating_sub(self.cpus[to].nr_running);
@@ -386,7 +395,9 @@ impl Machine<'_> {
         self.pull(to, domain, (difference / 2).min(MAX_MOVED), true)
     }
 
-    /// Pulls a task to a CPU that is about to go idle. True if it got any.
+    /// Pulls a task to a CPU that is about to go idle, from its cache domain or else the machine
+    /// (kernel: `sched_balance_newidle()`). True if it got any; else it may schedule an earlier
+    /// round.
     pub(crate) fn balance_newidle(&mut self, cpu: CpuId) -> bool {
         if !self.is_balancing() || !self.cpus[cpu].online {
             // Armed whenever some CPU has two runnable tasks.
@@ -403,8 +414,8 @@ impl Machine<'_> {
         moved
     }
 
-    /// Newidle balancing in a domain (`level` 0: cache, 1: machine), by past success where the
-    /// kernel does so. True if a task came.
+    /// Pulls one task to a CPU that goes idle from a domain (`level` 0: cache, 1: machine). Newer
+    /// kernels draw by past success whether to try. True if a task came.
     fn pull_newidle(&mut self, cpu: CpuId, level: usize, domain: Range<u32>) -> bool {
         let by_success = self.rules.newidle_by_success;
         let c = &mut self.cpus[cpu];
@@ -420,8 +431,9 @@ impl Machine<'_> {
         moved
     }
 
-    /// Pulls up to `want` tasks from the busiest CPU of a range that has any to give; an idle CPU
-    /// takes a running task in the end. Attempts without result count only at ticks.
+    /// Pulls up to `want` waiting tasks from the busiest CPU of a range that has any to give; a
+    /// near idle CPU takes a running task after several failures. Attempts without result count
+    /// only at ticks.
     fn pull(&mut self, to: CpuId, domain: Range<u32>, want: u32, at_tick: bool) -> Found {
         let is_near = self.nr_running[to.ix()] == 0 && domain == self.llc(to);
         self.try_in_turn(|machine, tried| {
@@ -434,8 +446,8 @@ impl Machine<'_> {
         })
     }
 
-    /// Pulls the running task of a CPU whose waiting tasks may not leave (kernel:
-    /// `active_load_balance_cpu_stop()`, a thread of that CPU, which preempts it).
+    /// Moves the running task of a CPU whose waiting tasks may not leave, if it may move (kernel:
+    /// `active_load_balance_cpu_stop()`, a thread of that CPU, which preempts it). True if it does.
     fn pull_running(&mut self, to: CpuId, from: CpuId) -> bool {
         let curr = self.cpus[from].curr;
         if curr.is_none() || !self.tasks[curr].is_fair() || self.is_pinned_down(curr) {
@@ -448,8 +460,8 @@ impl Machine<'_> {
         may
     }
 
-    /// The CPU of a range with the most runnable tasks, if it has at least two more than `to`; of
-    /// equals the first after `to`.
+    /// The CPU of a range, except those `tried`, with the most runnable tasks, if it has at least
+    /// two more than `to`; of equals the first after `to`.
     fn busiest(&self, to: CpuId, domain: &Range<u32>, tried: &[CpuId]) -> Option<CpuId> {
         let is_left = |cpu: &CpuId| !tried.contains(cpu);
         let most = if tried.is_empty() {
@@ -466,7 +478,7 @@ impl Machine<'_> {
         in_order.find(|cpu| self.nr_running[cpu.ix()] == most && is_left(cpu))
     }
 
-    /// Moves up to `want` queued tasks from one CPU to another.
+    /// Moves up to `want` waiting tasks from one CPU to another, cache-hot ones aside.
     fn pull_from(&mut self, to: CpuId, from: CpuId, want: u32) -> Found {
         let mut lists = std::mem::take(&mut self.balancing);
         let mut found = self.find_movable(from, to, want, false, &mut lists);
@@ -478,7 +490,7 @@ impl Machine<'_> {
         found
     }
 
-    /// Runnable tasks of the CPU of a range that has the most.
+    /// Largest number of runnable tasks on a CPU of the range.
     fn most_running(&self, domain: &Range<u32>) -> u32 {
         let range = domain.start as usize..domain.end as usize;
         self.nr_running[range].iter().copied().max().unwrap_or(0)

@@ -19,6 +19,7 @@ pub(crate) struct Buddies {
 }
 
 impl Machine<'_> {
+    /// Makes room for the buddies (CFS) of all run queues; to be called after new ones.
     pub(crate) fn grow_buddies(&mut self) {
         if self.rules.queue == Queue::Cfs {
             let none = Buddies { last: SeId::NONE, skip: SeId::NONE };
@@ -27,6 +28,7 @@ impl Machine<'_> {
     }
 
     /// Makes the next pick prefer this entity, and its groups above (kernel: `set_next_buddy()`).
+    /// Nothing on a flat queue.
     pub(crate) fn set_next_buddy(&mut self, mut se: SeId) {
         if self.rules.queue == Queue::EevdfFlat {
             return;
@@ -38,7 +40,8 @@ impl Machine<'_> {
         }
     }
 
-    /// CFS: makes a preempted entity the one to continue afterwards (kernel: `set_last_buddy()`).
+    /// CFS: makes the pick after a preemption prefer this preempted entity, and its groups above
+    /// (kernel: `set_last_buddy()`).
     pub(crate) fn set_last_buddy(&mut self, mut se: SeId) {
         while se.is_some() && self.ses[se].on_rq {
             let q = self.ses[se].q;
@@ -47,7 +50,8 @@ impl Machine<'_> {
         }
     }
 
-    /// CFS: lets others run before this entity (kernel: `set_skip_buddy()`).
+    /// CFS: makes the next pick pass over this entity, and its groups above, if another is close
+    /// (kernel: `set_skip_buddy()`).
     pub(crate) fn set_skip_buddy(&mut self, mut se: SeId) {
         while se.is_some() {
             let q = self.ses[se].q;
@@ -56,7 +60,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Clears every preference for or against this entity.
+    /// Removes this entity, and its groups above, from the queues' next, last and skip buddies
+    /// (kernel: `clear_buddies()`).
     pub(crate) fn clear_buddies(&mut self, q: CfsRqId, se: SeId) {
         if self.cfs_rqs[q].next == se {
             self.clear_upwards(q, se, |machine, q| &mut machine.cfs_rqs[q].next);
@@ -67,6 +72,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Clears one kind of buddy from this queue up, as long as it is the entity or the group above
+    /// it.
     fn clear_upwards(
         &mut self,
         mut q: CfsRqId,

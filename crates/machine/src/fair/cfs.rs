@@ -19,8 +19,8 @@ const WAKEUP_GRANULARITY_NS: u64 = 1_000_000;
 const NR_LATENCY: u64 = 8;
 
 impl Machine<'_> {
-    /// Raises a queue's minimum vruntime to the least of its entities (kernel:
-    /// `update_min_vruntime()`).
+    /// Raises a queue's minimum vruntime to the least of its entities', the running one included;
+    /// it never falls (kernel: `update_min_vruntime()`).
     pub(crate) fn update_min_vruntime(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         let curr = if rq.curr.is_some() && self.ses[rq.curr].on_rq {
@@ -46,20 +46,23 @@ impl Machine<'_> {
         }
     }
 
-    /// Advantage of an entity that slept for long, virtual ns.
+    /// How far before the minimum vruntime an entity that slept for long is placed, ns; an eighth
+    /// of that for `SCHED_IDLE` (5.15+).
     fn sleeper_bonus(&self, is_idle: bool) -> i64 {
         let least = is_idle && self.rules.idle_sleeper_gains_less;
         let whole_ns = if least { MIN_GRANULARITY_NS } else { LATENCY_NS };
         (whole_ns * self.scaling / 2) as i64
     }
 
-    /// Whether an entity is that of a `SCHED_IDLE` task (kernel: `se_is_idle()`).
+    /// Whether an entity is that of a `SCHED_IDLE` task itself (kernel: `se_is_idle()`).
     fn is_idle(&self, se: SeId) -> bool {
         let Owner::Task(task) = self.ses[se].owner() else { return false };
         self.tasks[task].class == Class::Idle
     }
 
-    /// Sets the vruntime of an entity that is being queued (kernel: `place_entity()`).
+    /// Sets the vruntime of an entity that is being queued (kernel: `place_entity()`): a forked one
+    /// a slice behind the minimum, a woken one at most a bonus before it, a moved one at its old
+    /// distance.
     pub(crate) fn place_cfs(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
         let min = self.cfs_rqs[q].base_vruntime;
         let slice = match why {
@@ -79,7 +82,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes a vruntime relative to its queue's minimum: those of two queues cannot be compared.
+    /// Makes an entity's vruntime relative to its queue's minimum, unless it is: those of two
+    /// queues cannot be compared.
     pub(crate) fn make_relative(&mut self, q: CfsRqId, se: SeId) {
         let min = self.cfs_rqs[q].base_vruntime;
         let entity = &mut self.ses[se];
@@ -89,7 +93,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Detaches a dequeued entity from its queue, when it moves to another.
+    /// CFS: makes the vruntime of a dequeued entity relative to its queue, up to the last tick
+    /// there, as it moves to another, and updates minimum vruntimes that it leaves.
     pub(crate) fn detach_from_queue(&mut self, q: CfsRqId, se: SeId) {
         // The queue's minimum is that of the last tick there.
         self.charge_to_last_tick(q);
@@ -110,7 +115,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Picks the entity furthest behind, or a preferred one if that is not unfair.
+    /// The entity to run next: the one furthest behind, or its next or last buddy if that is not
+    /// unfair; not the skip buddy (kernel: `pick_next_entity()`). Changes nothing.
     pub(crate) fn pick_cfs(&self, q: CfsRqId) -> SeId {
         let nodes = self.cfs_rqs[q].timeline.nodes();
         let Some(first) = nodes.first() else { return SeId::NONE };
@@ -126,13 +132,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether an entity is so far behind this vruntime that it may not wait.
+    /// Whether an entity is behind this vruntime by more than the wakeup granularity, so that it
+    /// may not wait.
     fn is_behind(&self, se: SeId, vruntime: i64) -> bool {
         let entity = &self.ses[se];
         vruntime - entity.vruntime > entity.virtual_ns(WAKEUP_GRANULARITY_NS * self.scaling, false)
     }
 
-    /// An entity's share of the latency target along its path, ns.
+    /// An entity's share of the latency target along its path, by weights, ns; at least the minimum
+    /// granularity (kernel: `sched_slice()`).
     pub(crate) fn cfs_slice_ns(&self, q: CfsRqId, se: SeId) -> u64 {
         let min_granularity_ns = MIN_GRANULARITY_NS * self.scaling;
         let root = self.root(self.cfs_rqs[q].cpu);
@@ -157,8 +165,8 @@ impl Machine<'_> {
         slice_ns.max(min_granularity_ns)
     }
 
-    /// CPU time after which a tick preempts the running child of this queue, counted from its last
-    /// charge, ns; `None`: never.
+    /// CPU time from its last charge, ns, after which a tick preempts the running child of this
+    /// queue, as its slice is used or it is too far ahead; `None`: never.
     pub(crate) fn cfs_preemption_due_ns(&self, q: CfsRqId) -> Option<u64> {
         let rq = &self.cfs_rqs[q];
         if rq.nr <= 1 || rq.curr.is_none() {
@@ -174,7 +182,8 @@ impl Machine<'_> {
         Some(by_slice_ns.min(by_lead_ns))
     }
 
-    /// Tests for preemption at a tick, after the charge (kernel: `check_preempt_tick()`).
+    /// Requests a reschedule at a tick, after the charge, if the running child has used its slice
+    /// or is too far ahead (kernel: `check_preempt_tick()`).
     pub(crate) fn check_preempt_tick(&mut self, q: CfsRqId) {
         if self.cfs_preemption_due_ns(q) != Some(0) {
             return;
@@ -187,8 +196,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a waking task is far enough behind to preempt. It is then picked next; a task
-    /// preempted on a crowded queue is picked after it.
+    /// Whether a waking entity is far enough behind the running one to preempt it, or that
+    /// `makes_way`. It is then made the next buddy; a task preempted on a crowded queue is made the
+    /// last buddy (kernel: `check_preempt_wakeup()`).
     pub(crate) fn preempts_cfs(&mut self, se: SeId, running: SeId, makes_way: bool) -> bool {
         if !makes_way {
             if !self.is_behind(se, self.ses[running].vruntime) {

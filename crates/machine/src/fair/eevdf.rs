@@ -25,8 +25,8 @@ impl Machine<'_> {
         if self.rules.full_weights { weight as i64 } else { (weight >> 10).max(2) as i64 }
     }
 
-    /// Total weight on a queue as used in sums, and the sum of weight times (vruntime - base),
-    /// running entity included.
+    /// Total weight of a queue's entities as used in sums, and the sum of weight times (vruntime -
+    /// `base_vruntime`), running entity included.
     fn sums(&self, q: CfsRqId) -> (i64, i128) {
         let rq = &self.cfs_rqs[q];
         let (mut weight, mut sum) = (rq.sum_weight, rq.sum_weighted_vruntime);
@@ -39,7 +39,8 @@ impl Machine<'_> {
         (weight, sum)
     }
 
-    /// V of a queue; its last value when nothing is queued.
+    /// V of a queue, the average vruntime of its entities by weight, running one included; its last
+    /// value when nothing is queued (kernel: `avg_vruntime()`).
     pub(crate) fn average_vruntime(&self, q: CfsRqId) -> i64 {
         let rq = &self.cfs_rqs[q];
         let curr = if rq.curr.is_some() { Some(&self.ses[rq.curr]) } else { None };
@@ -57,7 +58,8 @@ impl Machine<'_> {
             }
     }
 
-    /// Moves the zero of the sums to V; no result depends on it.
+    /// Moves the zero of the queue's sums (`base_vruntime`) to V and corrects the sums; no result
+    /// depends on it.
     fn rebase(&mut self, q: CfsRqId, average: i64) {
         let rq = &mut self.cfs_rqs[q];
         let shift = average - rq.base_vruntime;
@@ -65,7 +67,8 @@ impl Machine<'_> {
         rq.sum_weighted_vruntime -= i128::from(rq.sum_weight) * i128::from(shift);
     }
 
-    /// Puts a queued entity on its timeline, and into the sums.
+    /// Inserts a queued entity into the timeline, by deadline (CFS: vruntime), and into the sums of
+    /// weights.
     pub(crate) fn timeline_insert(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
         let weight = self.weight_in_sums(entity.weight);
@@ -80,7 +83,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Takes an entity off its timeline, and out of the sums.
+    /// Removes an entity from the timeline and from the sums of weights.
     pub(crate) fn timeline_remove(&mut self, q: CfsRqId, se: SeId) {
         let entity = &self.ses[se];
         let weight = self.weight_in_sums(entity.weight);
@@ -95,8 +98,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Places a newly queued entity as far from V as when it left, with a new deadline unless it
-    /// moves (kernel: `place_entity()`).
+    /// Sets the vruntime of an entity that is being queued as far from V as when it left, and a new
+    /// deadline unless it moves; half a slice for a forked one (kernel: `place_entity()`).
     pub(crate) fn place_eevdf(&mut self, q: CfsRqId, se: SeId, why: Enqueue) {
         let rq = &self.cfs_rqs[q];
         let (mut average, mut lag) = (rq.base_vruntime, 0);
@@ -125,8 +128,8 @@ impl Machine<'_> {
         entity.deadline = entity.vruntime + slice;
     }
 
-    /// How far from V an entity must be put to end up with this lag: queueing it moves V towards
-    /// it.
+    /// Lag with which an entity must be placed to end up with `vlag`, as queueing it moves V
+    /// towards it.
     fn lag_to_place(&self, q: CfsRqId, se: SeId, vlag: i64) -> i64 {
         let (weight, _) = self.sums(q);
         let own = self.weight_in_sums(self.ses[se].weight);
@@ -136,7 +139,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Stores an entity's lag when it leaves.
+    /// Stores an entity's lag in `vlag` when it leaves; positive lag of a delayed entity becomes 0.
     pub(crate) fn store_lag_eevdf(&mut self, q: CfsRqId, se: SeId) {
         self.update_lag(q, se);
         let entity = &mut self.ses[se];
@@ -146,8 +149,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Updates an entity's lag (kernel: `update_entity_lag()`). True if limits changed it, so that
-    /// the entity's place no longer matches.
+    /// Stores an entity's current lag, within limits, in `vlag` (kernel: `update_entity_lag()`).
+    /// True if limits changed it, so that the entity's place no longer matches.
     fn update_lag(&mut self, q: CfsRqId, se: SeId) -> bool {
         let average = self.average_vruntime(q);
         let mut lag = self.lag(q, se, average);
@@ -163,15 +166,17 @@ impl Machine<'_> {
         moves
     }
 
-    /// End of protection of an entity whose lag was stored in the same field (6.17 to 6.19).
-    /// Virtual times of a group's queue begin at -2^20 in a kernel, and have advanced by some 50
-    /// us when a run begins; those of a root queue are as old as the machine.
+    /// Vruntime at which the protection of an entity ends whose lag was stored in the same field
+    /// (6.17 to 6.19), or `i64::MIN`: no protection. Virtual times of a group's queue begin at
+    /// -2^20 in a kernel, and have advanced by some 50 us when a run begins; those of a root queue
+    /// are as old as the machine.
     fn protection_end_from_lag(&self, q: CfsRqId, lag: i64) -> i64 {
         let ends = self.rules.unprotected == Unprotected::Goes && self.cfs_rqs[q].parent.is_some();
         if ends { lag + AGE_OF_QUEUE } else { i64::MIN }
     }
 
-    /// Lag of an entity (`average`, which is V, less its vruntime), within the generation's limits.
+    /// Lag of an entity, virtual ns: `average`, which is V, less its vruntime, limited to two of
+    /// its slices or a tick (to 6.18), or to the longest slice queued plus a tick. Changes nothing.
     fn lag(&self, q: CfsRqId, se: SeId, average: i64) -> i64 {
         let entity = &self.ses[se];
         let limit_ns = match self.rules.lag_limit {
@@ -188,7 +193,7 @@ impl Machine<'_> {
         lag.clamp(-limit, limit)
     }
 
-    /// Slices of the queued entities; empty where all tasks have the same.
+    /// Slices of the queued entities, ns; empty where all tasks have the same.
     fn slices(&self, q: CfsRqId) -> impl Iterator<Item = u64> {
         let rq = &self.cfs_rqs[q];
         let nodes = if self.slices_differ { rq.timeline.nodes() } else { &[] };
@@ -196,7 +201,8 @@ impl Machine<'_> {
         nodes.iter().map(|node| node.se).chain(curr).map(|se| self.ses[se].slice_ns())
     }
 
-    /// Whether a task that goes to sleep stays queued, because it used more than its share.
+    /// Whether a task that goes to sleep stays queued (delayed dequeue), because it used more than
+    /// its share. Changes nothing.
     pub(crate) fn delays_dequeue(&self, se: SeId) -> bool {
         if !self.rules.delayed_dequeue {
             return false;
@@ -205,8 +211,8 @@ impl Machine<'_> {
         !self.eligible(q, self.ses[se].vruntime)
     }
 
-    /// Whether a group that has run empty stays queued until its lag is served; marks it as
-    /// delayed if so.
+    /// Marks a group that has run empty as delayed, so that it stays queued, if it used more than
+    /// its share; returns whether it does.
     pub(crate) fn delay_group_if_owing(&mut self, q: CfsRqId, se: SeId) -> bool {
         if !self.rules.delayed_dequeue || self.is_flat() {
             return false;
@@ -214,13 +220,14 @@ impl Machine<'_> {
         self.charge(q);
         let delays = !self.eligible(q, self.ses[se].vruntime);
         if delays {
-            self.delay(q, se);
+            self.mark_entity_delayed(q, se);
         }
         delays
     }
 
-    /// Marks an entity as delayed: it stays queued although it sleeps.
-    pub(crate) fn delay(&mut self, q: CfsRqId, se: SeId) {
+    /// Marks an entity as delayed: it stays queued although it sleeps. It loses its buddies, and
+    /// its lag is stored (7.1+).
+    pub(crate) fn mark_entity_delayed(&mut self, q: CfsRqId, se: SeId) {
         self.clear_buddies(q, se);
         if self.rules.delayed_keeps_lag {
             self.update_lag(q, se);
@@ -228,7 +235,9 @@ impl Machine<'_> {
         self.ses[se].delayed = true;
     }
 
-    /// Wakes a delayed task on the queue that it never left.
+    /// Wakes a delayed task on the queue that it never left: it is no longer delayed, and is placed
+    /// anew if its lag is positive or (7.1+) limits change it. The running task is charged up to
+    /// now (7.2+), or its last tick (kernel: `requeue_delayed_entity()`).
     pub(crate) fn requeue_delayed(&mut self, se: SeId) {
         let q = self.timeline_of(self.ses[se].q);
         if self.rules.requeue_charges {
@@ -256,19 +265,22 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether an entity with this vruntime is not ahead of V.
+    /// Whether an entity with this vruntime is not ahead of V (kernel: `vruntime_eligible()`).
     fn eligible(&self, q: CfsRqId, vruntime: i64) -> bool {
         let (weight, sum) = self.sums(q);
         sum >= i128::from(weight) * i128::from(vruntime - self.cfs_rqs[q].base_vruntime)
     }
 
-    /// Picks the eligible entity with the earliest deadline; the running one takes part (kernel:
-    /// `pick_eevdf()`).
+    /// The eligible entity with the earliest deadline; the running one takes part, and keeps the
+    /// CPU while it is protected (kernel: `pick_eevdf()`). An eligible next buddy comes first. None
+    /// if nothing is queued. Changes nothing.
     pub(crate) fn pick_eevdf(&self, q: CfsRqId) -> SeId {
         self.pick_eevdf_of(q, true)
     }
 
-    /// `stays`: prefers the entity that the next pick is to keep (`next`).
+    /// The eligible entity with the earliest deadline, or the running one while it is protected or
+    /// alone; only if `stays` an eligible next buddy comes first. If rounding leaves none eligible:
+    /// the running one, or else the one furthest behind.
     fn pick_eevdf_of(&self, q: CfsRqId, stays: bool) -> SeId {
         let rq = &self.cfs_rqs[q];
         if rq.curr.is_none()
@@ -307,8 +319,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Protects a picked entity from preemption until its deadline; if another slice is shorter
-    /// than its own, only for that slice (6.17+, kernel: `set_protect_slice()`).
+    /// Sets the vruntime up to which a picked entity is protected from preemption: its deadline, or
+    /// if another slice is shorter than its own, the end of that slice (6.17+, kernel:
+    /// `set_protect_slice()`).
     pub(crate) fn protect(&mut self, q: CfsRqId, se: SeId) {
         let own = self.ses[se].slice_ns();
         let shortest = if self.rules.unprotected == Unprotected::Goes {
@@ -324,9 +337,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Charges virtual time, and renews the deadline at each tick that finds it passed, whether
-    /// that tick was an event or not. With competitors such a tick is an event, and requests a
-    /// reschedule.
+    /// Advances a running entity's vruntime from `from_ns` to now, and renews its deadline at each
+    /// tick that finds it passed, whether that tick was an event or not. With competitors it
+    /// requests a reschedule then, or when protection is lost (kernel: `update_deadline()`).
     pub(crate) fn advance_eevdf(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
         let cpu = self.cfs_rqs[q].cpu;
         let mut at_ns = from_ns;
@@ -358,7 +371,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a running entity is rescheduled because its protection is over.
+    /// Whether a running entity is to be rescheduled because its protection is over: to 6.11 never,
+    /// from 6.12 to 6.16 if it is ahead of V, later always.
     fn loses_protection(&self, q: CfsRqId, se: SeId) -> bool {
         let entity = &self.ses[se];
         entity.vruntime >= entity.protected_until
@@ -369,14 +383,17 @@ impl Machine<'_> {
             }
     }
 
+    /// Sets an entity's deadline to a slice behind its vruntime.
     fn renew_deadline(&mut self, se: SeId) {
         let entity = &mut self.ses[se];
         entity.deadline =
             entity.vruntime + entity.virtual_ns(entity.slice_ns(), self.rules.full_weights);
     }
 
-    /// Whether a waking task preempts the running one; `se` and `running` are their entities on
-    /// the level they share. `makes_way`: the running one gives way in any case (`SCHED_IDLE`).
+    /// Whether a waking task preempts the running one, as the pick would choose it; `se` and
+    /// `running` are their entities on the level they share. `makes_way`: the running one gives way
+    /// in any case (`SCHED_IDLE`). Ends the protection of a running entity with a longer slice;
+    /// delayed entities that would be picked are dequeued (7.0+).
     pub(crate) fn preempts_eevdf(
         &mut self,
         q: CfsRqId,
@@ -406,7 +423,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The running task yields: it forfeits the rest of its slice if eligible.
+    /// Applies `sched_yield(2)` of the running task: if eligible, it forfeits the rest of its
+    /// slice, as its vruntime moves to its deadline and that by another slice.
     pub(crate) fn yield_eevdf(&mut self, se: SeId) {
         let q = self.timeline_of(self.ses[se].q);
         self.clear_buddies(q, se);
@@ -418,9 +436,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Gives an entity another weight; the lag and deadline of a queued or running one keep their
-    /// meaning in time. To 6.5 its parent's queue is charged if it runs there, even where the
-    /// weight stays the same.
+    /// Sets an entity's weight; the lag and deadline of a queued or running one keep their meaning
+    /// in time, and loads are updated. To 6.5 its parent's queue is charged if it runs there, even
+    /// where the weight stays the same.
     #[inline]
     pub(crate) fn reweight(&mut self, se: SeId, weight: u64) {
         if self.rules.queue == Queue::Cfs && self.ses[se].on_rq {
@@ -434,6 +452,8 @@ impl Machine<'_> {
         }
     }
 
+    /// Changes the weight of an entity, queued or not, with loads and sums that it counts in; lag
+    /// and deadline keep their meaning in time.
     fn set_entity_weight(&mut self, se: SeId, weight: u64) {
         let old = self.ses[se].weight;
         if matches!(self.ses[se].owner(), Owner::Group(_)) {
@@ -475,8 +495,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Sets the weight of a competing entity; its lag and the rest of its slice keep their length
-    /// in time (kernel: `reweight_eevdf()`, `rescale_entity()`).
+    /// Sets the weight of a competing entity and moves its vruntime and deadline, so that its lag
+    /// and the rest of its slice keep their length in time (kernel: `reweight_eevdf()`,
+    /// `rescale_entity()`).
     fn place_by_weight(&mut self, tq: CfsRqId, se: SeId, weight: u64) {
         let old = self.ses[se].weight;
         let queued = self.cfs_rqs[tq].curr != se;

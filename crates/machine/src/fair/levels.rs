@@ -5,9 +5,9 @@ use crate::ids::{CfsRqId, CpuId, SeId, TaskId};
 use crate::machine::Machine;
 
 impl Machine<'_> {
-    /// The last level that a switch touches, the root aside; none: all. On a flat queue a switch
-    /// does not touch levels above the deepest one that both tasks share: only the next tick,
-    /// timer or event charges them.
+    /// The highest level, below the root, that a switch from `prev` to `next` charges and puts
+    /// back; none: all. On a flat queue a switch does not touch levels above the deepest one that
+    /// both tasks share: only the next tick, timer or event charges them.
     pub(crate) fn last_touched_level(&self, cpu: CpuId, prev: TaskId, next: TaskId) -> CfsRqId {
         let fair = |task: TaskId| task.is_some() && self.tasks[task].is_fair();
         if !self.puts_levels_late() || !fair(prev) || !fair(next) {
@@ -23,13 +23,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether levels above a task's own group are put back only once the next task is known.
+    /// Whether levels above a task's own group are put back only once the next task is known: on
+    /// the flat queue of 7.3.
     pub(crate) fn puts_levels_late(&self) -> bool {
         self.is_flat() && !self.rules.pull
     }
 
-    /// Puts back the remaining levels once the next task is known. Levels that are not touched
-    /// also get back the time that was left out of this charge.
+    /// Puts back the levels above the leaf of `prev` once the next task is known: charges those
+    /// that the switch touches and clears their running child. Levels that are not touched also get
+    /// back the time that was left out of this charge.
     pub(crate) fn put_levels(&mut self, cpu: CpuId, prev: TaskId, next: TaskId, left_out_ns: u64) {
         if !self.puts_levels_late() || prev.is_none() || !self.tasks[prev].is_fair() {
             return;

@@ -58,7 +58,8 @@ pub(crate) const RUNNABLE_SHIFT: u32 = 16;
 const MAX_RUNNABLE: u32 = u16::MAX as u32;
 const TASK_SHIFT: u32 = 10;
 
-/// `value` after decaying for this many periods.
+/// `value` after decaying for this many periods (1.05 ms), halved by 32 of them (kernel:
+/// `decay_load()`).
 pub(crate) fn decay(value: u64, periods: u64) -> u64 {
     let halvings = periods / 32;
     if halvings >= 63 {
@@ -69,7 +70,8 @@ pub(crate) fn decay(value: u64, periods: u64) -> u64 {
 }
 
 impl CfsRq {
-    /// Updates the load average to now. To be called before the load changes.
+    /// Updates the averages of load and runnable tasks to now, unless they are frozen. To be called
+    /// before the load changes.
     #[inline]
     pub fn pelt_update(&mut self, now: u64) {
         let periods = (now - self.pelt.updated_ns) >> PERIOD_SHIFT;
@@ -78,7 +80,8 @@ impl CfsRq {
         }
     }
 
-    /// Decays the averages over this many periods at the present load.
+    /// Decays the averages of load and runnable tasks over this many periods of 1.05 ms towards
+    /// their present values.
     fn pelt_pass(&mut self, periods: u64) {
         let load = self.load + self.load_parked;
         let pelt = &mut self.pelt;
@@ -91,7 +94,8 @@ impl CfsRq {
         pelt.runnable_avg = avg as u32;
     }
 
-    /// Publishes this CPU's load and tasks to the group (kernel: `update_tg_load_avg()`).
+    /// Publishes this CPU's load and tasks in the sums of the group, if they changed by more than
+    /// 1/64 (kernel: `update_tg_load_avg()`).
     #[inline]
     pub fn publish_load(&mut self, now: u64, group: &mut Group) {
         self.pelt_update(now);
@@ -113,6 +117,7 @@ impl CfsRq {
 }
 
 impl Pelt {
+    /// The load published last, in weights of this model's resolution.
     pub fn published_load(&self) -> u64 {
         u64::from(self.published) << WEIGHT_SHIFT
     }
@@ -136,8 +141,8 @@ const ALL: u64 = 1 << 24;
 pub(crate) const WHOLE: u64 = 1 << 16;
 
 impl Task {
-    /// Updates the fraction of time in which the task wanted to run. To be called before it sleeps
-    /// and before it wakes up.
+    /// Updates the decaying average of the time in which the task was runnable to now. To be called
+    /// before it sleeps and before it wakes up.
     pub fn update_wanted(&mut self, now: u64) {
         let periods = now.saturating_sub(self.wanted_ns) >> PERIOD_SHIFT;
         let new = if self.state == State::Runnable { WHOLE } else { 0 };
@@ -147,15 +152,17 @@ impl Task {
 }
 
 impl Group {
-    /// Number of tasks counted where the group competes: whole ones only. Tasks that always run
-    /// count one less, as their average stays slightly below (kernel: `tg_tasks()`, 7.3).
+    /// Number of tasks counted where the group competes, at least 1: whole ones of its average.
+    /// Tasks that always run count one less, as their average stays slightly below (kernel:
+    /// `tg_tasks()`, 7.3).
     pub fn runnable_tasks(&self) -> u64 {
         u64::from(self.runnable_avg >> TASK_SHIFT).max(1)
     }
 }
 
 impl Machine<'_> {
-    /// Updates a queue's load average to now. To be called before its load changes.
+    /// Updates a queue's averages of load and runnable tasks to now. To be called before its load
+    /// changes. Nothing on one CPU where no weight depends on it.
     #[inline]
     pub(crate) fn pelt_update(&mut self, q: CfsRqId) {
         if self.cpus.len() > 1 || self.loses_weight() {
@@ -164,8 +171,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Publishes the load of all a group's queues, which ticks do on a real kernel. Here it
-    /// happens when a share is computed, at most once a tick.
+    /// Publishes the load of all a group's queues in the group's sum, which ticks do on a real
+    /// kernel; here before a share is computed, at most once a tick, on several CPUs.
     #[inline]
     pub(crate) fn publish_group_load(&mut self, group: GroupId) {
         let now = self.now;
@@ -180,9 +187,10 @@ impl Machine<'_> {
         }
     }
 
-    /// On one CPU: adds the load of a newly queued task; a new task adds all of it (kernel:
-    /// `init_entity_runnable_average()`, `attach_entity_load_avg()`). Only a rough load is kept:
-    /// it matters how long it is above zero, where a group without load loses its weight.
+    /// Raises the load averages of a newly queued task's queue and ancestors, on one CPU; a new
+    /// task adds all of its load (kernel: `init_entity_runnable_average()`,
+    /// `attach_entity_load_avg()`). Only a rough load is kept: it matters how long it is above
+    /// zero, where a group without load loses its weight.
     pub(crate) fn attach_load_on_single_cpu(&mut self, task: TaskId, leaf: CfsRqId, is_born: bool) {
         if !self.loses_weight() {
             return;
@@ -198,25 +206,28 @@ impl Machine<'_> {
         }
     }
 
-    /// A task's part of its queue's load.
+    /// A task's part of its queue's load: its nominal weight times the fraction of recent time in
+    /// which it was queued. Updates that fraction.
     pub(crate) fn task_load(&mut self, task: TaskId) -> u64 {
         let queued = self.update_queued_avg(self.tasks[task].se);
         scale(self.nominal_weight(task), u64::from(queued), ALL)
     }
 
-    /// The load of a group's entity on its parent's queue.
+    /// The load of a group's entity on its parent's queue: its weight times the fraction of recent
+    /// time in which it was queued.
     pub(crate) fn group_load(&mut self, q: CfsRqId) -> u64 {
         self.group_load_at(q, self.ses[self.cfs_rqs[q].se].weight)
     }
 
-    /// The load that a group's entity would have with this weight.
+    /// The load, on its parent's queue, that a group's entity would have with this weight: the
+    /// weight times the fraction of recent time in which it was queued.
     pub(crate) fn group_load_at(&mut self, q: CfsRqId, weight: u64) -> u64 {
         let queued = self.update_queued_avg(self.cfs_rqs[q].se);
         scale(weight, u64::from(queued), ALL)
     }
 
-    /// Adds an entity: a task counts as if it had always been queued, a group as its tasks are
-    /// queued.
+    /// Adds the queued fraction of a new entity: a task counts as if it had always been queued, a
+    /// group as never.
     pub(crate) fn add_queued(&mut self, owner: Owner) {
         if self.cpus.len() > 1 {
             let avg = if matches!(owner, Owner::Task(_)) { ALL as u32 } else { 0 };
@@ -224,6 +235,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Resets an entity's average to that of a new task, as if it had always been queued.
     pub(crate) fn reset_queued(&mut self, se: SeId) {
         if let Some(queued) = self.queued.get_mut(se.ix()) {
             *queued = Queued { avg: ALL as u32, periods: 0, attached: false };
@@ -254,7 +266,8 @@ impl Machine<'_> {
         self.queued[se.ix()].avg
     }
 
-    /// Updates that fraction on machines with several CPUs.
+    /// Updates the fraction of recent time in which an entity was queued, on machines with several
+    /// CPUs. To be called before it is queued or dequeued.
     #[inline]
     pub(crate) fn update_queued(&mut self, se: SeId) {
         if self.cpus.len() > 1 {
@@ -262,14 +275,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Resets the load of a task that has slept for long and is about to wake up.
+    /// Sets the averages of a task that has slept for long and is about to wake up to 0.
     pub(crate) fn reset_load(&mut self, task: TaskId) {
         self.tasks[task].wanted = 0;
         self.queued[self.tasks[task].se.ix()].avg = 0;
     }
 
-    /// Moves the load of a task that comes to another queue, to its first one, or back from
-    /// another class (kernel: `attach_entity_load_avg()`).
+    /// Moves a task's load, at every level, from its old queue to the one that it is about to join;
+    /// adds it if it has none attached (a new task, or one back from another class) (kernel:
+    /// `attach_entity_load_avg()`).
     pub(crate) fn move_load(&mut self, task: TaskId, from: CfsRqId, to: CfsRqId) {
         if self.cpus.len() == 1 {
             return;
@@ -286,11 +300,11 @@ impl Machine<'_> {
         }
     }
 
-    /// Removes a task's load from its queue, at every level, when it leaves for another one
-    /// (kernel: `detach_entity_load_avg()`, `propagate_entity_cfs_rq()`). The remaining load of a
-    /// group is its entity's weight times the average fraction for which the remaining tasks were
-    /// queued (kernel: `update_tg_cfs_load()`). Where no task is queued, the remainder is taken
-    /// relative to nice 0, not to running time.
+    /// Removes a task's load, utilisation and runnable average from its queue, at every level, when
+    /// it leaves for another one (kernel: `detach_entity_load_avg()`, `propagate_entity_cfs_rq()`).
+    /// The remaining load of a group is its entity's weight times the average fraction for which
+    /// the remaining tasks were queued (kernel: `update_tg_cfs_load()`). Where no task is queued,
+    /// the remainder is taken relative to nice 0.
     pub(crate) fn detach_load(&mut self, task: TaskId) {
         let mut se = self.tasks[task].se;
         if self.cpus.len() == 1 || !std::mem::take(&mut self.queued[se.ix()].attached) {
@@ -327,7 +341,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds a task's load to a queue and its ancestors (kernel: `attach_entity_load_avg()`).
+    /// Adds a task's load, utilisation and runnable average to a queue and its ancestors, and
+    /// publishes the groups' (kernel: `attach_entity_load_avg()`).
     fn attach_load(&mut self, task: TaskId, to: CfsRqId) {
         self.pelt_update(to);
         self.attach_util(task, self.cfs_rqs[to].cpu);
@@ -356,7 +371,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Rescales the load of a group's entity to another weight (kernel: `reweight_entity()`).
+    /// Rescales what a group's entity adds to its parent queue's load average from weight `old` to
+    /// `new` (kernel: `reweight_entity()`).
     pub(crate) fn rescale_group_load(&mut self, se: SeId, old: u64, new: u64) {
         let q = self.ses[se].q;
         if self.cpus.len() == 1 || q.is_none() {
@@ -368,7 +384,8 @@ impl Machine<'_> {
         pelt.load_avg = (pelt.load_avg + of(new)).saturating_sub(of(old));
     }
 
-    /// Rescales the load of a task to another weight (kernel: `reweight_entity()`).
+    /// Rescales what a task adds to its queue's load average from weight `old` to `new` (kernel:
+    /// `reweight_entity()`).
     pub(crate) fn rescale_load(&mut self, task: TaskId, q: CfsRqId, old: u64, new: u64) {
         self.pelt_update(q);
         if self.loses_weight() {
@@ -382,8 +399,11 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks that a CPU's load does not exceed the weights that are, or were last, on its root
-    /// queue.
+    /// Checks that a CPU's load average does not exceed the weights that are, or were last, on its
+    /// root queue.
+    ///
+    /// # Errors
+    /// The load and the most that it may be.
     pub(crate) fn check_load(&self, cpu: CpuId) -> Result<(), String> {
         if self.cpus.len() == 1 {
             return Ok(());
@@ -409,8 +429,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Freezes the load clock of a queue whose hierarchy is throttled, where the generation does
-    /// so.
+    /// Freezes the load average of a queue in a throttled hierarchy, at its value now; from 6.18 on
+    /// only if the queue is empty.
     #[inline]
     pub(crate) fn pelt_freeze(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
@@ -424,7 +444,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Lets the load clock of a queue continue, from now.
+    /// Lets the frozen load average of a queue decay again, from now on.
     #[inline]
     pub(crate) fn pelt_unfreeze(&mut self, q: CfsRqId) {
         let now = self.now;

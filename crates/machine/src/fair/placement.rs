@@ -25,7 +25,8 @@ pub(crate) struct Wakees {
 }
 
 impl Wakees {
-    /// Records a wakeup (kernel: `record_wakee()`).
+    /// Counts the wakeup of task `number`: a flip if it is another one than the last; flips are
+    /// halved every second (kernel: `record_wakee()`).
     fn record(&mut self, number: u32, now: u64) {
         const DECAY_NS: u64 = 1_000_000_000;
         if now > self.since_ns + DECAY_NS {
@@ -38,8 +39,9 @@ impl Wakees {
         }
     }
 
-    /// Whether waker and wakee are better spread, by how many different tasks each wakes (kernel:
-    /// `wake_wide()`).
+    /// Whether waker (`self`) and wakee (`other`) are better spread, as both wake many different
+    /// tasks and one many more than the other (kernel: `wake_wide()`). `cpus`: size of the cache
+    /// domain.
     fn is_wide(self, other: Wakees, cpus: u32) -> bool {
         let (most, least) = (self.flips.max(other.flips), self.flips.min(other.flips));
         least >= cpus && most >= least * cpus
@@ -68,12 +70,12 @@ impl Machine<'_> {
         first..(first + size).min(all)
     }
 
-    /// Whether the CPU is online and in the task's affinity.
+    /// Whether the CPU is on line and in the task's affinity.
     pub(crate) fn may_use(&self, task: TaskId, cpu: CpuId) -> bool {
         self.cpus[cpu].online && self.masks[self.tasks[task].mask as usize].contains(cpu)
     }
 
-    /// Whether a CPU is idle, with no task queued either.
+    /// Whether a CPU is idle, with no fair or real-time task queued either.
     fn is_free(&self, cpu: CpuId) -> bool {
         let c = &self.cpus[cpu];
         c.curr.is_none() && c.nr_running == 0 && c.rt_queue.is_empty()
@@ -88,7 +90,8 @@ impl Machine<'_> {
             && self.tasks[c.curr].class == Class::Idle
     }
 
-    /// Whether this task can have the CPU at once.
+    /// Whether this task can have the CPU at once: it is free, or only a `SCHED_IDLE` task runs
+    /// there (5.4+), and the affinity allows it.
     fn is_free_for(&self, task: TaskId, cpu: CpuId) -> bool {
         let gives_way = self.rules.idle_class_is_free
             && self.tasks[task].class != Class::Idle
@@ -96,7 +99,8 @@ impl Machine<'_> {
         (gives_way || self.is_free(cpu)) && self.may_use(task, cpu)
     }
 
-    /// The first CPU of a range that the task can have at once, searching from `from` on.
+    /// The first CPU of a range that the task can have at once, searching from `from` on and
+    /// around; `None` if there is none. Changes nothing.
     fn free_in(&self, task: TaskId, from: CpuId, range: std::ops::Range<u32>) -> Option<CpuId> {
         let most = u32::from(self.rules.idle_class_is_free);
         let free_of = |range: std::ops::Range<u32>| {
@@ -108,7 +112,8 @@ impl Machine<'_> {
         free_of(from.0..range.end).or_else(|| free_of(range.start..from.0))
     }
 
-    /// The CPU with the fewest runnable tasks; of equal ones the first after `from`.
+    /// The CPU that the task may use with the fewest runnable tasks; of equal ones the first from
+    /// `from` on. Any CPU on line if it may use none.
     pub(crate) fn least_loaded(&self, task: TaskId, from: CpuId) -> CpuId {
         let all = self.cpus.len() as u32;
         let order = (from.0..all).chain(0..from.0).map(CpuId);
@@ -132,12 +137,15 @@ impl Machine<'_> {
         order.clone().find(|&cpu| self.cpus[cpu].online).unwrap_or(from)
     }
 
+    /// Whether the CPU's current task is a real-time one.
     fn runs_rt(&self, cpu: CpuId) -> bool {
         let curr = self.cpus[cpu].curr;
         curr.is_some() && self.tasks[curr].class == Class::Rt
     }
 
-    /// Chooses the CPU of a task that becomes runnable (kernel: `select_task_rq_fair()`).
+    /// Chooses the CPU of a task that becomes runnable: its last, its waker's or a free one near
+    /// these (kernel: `select_task_rq_fair()`). Records the wakeup and recent CPU; does not move
+    /// the task. `in_sync`: the waker is about to sleep.
     fn select_cpu(&mut self, task: TaskId, why: Enqueue, in_sync: bool) -> CpuId {
         let prev = self.tasks[task].cpu;
         let stays = self.tasks[task].code == Code::Outside && self.cpus[prev].online;
@@ -184,8 +192,9 @@ impl Machine<'_> {
         self.search_idle(task, target, near).unwrap_or(target)
     }
 
-    /// Records a wakeup by this CPU, and returns whether waker and wakee are to be spread (kernel:
-    /// `select_task_rq_fair()`, which skips this where the task has no choice).
+    /// Records the wakeup of the task by the current task of CPU `here`; returns whether waker and
+    /// wakee are to be spread (kernel: `record_wakee()`, `wake_wide()`, skipped where the task has
+    /// no choice).
     fn note_wakee(&mut self, task: TaskId, here: CpuId) -> bool {
         let Task { mask, wakees: own, number, .. } = self.tasks[task];
         if !self.tasks[task].is_fair() || self.masks[mask as usize].is_one() {
@@ -200,7 +209,8 @@ impl Machine<'_> {
         wakers.is_wide(own, self.llc(here).len() as u32)
     }
 
-    /// Whether a task wakes up near its waker instead of where it was (kernel: `wake_affine()`).
+    /// Whether a task wakes up near its waker's CPU `here` instead of near its last one `prev`, by
+    /// idleness and load (kernel: `wake_affine()`).
     fn prefers_waker_cpu(&mut self, task: TaskId, prev: CpuId, here: CpuId, in_sync: bool) -> bool {
         let is_near = self.llc(here).contains(&prev.0);
         if is_near && self.is_free(here) {
@@ -226,7 +236,8 @@ impl Machine<'_> {
         100 * (load_here + load) < (100 + (IMBALANCE_PCT - 100) / 2) * there + u64::from(in_sync)
     }
 
-    /// An idle CPU near the target; from 6.0 on the load limits how many are searched (kernel:
+    /// A CPU in the range `near` that the task can have at once, from the target on, or `None`;
+    /// from 6.0 on the domain's utilisation limits how many are searched (kernel:
     /// `select_idle_cpu()`).
     fn search_idle(
         &mut self,
@@ -243,16 +254,17 @@ impl Machine<'_> {
         looked_at.find(|&cpu| self.is_free_for(task, cpu))
     }
 
-    /// How many CPUs of a cache domain to search, as computed when one of them last balanced. Where
-    /// no rounds of balancing run it is computed again at a busy CPU's balancing interval.
+    /// Most CPUs of a cache domain to search for an idle one, as computed when one of them last
+    /// balanced. Where no rounds of balancing run it is computed again at a busy CPU's balancing
+    /// interval.
     fn idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let (most, until_ns) = self.cpus[CpuId(near.start)].idle_search;
         let stands = self.now < until_ns || until_ns > 0 && self.is_balancing();
         if stands { most } else { self.update_idle_search(near) }
     }
 
-    /// Updates how many CPUs to search: fewer, the busier the domain (kernel:
-    /// `update_idle_cpu_scan()`).
+    /// Computes and stores how many CPUs of the domain to search for an idle one: fewer, the busier
+    /// it is (kernel: `update_idle_cpu_scan()`).
     pub(crate) fn update_idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
         let mut sum = 0;
         for cpu in near.clone().map(CpuId) {
@@ -268,9 +280,9 @@ impl Machine<'_> {
         most
     }
 
-    /// How a new task is placed. On an observed machine, tasks started from outside were created
-    /// long before, on CPUs in turn: one that did not begin there wakes where it was, unless
-    /// another CPU is free.
+    /// How to place a new task: on a certain CPU, where it is, or anywhere. On an observed machine,
+    /// tasks started from outside were created long before, on CPUs in turn: one that did not begin
+    /// there wakes where it was, unless another CPU is free.
     fn first_placement(&self, task: TaskId) -> First {
         let Task { kind, instance, parent, .. } = self.tasks[task];
         let kind = self.workload.tasks.get(kind as usize).filter(|_| parent.is_none());
@@ -286,7 +298,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Queues a new task for the first time.
+    /// Makes a new task runnable: places it on a CPU, queues it for the first time, and tests for
+    /// preemption (kernel: `wake_up_new_task()`).
     pub(crate) fn launch(&mut self, task: TaskId) {
         if self.cpus.len() > 1 && !matches!(self.first_placement(task), First::Anywhere) {
             self.reset_load(task);
@@ -298,17 +311,22 @@ impl Machine<'_> {
         self.become_ready(task, Enqueue::Fork, false);
     }
 
-    /// Wakes a sleeping task (kernel: `try_to_wake_up()`).
+    /// Wakes a sleeping task: places and queues it, and tests for preemption; nothing if it is
+    /// runnable or has exited (kernel: `try_to_wake_up()`).
     pub(crate) fn wake(&mut self, task: TaskId) {
         self.wake_up(task, false);
     }
 
-    /// Wakes a task by a waker that is expected to sleep soon: at the other end of a pipe, or an
-    /// exiting child (kernel: `WF_SYNC`).
+    /// Wakes a sleeping task: places and queues it, and tests for preemption. Its waker is expected
+    /// to sleep soon, as at the other end of a pipe, or as an exiting child (kernel: `WF_SYNC`),
+    /// which favours the waker's CPU.
     pub(crate) fn wake_in_sync(&mut self, task: TaskId) {
         self.wake_up(task, true);
     }
 
+    /// Wakes a sleeping task: emits the wakeup, counts reports of hung tasks, ends the sleep in its
+    /// averages, and places and queues it. Nothing if it is runnable or has exited. `in_sync`: the
+    /// waker is about to sleep.
     fn wake_up(&mut self, task: TaskId, in_sync: bool) {
         if self.tasks[task].state == State::Runnable || self.tasks[task].state == State::Exited {
             return;
@@ -324,7 +342,8 @@ impl Machine<'_> {
         self.become_ready(task, Enqueue::WakeUp, in_sync);
     }
 
-    /// Places and queues a task that becomes runnable, and tests for preemption.
+    /// Places a task that becomes runnable on a CPU, queues it, and tests for preemption; a delayed
+    /// one is requeued where it is. Its waiting time begins now.
     fn become_ready(&mut self, task: TaskId, why: Enqueue, in_sync: bool) {
         let now = self.now;
         let t = &mut self.tasks[task];
@@ -360,7 +379,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Assigns a task that is on no queue to this CPU.
+    /// Assigns a task that is on no queue to this CPU; CFS makes its vruntime relative. Queues
+    /// nothing.
     pub(crate) fn set_cpu(&mut self, task: TaskId, cpu: CpuId) {
         let (old, se) = (self.tasks[task].cpu, self.tasks[task].se);
         if old == cpu {
@@ -374,14 +394,17 @@ impl Machine<'_> {
         debug_assert!(cpu.ix() < self.cpus.len());
     }
 
-    /// Tests whether a newly queued task preempts (kernel: `wakeup_preempt()`), and requests the
+    /// Requests a reschedule if a newly queued task preempts its CPU's current one (kernel:
+    /// `wakeup_preempt()`); an idle CPU is always told. The clock of the wakeup is kept for that
     /// reschedule.
     pub(crate) fn check_preempt(&mut self, task: TaskId) {
         self.test_preemption(task);
         self.keep_clock(self.tasks[task].cpu);
     }
 
-    /// Requests a reschedule if a newly queued task preempts; see `check_preempt()`.
+    /// Requests a reschedule if a newly queued task preempts its CPU's current one, which is
+    /// charged before; an idle CPU always. No task preempts a real-time one, or while parked or
+    /// throttled; `SCHED_IDLE` ones preempt none and make way for others.
     fn test_preemption(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let curr = self.cpus[cpu].curr;
@@ -444,8 +467,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The ancestors of two entities that compete with each other, and their queue (kernel:
-    /// `find_matching_se()`).
+    /// The entities of `a` and `b`, or of groups above them, that compete with each other, and
+    /// their queue, which comes first (kernel: `find_matching_se()`).
     pub(crate) fn matching_entities(&self, a: SeId, b: SeId) -> (CfsRqId, SeId, SeId) {
         let (mut up_a, mut up_b) = (a, b);
         // Climbing from both at once, they meet if they are equally deep, as most are.
@@ -471,7 +494,7 @@ impl Machine<'_> {
         (self.ses[a].q, a, b)
     }
 
-    /// The queue at which two tasks' paths meet.
+    /// The deepest queue that both tasks' paths to the root have in common.
     pub(crate) fn common_cfs_rq(&self, a: TaskId, b: TaskId) -> CfsRqId {
         self.matching_entities(self.tasks[a].se, self.tasks[b].se).0
     }

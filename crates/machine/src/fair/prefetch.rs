@@ -12,7 +12,8 @@ const LARGE_CPUS: usize = 128;
 /// Tasks prefetched before they park.
 const PARKS: usize = 16;
 
-/// Prefetches the first cache lines of something.
+/// Prefetches the first `LINES` cache lines of a value; a hint to the processor without effect on
+/// results, like all functions here.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "one instruction for each line")]
 fn prefetch_lines<T, const LINES: usize>(place: &T) {
@@ -31,7 +32,7 @@ fn prefetch_lines<T, const LINES: usize>(place: &T) {
 }
 
 impl Machine<'_> {
-    /// Prefetches run queues that are about to be unthrottled.
+    /// Prefetches run queues that are about to be unthrottled, with their parked tasks.
     pub(crate) fn prefetch_unthrottle(&self, cfs_rqs: &[CfsRqId]) {
         self.prefetch_cfs_rqs(cfs_rqs);
         if self.rules.unit == Unit::Entity {
@@ -102,12 +103,14 @@ impl Machine<'_> {
         }
     }
 
+    /// Prefetches the first `most` entities on a queue's timeline.
     fn prefetch_entities(&self, q: CfsRqId, most: usize) {
         for node in self.cfs_rqs[q].timeline.nodes().iter().take(most) {
             self.prefetch_se(node.se);
         }
     }
 
+    /// Prefetches the tasks of the first `most` entities on a queue's timeline.
     fn prefetch_tasks(&self, q: CfsRqId, most: usize) {
         for node in self.cfs_rqs[q].timeline.nodes().iter().take(most) {
             if let Owner::Task(task) = self.ses[node.se].owner() {
@@ -116,6 +119,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Prefetches the fields of run queues that a throttle needs.
     fn prefetch_cfs_rqs(&self, cfs_rqs: &[CfsRqId]) {
         for &q in cfs_rqs {
             prefetch_lines::<_, 2>(&self.cfs_rqs[q]);
@@ -132,6 +136,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Prefetches an entity, if there is one.
     #[inline]
     fn prefetch_se(&self, se: SeId) {
         if se.is_some() {
@@ -139,6 +144,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Prefetches the first cache line of a task, if there is one.
     #[inline]
     pub(crate) fn prefetch_task(&self, task: TaskId) {
         if task.is_some() {
@@ -152,7 +158,7 @@ impl Machine<'_> {
         prefetch_lines::<_, 3>(&self.cfs_rqs[q]);
     }
 
-    /// Prefetches the next CPUs, where the same event is due on all.
+    /// Prefetches the next CPUs on large machines, where the same event is due on all.
     #[inline]
     pub(crate) fn prefetch_cpus(&self, cpu: CpuId) {
         if self.cpus.len() >= LARGE_CPUS && cpu.ix() + 5 < self.cpus.len() {
@@ -160,6 +166,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Prefetches state of the five CPUs after this one, if the next one's event is near.
     fn prefetch_next_cpus(&self, cpu: CpuId) {
         let after = |n: u32| CpuId(cpu.0 + n);
         if self.timers.at(self.cpu_slot(after(1))) - self.now > self.tick_ns {

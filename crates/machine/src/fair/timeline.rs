@@ -27,6 +27,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
+    /// Number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len() - self.gap
     }
@@ -35,14 +36,17 @@ impl Timeline {
         self.nodes.len() == self.gap
     }
 
+    /// The node with the least key; `None` without nodes.
     pub fn first(&self) -> Option<&Node> {
         self.nodes.get(self.gap)
     }
 
+    /// All nodes, by key; of equal keys the one inserted first comes first.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes[self.gap..]
     }
 
+    /// Inserts a node behind all with the same or a smaller key.
     pub fn insert(&mut self, node: Node) {
         if self.gap > 0 {
             self.insert_beside_gap(node);
@@ -58,6 +62,7 @@ impl Timeline {
         }
     }
 
+    /// Inserts a node where there is unused room before the first one: moves the fewer nodes.
     #[cold]
     fn insert_beside_gap(&mut self, node: Node) {
         let before = self.nodes().partition_point(|n| n.key <= node.key);
@@ -75,7 +80,7 @@ impl Timeline {
         }
     }
 
-    /// Removes the entity, which was inserted with this key.
+    /// Removes the node of an entity, which was inserted with this key; it must be there.
     pub fn remove(&mut self, key: i64, se: SeId) {
         if self.nodes.len() > MANY || self.gap > 0 {
             self.remove_of_many(key, se);
@@ -93,6 +98,8 @@ impl Timeline {
         self.nodes.remove(at);
     }
 
+    /// Removes a node of a long timeline: moves the nodes on the shorter side, which may leave
+    /// unused room before the first one.
     #[cold]
     fn remove_of_many(&mut self, key: i64, se: SeId) {
         let before = Self::find(self.nodes(), key, se);
@@ -109,6 +116,7 @@ impl Timeline {
         }
     }
 
+    /// Index of the node of an entity, which must be there with this key.
     fn find(nodes: &[Node], key: i64, se: SeId) -> usize {
         // Many entities that leave are the first.
         if nodes.first().is_some_and(|first| first.se == se) {

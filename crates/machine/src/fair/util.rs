@@ -31,7 +31,8 @@ pub(crate) struct TaskUtil {
 }
 
 impl UtilAvg {
-    /// Updates the average to now. To be called before it starts or stops running.
+    /// Updates the average to now, by whether the task or CPU was busy since the last update. To be
+    /// called before that changes.
     pub fn update(&mut self, now: u64, is_busy: bool) {
         const PERIOD_NS: u64 = 1 << PERIOD_SHIFT;
         let boundary_ns = (self.updated_ns | (PERIOD_NS - 1)) + 1;
@@ -53,8 +54,8 @@ impl UtilAvg {
 }
 
 impl TaskUtil {
-    /// Updates the expectation when a task sleeps or parks: at once to a higher value, by a
-    /// quarter of the difference to a lower one, unless the task wanted to run more (kernel:
+    /// Updates the expected utilisation when a task sleeps or parks: at once to a higher value, by
+    /// a quarter of the difference to a lower one, unless the task wanted to run more (kernel:
     /// `util_est_update()`).
     fn update_expected(&mut self, wanted: u64) {
         let (used, expected) = (self.used.avg, self.expected);
@@ -67,19 +68,22 @@ impl TaskUtil {
 }
 
 impl Machine<'_> {
+    /// Adds the utilisation of a new task, on machines with several CPUs.
     pub(crate) fn add_task_util(&mut self) {
         if self.cpus.len() > 1 {
             self.task_utils.push(TaskUtil::default());
         }
     }
 
+    /// Sets a task's utilisation and its expectation to 0.
     pub(crate) fn reset_task_util(&mut self, task: TaskId) {
         if let Some(of) = self.task_utils.get_mut(task.ix()) {
             *of = TaskUtil::default();
         }
     }
 
-    /// Updates utilisation before a CPU switches away from its current task.
+    /// Updates utilisation of the CPU and its current task, before the CPU switches away, and notes
+    /// when that last ran.
     pub(crate) fn update_util_before_switch(&mut self, cpu: CpuId) {
         self.update_cpu_util(cpu);
         let curr = self.cpus[cpu].curr;
@@ -89,7 +93,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Updates a CPU's average utilisation to now.
+    /// Updates a CPU's average utilisation by fair tasks to now.
     pub(crate) fn update_cpu_util(&mut self, cpu: CpuId) {
         if self.cpus.len() > 1 {
             let curr = self.cpus[cpu].curr;
@@ -99,7 +103,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Updates and returns the utilisation of a CPU; [`WHOLE`] is all (kernel: `cpu_util_cfs()`).
+    /// Updates and returns the utilisation of a CPU, or the expected one if higher; [`WHOLE`] is
+    /// all (kernel: `cpu_util_cfs()`).
     pub(crate) fn cpu_util(&mut self, cpu: CpuId) -> u64 {
         self.update_cpu_util(cpu);
         u64::from(self.cpus[cpu].util.avg).max(self.cpus[cpu].expected).min(WHOLE)
@@ -113,8 +118,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Removes the utilisation of a task that leaves for another CPU or class from its CPU, as far
-    /// as it has not decayed (kernel: `detach_entity_load_avg()`, of `util_avg`).
+    /// Subtracts the utilisation of a task that leaves for another CPU or class from its CPU's
+    /// average (kernel: `detach_entity_load_avg()`, of `util_avg`).
     pub(crate) fn detach_util(&mut self, task: TaskId, from: CpuId) {
         self.update_cpu_util(from);
         let runs = self.cpus[from].curr == task;
@@ -124,7 +129,8 @@ impl Machine<'_> {
         busy.avg = busy.avg.saturating_sub(used.avg);
     }
 
-    /// Adds the utilisation of a task that comes to a CPU (kernel: `attach_entity_load_avg()`).
+    /// Adds the utilisation of a task that comes to a CPU to the CPU's average (kernel:
+    /// `attach_entity_load_avg()`).
     pub(crate) fn attach_util(&mut self, task: TaskId, to: CpuId) {
         self.update_cpu_util(to);
         let runs = self.cpus[to].curr == task;
@@ -133,7 +139,7 @@ impl Machine<'_> {
         self.cpus[to].util.avg += used;
     }
 
-    /// Leaves parked time out of a task's utilisation: its group's clock stood still.
+    /// Leaves the time parked up to now out of a task's utilisation: its group's clock stood still.
     pub(crate) fn skip_parked_time(&mut self, task: TaskId) {
         let now = self.now;
         if let Some(of) = self.task_utils.get_mut(task.ix()) {
@@ -141,7 +147,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds a task that can now run to its CPU's expected utilisation.
+    /// Adds a task that can now run to its CPU's expected utilisation, unless it is counted
+    /// (kernel: `util_est_enqueue()`).
     pub(crate) fn add_expected_util(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let Some(of) = self.task_utils.get_mut(task.ix()) else { return };
@@ -151,7 +158,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Removes a task that can no longer run there from its CPU's expected utilisation.
+    /// Subtracts a task that can no longer run there from its CPU's expected utilisation; one that
+    /// sleeps or parks updates its expectation (kernel: `util_est_dequeue()`).
     pub(crate) fn remove_expected_util(&mut self, task: TaskId, why: Dequeue) {
         let cpu = self.tasks[task].cpu;
         let runs = self.cpus[cpu].curr == task;
@@ -167,6 +175,10 @@ impl Machine<'_> {
         }
     }
 
+    /// Checks that a CPU's expected utilisation is the sum of its counted tasks'.
+    ///
+    /// # Errors
+    /// Both sums.
     pub(crate) fn check_expected(&self, cpu: CpuId) -> Result<(), String> {
         let counted = self.tasks.ids().zip(&self.task_utils).filter(|(_, of)| of.counted);
         let here = counted.filter(|(task, _)| self.tasks[*task].cpu == cpu);

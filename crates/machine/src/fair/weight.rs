@@ -22,21 +22,21 @@ const MIN_SHARE: u64 = 2;
 /// Weight by which an entity of the smallest weight is charged (kernel: `__update_inv_weight()`).
 const NOTHING: u64 = 2 << 10;
 
-/// Weight of a group from its cgroup v2 weight (100 is nice 0), as the kernel rounds it
-/// (`cpu_weight_write_u64()`).
+/// Weight of a group in this model's resolution (nice 0: 2^20) from its cgroup v2 weight, as the
+/// kernel rounds it (`cpu_weight_write_u64()`).
 pub(crate) fn of_group(weight: u32) -> u64 {
     let nice_0 = NICE_0_WEIGHT >> 10;
     ((u64::from(weight.max(1)) * nice_0 + 50) / 100) << 10
 }
 
-/// The cgroup v2 weight of a group with this weight.
+/// The cgroup v2 weight, 1 to 10000, of a group with this weight of this model's resolution.
 pub(crate) fn to_group(weight: u64) -> u32 {
     let nice_0 = NICE_0_WEIGHT >> 10;
     (((weight >> 10) * 100 + nice_0 / 2) / nice_0) as u32
 }
 
 impl Machine<'_> {
-    /// Weight of a task by its class and nice value.
+    /// Weight of a task by its class and nice value, in this model's resolution (nice 0: 2^20).
     pub(crate) fn nominal_weight(&self, task: TaskId) -> u64 {
         let task = &self.tasks[task];
         if task.class == Class::Idle {
@@ -45,15 +45,16 @@ impl Machine<'_> {
         NICE_WEIGHT[(i32::from(task.nice) + 20).clamp(0, 39) as usize] << 10
     }
 
-    /// Sets the weight of a task on no queue by its class and nice value.
+    /// Sets the weight of a task on no queue by its class and nice value; its lag is rescaled.
     pub(crate) fn reset_weight(&mut self, task: TaskId) {
         let se = self.tasks[task].se;
         let weight = self.nominal_weight(task);
         self.ses[se].set_weight_off_queue(weight);
     }
 
-    /// Updates the weight of a queue's entity after its load changed: the group's share on this
-    /// CPU.
+    /// Sets the weight of a queue's group entity to the group's share on this CPU, after its load
+    /// changed (kernel: `update_cfs_group()`). An empty queue keeps its weight (6.12+); a throttled
+    /// one is updated later (to 6.17).
     pub(crate) fn update_share(&mut self, q: CfsRqId) {
         let loses_weight = self.loses_weight();
         let rq = &mut self.cfs_rqs[q];
@@ -72,7 +73,9 @@ impl Machine<'_> {
         self.reweight(se, share);
     }
 
-    /// The share of a group on one CPU.
+    /// The group's share on the queue's CPU: its weight, from 7.3 on times the CPUs that it can
+    /// use, times the queue's part of the load of all its queues (kernel: `calc_group_shares()`).
+    /// Publishes loads before.
     pub(crate) fn share(&mut self, q: CfsRqId) -> u64 {
         let cpus = self.cpus.len() as u64;
         let group = self.cfs_rqs[q].group;
@@ -98,14 +101,14 @@ impl Machine<'_> {
         share.clamp(MIN_SHARE.min(total), total)
     }
 
-    /// Whether a group without load loses its weight. With several CPUs none does: it keeps its
-    /// last one.
+    /// Whether a group without load loses its weight: on one CPU, to 6.11. With several CPUs it
+    /// keeps its last one.
     pub(crate) fn loses_weight(&self) -> bool {
         self.cpus.len() == 1 && !self.rules.empty_keeps_weight
     }
 
-    /// On a flat queue: the weight of a task among all tasks of its CPU, the product of its
-    /// ancestors' fractions.
+    /// On a flat queue: the weight of a task among all tasks of its CPU, which is its own times its
+    /// ancestors' fractions of their queues; at least 2.
     pub(crate) fn flat_weight(&self, se: SeId) -> u64 {
         let Owner::Task(task) = self.ses[se].owner() else { return self.ses[se].weight };
         let mut weight = self.nominal_weight(task);
@@ -118,7 +121,7 @@ impl Machine<'_> {
         weight.max(2)
     }
 
-    /// On a flat queue: updates the running task's weight, as ticks and slice timers do; the
+    /// On a flat queue: sets the running task's weight anew, as ticks and slice timers do; the
     /// others keep that of their last event (kernel: `task_tick_fair()`).
     pub(crate) fn reweight_flat_curr(&mut self, cpu: CpuId) {
         if !self.is_flat() {
@@ -131,6 +134,7 @@ impl Machine<'_> {
         }
     }
 
+    /// Writes a group's cgroup v2 weight (`cpu.weight`) and updates its share on all CPUs.
     pub(crate) fn write_weight(&mut self, group: GroupId, weight: u32) {
         self.groups[group].weight = of_group(weight);
         for cpu in self.cpus.ids() {

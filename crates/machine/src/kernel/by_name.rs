@@ -55,22 +55,28 @@ pub enum RuleError {
     },
 }
 
+/// Names of all rules in which kernels differ.
 fn rule_names() -> Vec<&'static str> {
     RULES.iter().map(|rule| rule.name).collect()
 }
 
-fn find(name: &str) -> Result<&'static Rule, RuleError> {
+/// The rule with this name.
+///
+/// # Errors
+/// There is none.
+fn find_rule(name: &str) -> Result<&'static Rule, RuleError> {
     let rule = RULES.iter().find(|rule| rule.name == name);
     rule.ok_or_else(|| RuleError::Unknown(name.to_owned()))
 }
 
-/// The rules of every kernel, oldest first.
+/// The rules of every kernel, oldest first, unreleased ones last.
 fn all_rules() -> impl Iterator<Item = &'static Rules> {
     let unreleased = UNRELEASED.iter().map(|kernel| kernel.rules);
     RELEASES.iter().map(|release| release.rules).chain(unreleased)
 }
 
 impl Rule {
+    /// The rule's values in all kernels as text, each once, oldest kernel first.
     fn values(&self) -> Vec<String> {
         let mut values = Vec::new();
         for value in all_rules().map(self.show) {
@@ -101,7 +107,7 @@ impl Kernel {
     /// # Errors
     /// There is no such rule.
     pub fn rule(&self, name: &str) -> Result<String, RuleError> {
-        Ok((find(name)?.show)(&self.rules))
+        Ok((find_rule(name)?.show)(&self.rules))
     }
 
     /// This kernel with another value of one rule. The result may be a kernel that never existed,
@@ -119,7 +125,7 @@ impl Kernel {
     /// # Errors
     /// There is no such rule, or no kernel has this value of it.
     pub fn with_rule(mut self, name: &str, value: &str) -> Result<Kernel, RuleError> {
-        let rule = find(name)?;
+        let rule = find_rule(name)?;
         let from = all_rules().find(|rules| (rule.show)(rules) == value);
         let from = from.ok_or_else(|| RuleError::NoValue {
             rule: rule.name,

@@ -2,7 +2,11 @@
 
 use super::{Generation, Kernel, KernelError, RELEASES, UNKNOWN_FROM, UNRELEASED, Version, v};
 
-fn one(text: &str) -> Result<Kernel, KernelError> {
+/// Reads one kernel: a version, a generation, an unreleased kernel's or a distribution's name.
+///
+/// # Errors
+/// It cannot be read, or is not modelled.
+fn parse_kernel(text: &str) -> Result<Kernel, KernelError> {
     let unreleased = UNRELEASED.iter().find(|kernel| kernel.name.eq_ignore_ascii_case(text));
     if let Some(kernel) = unreleased {
         return Kernel::of(kernel.version);
@@ -30,13 +34,13 @@ pub fn parse_kernels(text: &str) -> Result<Vec<Kernel>, KernelError> {
     };
     for part in text.split(',').map(str::trim) {
         let Some((low, high)) = part.split_once("..") else {
-            add(one(part)?);
+            add(parse_kernel(part)?);
             continue;
         };
-        let low = if low.is_empty() { Kernel::of(RELEASES[0].from)? } else { one(low)? };
+        let low = if low.is_empty() { Kernel::of(RELEASES[0].from)? } else { parse_kernel(low)? };
         let high = match high.strip_prefix('=').unwrap_or(high) {
             "" => Kernel::of(RELEASES[RELEASES.len() - 1].from)?,
-            high => one(high)?,
+            high => parse_kernel(high)?,
         };
         // Unreleased kernels cannot end a range.
         if low.version > high.version || high.version >= UNKNOWN_FROM {
@@ -71,7 +75,7 @@ pub fn covers(list: &str, kernel: &Kernel) -> Result<bool, KernelError> {
         } else if Generation::ALL.iter().any(|g| g.to_string().eq_ignore_ascii_case(part)) {
             generation.eq_ignore_ascii_case(part)
         } else {
-            one(part)?.version == kernel.version
+            parse_kernel(part)?.version == kernel.version
         };
         if hit {
             return Ok(true);
@@ -80,9 +84,12 @@ pub fn covers(list: &str, kernel: &Kernel) -> Result<bool, KernelError> {
     Ok(false)
 }
 
-/// First version that a version or generation name means.
+/// First version that a version (itself) or generation name (its first release) means.
+///
+/// # Errors
+/// The name cannot be read, or is not modelled.
 fn first_of(text: &str) -> Result<Version, KernelError> {
-    let kernel = one(text)?;
+    let kernel = parse_kernel(text)?;
     if text.contains('.') {
         return Ok(kernel.version);
     }
@@ -90,9 +97,12 @@ fn first_of(text: &str) -> Result<Version, KernelError> {
     Ok(first.map_or(kernel.version, |r| r.from))
 }
 
-/// Last version that a version or generation name means.
+/// Last version that a version (itself) or generation name (before the next generation) means.
+///
+/// # Errors
+/// The name cannot be read, or is not modelled.
 fn last_of(text: &str) -> Result<Version, KernelError> {
-    let kernel = one(text)?;
+    let kernel = parse_kernel(text)?;
     if text.contains('.') {
         return Ok(kernel.version);
     }

@@ -2,7 +2,8 @@
 
 use cpumax_workload::{Class, LockIx, LockKind, LockMode, Op, Preempt, TaskSpec, Workload};
 
-/// Whether the lock belongs to the kernel: it is taken in system calls.
+/// Whether the lock belongs to the kernel: some program takes it in a system call, or a kernel
+/// thread takes it.
 pub(crate) fn is_in_kernel(workload: &Workload, lock: LockIx) -> bool {
     (workload.tasks.iter())
         .map(|kind| (&kind.program, kind.class == Class::Kthread))
@@ -10,7 +11,7 @@ pub(crate) fn is_in_kernel(workload: &Workload, lock: LockIx) -> bool {
         .any(|(program, is_kthread)| takes_in_kernel(program, is_kthread, lock))
 }
 
-/// Whether a running task may take such a kernel lock before a task that was woken for it.
+/// Whether a running task may take a kernel lock of this kind before a task that was woken for it.
 pub(crate) fn is_barging(kind: LockKind, preempt: Preempt) -> bool {
     matches!(kind, LockKind::Mutex | LockKind::Rwsem) && !preempt.is_rt()
 }

@@ -109,8 +109,8 @@ pub(super) const KINDS: [Kind; 35] = [
 ];
 
 impl Kind {
-    /// Least and most seen in emulated kernels, ns. In no group they switch 13 to 15 us after a
-    /// tick is due.
+    /// Least and most length of this kind, ns, as seen in emulated kernels. In no group they switch
+    /// 13 to 15 us after a tick is due.
     pub(crate) const fn range_ns(self) -> (u64, u64) {
         match self {
             Kind::Tick | Kind::Moved => (6_000, 11_000),

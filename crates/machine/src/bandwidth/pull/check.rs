@@ -10,6 +10,11 @@ use crate::se::Owner;
 use crate::task::Mode;
 
 impl Machine<'_> {
+    /// Checks a run queue under the pull rules: runtime within bounds, the waiting list and links
+    /// are consistent, and something is due that brings its parked tasks back.
+    ///
+    /// # Errors
+    /// The violated invariant, in words.
     pub(crate) fn check_parked(&self, q: CfsRqId) -> Result<(), String> {
         let (rq, parked) = (&self.cfs_rqs[q], &self.parked[q.ix()]);
         let bw = &rq.bandwidth;
@@ -51,7 +56,10 @@ impl Machine<'_> {
         if comes { Ok(()) } else { Err(format!("parked tasks are forgotten: {parked:?}")) }
     }
 
-    /// Checks that parked tasks weigh at every level what they would weigh queued.
+    /// Checks that parked tasks weigh at every level as much as they would queued.
+    ///
+    /// # Errors
+    /// The level's counted weight, and the sum of those that are there.
     fn check_parked_load(&self, q: CfsRqId) -> Result<(), String> {
         let mut load = 0;
         for (_, se) in self.ses.iter().filter(|(_, se)| se.q == q) {
@@ -72,8 +80,11 @@ impl Machine<'_> {
         if load == counted { Ok(()) } else { Err(format!("{load} is parked, counted {counted}")) }
     }
 
-    /// Checks that the waiting run queues of a group are served while the pool has runtime, or a
-    /// timer will do so.
+    /// Checks that a group's run queues that wait for runtime are being served while the pool has
+    /// any, and that its period timer runs.
+    ///
+    /// # Errors
+    /// How many wait, or how much runtime lies idle.
     pub(crate) fn check_waiting(&self, group: GroupId) -> Result<(), String> {
         let pool = &self.groups[group].pool;
         if pool.throttled.is_empty() {
@@ -96,7 +107,11 @@ impl Machine<'_> {
         }
     }
 
-    /// Checks that a task in user mode has been admitted on all levels.
+    /// Checks that a running task in user mode is denied by no level above it, unless it has been
+    /// told to park.
+    ///
+    /// # Errors
+    /// The task's name.
     pub(crate) fn check_admitted(&self, curr: TaskId) -> Result<(), String> {
         let task = &self.tasks[curr];
         let told = task.throttle_work || task.mode == Mode::Kernel || !task.is_fair();
@@ -106,7 +121,8 @@ impl Machine<'_> {
         Err(format!("{} runs where a level above has been turned down", self.task_name(curr)))
     }
 
-    /// Runtime that is neither in the pool nor in a run queue, ns: mail under way, less debt.
+    /// Runtime that is neither in the pool nor in a run queue, ns: mailed and not opened yet, less
+    /// debt. 0 without the pull rules.
     pub(crate) fn mail_less_debt_ns(&self, group: GroupId) -> i128 {
         if !self.rules.pull {
             return 0;

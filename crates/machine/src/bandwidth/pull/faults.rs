@@ -93,6 +93,7 @@ const CASES: [Case; 8] = [
     },
 ];
 
+/// The workload of a small case.
 fn workload(case: &Case) -> Workload {
     let mut text = format!(
         "name = \"small\"\nshows = \"-\"\nduration = \"150ms\"\n[machine]\nhz = 1000\n\
@@ -115,6 +116,9 @@ fn workload(case: &Case) -> Workload {
 
 /// Checks an outcome: all tasks done, no long wait, and no use beyond the quota by more than a
 /// slice per CPU and work in the kernel.
+///
+/// # Errors
+/// The violated condition.
 fn verify(case: &Case, workload: &Workload, outcome: &Outcome) -> Result<(), String> {
     for (name, task) in &outcome.tasks {
         if task.exited < task.count {
@@ -136,7 +140,8 @@ fn verify(case: &Case, workload: &Workload, outcome: &Outcome) -> Result<(), Str
     Ok(())
 }
 
-/// The check that finds a fault, if any does.
+/// Message of the check that finds a fault planted into the pull rules, in small cases or random
+/// workloads; `None` if none does.
 fn found(fault: Option<Fault>) -> Option<String> {
     let kernel = kernel::parse_kernels("pull").unwrap()[0];
     let kernel = fault.map_or(kernel, |fault| kernel.with_fault(fault));

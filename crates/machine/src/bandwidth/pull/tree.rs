@@ -19,14 +19,17 @@ use cpumax_outcome::trace::What;
 const FEED_MOST: u32 = 16;
 
 impl Machine<'_> {
+    /// Makes room for the pull rules' state of all run queues; to be called after new ones.
     pub(crate) fn grow_parked(&mut self) {
         if self.rules.pull {
             self.parked.resize(self.cfs_rqs.len(), Parked::default());
         }
     }
 
-    /// Links a run queue with parked tasks below its parent, and so on up, to the level at which
-    /// they have to wait: for a grant, or for tasks that came back before them.
+    /// Links a run queue with parked tasks into its parent's list of children to bring back, and so
+    /// on up, as far as levels have runtime; a level without waits for a grant (pull rules, a
+    /// proposal that is in no kernel). At the root it requests a reschedule, in which tasks come
+    /// back.
     pub(super) fn link(&mut self, mut q: CfsRqId) {
         loop {
             let bw = &self.cfs_rqs[q].bandwidth;
@@ -60,7 +63,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Inserts a child among its siblings; the one whose last turn is longest ago comes first.
+    /// Inserts a run queue among its parent's children to bring back; the one whose last turn is
+    /// longest ago comes first.
     fn insert_child(&mut self, parent: CfsRqId, q: CfsRqId) {
         let turn_ns = self.parked[q.ix()].turn_ns;
         let siblings = &self.parked[parent.ix()].children;
@@ -70,7 +74,8 @@ impl Machine<'_> {
         self.parked[q.ix()].linked = true;
     }
 
-    /// Restores the turns of a path for a task that came back and parked again without running.
+    /// Gives the path of a task that came back and parked again without running its old turns
+    /// (`since_ns`), so that it is first again.
     fn return_turn(&mut self, mut q: CfsRqId, since_ns: u64) {
         while self.parked[q.ix()].turn_ns > since_ns {
             self.parked[q.ix()].turn_ns = since_ns;
@@ -86,7 +91,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Before a task parks at a level: the first may come back if the level has any runtime.
+    /// To be called before a task parks at a level: for the first, the allowance to come back
+    /// starts as the level's runtime.
     fn before_first_parked(&mut self, q: CfsRqId) {
         let bw = &self.cfs_rqs[q].bandwidth;
         if bw.enabled && !self.holds_parked(q) {
@@ -94,7 +100,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Removes a run queue from its parent's children.
+    /// Removes a run queue from its parent's children to bring back, if it is linked.
     pub(super) fn unlink(&mut self, q: CfsRqId) {
         if std::mem::take(&mut self.parked[q.ix()].linked) {
             let parent = self.cfs_rqs[q].parent;
@@ -102,7 +108,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Unlinks the run queues of a CPU from which all parked tasks have moved away.
+    /// Unlinks the run queues of a CPU that goes off line, from which all parked tasks have moved
+    /// away, from their parents' children to bring back.
     pub(crate) fn forget_parked(&mut self, cpu: CpuId) {
         if self.rules.pull {
             for group in self.groups.ids() {
@@ -113,8 +120,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds a task to the parked ones of its run queue, those first that have waited longest. A
-    /// task that came back and found the runtime gone regains its old place.
+    /// Adds a task to its run queue's limbo list, those first that have waited longest, and links
+    /// the queue if it has runtime. A task that came back and found the runtime gone regains its
+    /// old place.
     pub(crate) fn insert_parked(&mut self, task: TaskId, q: CfsRqId) {
         self.before_first_parked(q);
         let since_ns = self.tasks[task].stalled_since_ns.min(self.now);
@@ -132,19 +140,22 @@ impl Machine<'_> {
         }
     }
 
-    /// After a task was dequeued: a parked one may take its place.
+    /// To be called after a task was dequeued: allows one parked task to take its place, unless the
+    /// queue is denied.
     pub(crate) fn after_dequeue_pulling(&mut self, q: CfsRqId) {
         if self.holds_parked(q) && !self.cfs_rqs[q].bandwidth.throttled {
             self.feed(q, self.feeds_one_ns());
         }
     }
 
-    /// Whether parked tasks of this CPU may come back.
+    /// Whether parked tasks of this CPU may come back: some run queue with runtime is linked up to
+    /// the root.
     pub(crate) fn has_parked_to_return(&self, cpu: CpuId) -> bool {
         self.rules.pull && !self.parked[self.root(cpu).ix()].children.is_empty()
     }
 
-    /// Brings parked tasks back when the CPU schedules, as many as its runtime feeds.
+    /// Enqueues parked tasks of the CPU when it schedules, as many as their run queues' runtime
+    /// feeds (up to [`FEED_MOST`]), as an irq-off section whose cost is charged.
     pub(crate) fn bring_back_parked(&mut self, cpu: CpuId) {
         self.begin_section(Releaser::Handler, cpu);
         for _ in 0..FEED_MOST {
@@ -157,8 +168,8 @@ impl Machine<'_> {
         self.irq_section(cpu, cost_ns);
     }
 
-    /// Brings back one task, from the child whose turn it is at every level; or drops a child that
-    /// has none to give.
+    /// Takes one task out of limbo, from the child whose turn it is at every level, and enqueues
+    /// it; charges each level's allowance. Without one, drops a child that has none to give.
     fn bring_back_one(&mut self, cpu: CpuId) {
         let mut path = std::mem::take(&mut self.scratch);
         path.clear();
@@ -202,7 +213,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Unlinks and returns the first child that has parked tasks and runtime to feed one.
+    /// Unlinks children of a run queue in order of their turns up to the first that has runtime for
+    /// a parked task, which is returned; `None` if no child has.
     fn take_next_child(&mut self, q: CfsRqId) -> Option<CfsRqId> {
         while let Some(&child) = self.parked[q.ix()].children.first() {
             self.prefetch_parked(child);
@@ -217,7 +229,8 @@ impl Machine<'_> {
         None
     }
 
-    /// Queues a task that was taken out of limbo.
+    /// Enqueues a task that was taken out of the limbo list: it weighs as queued again, and clocks
+    /// of throttled time above it stop.
     fn unpark(&mut self, task: TaskId) {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         let mut q = self.ses[se].q;

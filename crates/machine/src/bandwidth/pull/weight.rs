@@ -8,7 +8,8 @@ use crate::machine::Machine;
 use crate::se::Owner;
 
 impl Machine<'_> {
-    /// Adds the weight of a task that is parked, or about to leave the queue for that.
+    /// Adds the weight of a task that parks on this run queue to its group's tasks and to the
+    /// parked load of the queue and its ancestors.
     pub(crate) fn add_parked_weight(&mut self, task: TaskId, q: CfsRqId) {
         if self.has(Fault::ParkedWeightless) {
             return;
@@ -17,7 +18,8 @@ impl Machine<'_> {
         self.add_parked_load(q, self.nominal_weight(task));
     }
 
-    /// Removes the weight of a task that is about to leave limbo, before it is queued.
+    /// Subtracts the weight of a task that is about to leave limbo, before it is queued, from its
+    /// group's tasks and the parked load.
     pub(crate) fn remove_parked_weight(&mut self, task: TaskId, q: CfsRqId) {
         self.update_queued(self.tasks[task].se);
         if self.has(Fault::ParkedWeightless) {
@@ -27,7 +29,8 @@ impl Machine<'_> {
         self.subtract_parked_load(q, self.nominal_weight(task));
     }
 
-    /// Counts a group that has just been dequeued as parked, if tasks below it are.
+    /// Counts a group that has just been dequeued in its parent's parked load, if tasks below it
+    /// are parked.
     #[inline]
     pub(crate) fn count_parked_after_dequeue(&mut self, q: CfsRqId) {
         if self.cfs_rqs[q].load_parked > 0 {
@@ -35,8 +38,8 @@ impl Machine<'_> {
         }
     }
 
-    /// The group of this queue is about to be queued: its parked weight no longer counts at its
-    /// parent.
+    /// Subtracts the group of this queue, which is about to be queued, from its parent's parked
+    /// load, if it counts there.
     #[inline]
     pub(crate) fn uncount_parked_before_enqueue(&mut self, q: CfsRqId) {
         if self.cfs_rqs[q].bandwidth.counts_as_parked {
@@ -47,7 +50,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Adjusts the parked load of the parent when the weight of an unqueued entity changes.
+    /// Replaces the weight `old` by `new` in the parent's parked load, if it counts the owner,
+    /// whose entity is not queued.
     pub(crate) fn adjust_parked_load(&mut self, owner: Owner, old: u64, new: u64) {
         let Owner::Group(q) = owner else { return };
         if q.is_some() && self.cfs_rqs[q].bandwidth.counts_as_parked {
@@ -58,7 +62,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Adds to the parked load of a queue, and of its ancestors where a group begins to count.
+    /// Adds `weight` to the parked load of a queue, and counts the group in its ancestors' where it
+    /// begins to have parked tasks only.
     fn add_parked_load(&mut self, q: CfsRqId, weight: u64) {
         self.pelt_update(q);
         let rq = &mut self.cfs_rqs[q];
@@ -68,7 +73,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts the group of a queue in its parent's parked load, with the group's weight.
+    /// Adds the weight of a queue's group to its parent's parked load, and to ancestors' where
+    /// needed.
     fn count_group_as_parked(&mut self, q: CfsRqId) {
         self.update_queued(self.cfs_rqs[q].se);
         let rq = &mut self.cfs_rqs[q];
@@ -77,8 +83,8 @@ impl Machine<'_> {
         self.add_parked_load(parent, weight);
     }
 
-    /// Subtracts from the parked load of a queue, and of its ancestors where a group no longer
-    /// counts.
+    /// Subtracts `weight` from the parked load of a queue, and from its ancestors' where a group no
+    /// longer counts.
     fn subtract_parked_load(&mut self, q: CfsRqId, weight: u64) {
         self.pelt_update(q);
         let rq = &mut self.cfs_rqs[q];

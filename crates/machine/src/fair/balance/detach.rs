@@ -17,8 +17,9 @@ const HOT_NS: u64 = 500_000;
 const MAX_SCANNED: usize = 64;
 
 impl Machine<'_> {
-    /// Collects up to `want` queued tasks of one CPU that may move to another, those that wait
-    /// longest last. Returns whether any task there, running ones included, may move (kernel:
+    /// Collects in `lists.movable` up to `want` queued tasks of one CPU that may move to another
+    /// and are not cache-hot, those that wait longest last; delayed ones (6.14+) only `by_load`.
+    /// Returns `Nothing` if any task there, running ones included, may move, else `Pinned` (kernel:
     /// `can_migrate_task()`).
     pub(super) fn find_movable(
         &self,
@@ -39,13 +40,13 @@ impl Machine<'_> {
         if self.nothing_may_move(from, to) {
             return found;
         }
-        self.entities(self.root(from), pending);
+        self.collect_waiting(self.root(from), pending);
         let mut at = 0;
         while at < pending.len() && at < MAX_SCANNED && movable.len() < want as usize {
             let se = pending[at];
             at += 1;
             match self.ses[se].owner() {
-                Owner::Group(q) => self.entities(q, pending),
+                Owner::Group(q) => self.collect_waiting(q, pending),
                 Owner::Task(task) => {
                     if (takes_delayed || !self.ses[se].delayed) && may(task) {
                         found = Found::Nothing;
@@ -59,7 +60,8 @@ impl Machine<'_> {
         found
     }
 
-    /// Whether a task is cache-hot and need not move yet (kernel: `task_hot()`).
+    /// Whether a task ran so recently that its data is in the cache, and `to` has not failed often
+    /// enough to take it yet (kernel: `task_hot()`).
     fn is_hot(&self, task: TaskId, to: CpuId) -> bool {
         let t = &self.tasks[task];
         t.class != Class::Idle
@@ -90,9 +92,9 @@ impl Machine<'_> {
         left == 0
     }
 
-    /// Collects what waits on a queue, and the group of the running task: others of that group may
-    /// wait.
-    fn entities(&self, q: CfsRqId, found: &mut Vec<SeId>) {
+    /// Appends to `found` what waits on a queue, the last in line first, up to a limit, and the
+    /// entity of the group that runs, as others of that group may wait.
+    fn collect_waiting(&self, q: CfsRqId, found: &mut Vec<SeId>) {
         let rq = &self.cfs_rqs[q];
         found.extend(rq.timeline.nodes().iter().rev().take(MAX_SCANNED).map(|node| node.se));
         if rq.curr.is_some() && matches!(self.ses[rq.curr].owner(), Owner::Group(_)) {
@@ -100,7 +102,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether throttling lets a balancer move the task (kernel: `can_migrate_task()`).
+    /// Whether throttling lets a balancer move the task to that CPU: the destination, and to 6.17
+    /// the source, may not be in a throttled hierarchy (kernel: `can_migrate_task()`).
     pub(super) fn may_move(&self, task: TaskId, to: CpuId) -> bool {
         let group = self.tasks[task].group;
         let source = self.ses[self.tasks[task].se].q;
@@ -113,7 +116,7 @@ impl Machine<'_> {
     }
 
     /// Whether a task of this group would be throttled on that CPU; a missing run queue counts as
-    /// its nearest ancestor's.
+    /// its nearest ancestor's. Creates none.
     fn destination_throttled(&self, mut group: GroupId, to: CpuId) -> bool {
         loop {
             if let Some(&q) = self.groups[group].cfs_rqs.get(to.ix())
@@ -128,7 +131,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Moves a queued task to another CPU; a delayed one stays delayed.
+    /// Moves a queued, not running task to another CPU's queue, where it may preempt; a delayed one
+    /// stays delayed.
     pub(crate) fn migrate(&mut self, task: TaskId, to: CpuId) {
         debug_assert!(self.cpus[self.tasks[task].cpu].curr != task);
         debug_assert!(self.rules.unit == Unit::Task || !self.tasks[task].parked);

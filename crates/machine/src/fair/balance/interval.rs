@@ -17,7 +17,7 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// The result over two domains.
+    /// The result over two domains: this one if tasks moved, else `other`.
     pub fn or(self, other: Found) -> Found {
         if self == Found::Moved { self } else { other }
     }
@@ -43,13 +43,15 @@ impl BalanceInterval {
     /// Longest interval that doubling reaches where all tasks are pinned, ms.
     const MOST_PINNED_MS: u32 = 512;
 
-    /// Interval: the number of CPUs in its domain, doubled, ms.
+    /// The balancing interval, ms: the number of CPUs in its domain, doubled as often as its
+    /// results demand.
     pub fn interval_ms(&self, domain: u32) -> u32 {
         domain.saturating_mul(1 << self.doubled)
     }
 
-    /// Updates the interval by a result: a balanced domain doubles it once, pinned tasks up to
-    /// half a second.
+    /// Updates interval and failures by a result: a balanced domain doubles the interval once,
+    /// pinned tasks up to half a second, anything else resets it; attempts without a move count as
+    /// failed.
     pub fn note(&mut self, found: Found, domain: u32) {
         let may_double = match found {
             Found::Balanced => self.doubled == 0,
@@ -64,7 +66,8 @@ impl BalanceInterval {
         self.doubled += u32::from(may_double);
     }
 
-    /// Updates the counts by a result of newidle balancing, which does not lengthen the interval.
+    /// Updates failures and interval by a result of newidle balancing, which never lengthens the
+    /// interval.
     pub fn note_newidle(&mut self, found: Found) {
         if found != Found::Nothing {
             self.failed = 0;
@@ -88,19 +91,21 @@ impl Newidle {
     /// Range of the random draw; also the number of calls after which the ratio is updated.
     const SIDES: u32 = 1024;
 
-    /// Starts as if half of the range had been tried, with every second attempt a success.
+    /// Counts that start as if half of the range had been tried, with every second attempt a
+    /// success.
     pub fn new() -> Newidle {
         Newidle { calls: Self::SIDES / 2, successes: Self::SIDES / 4, ratio: Self::SIDES / 2 }
     }
 
-    /// Draws whether to try this time, and how many calls a success counts for.
+    /// Draws whether to try newidle balancing this time; if so, as how many calls a success counts.
     pub fn draw(&self, random: &mut Stream) -> Option<u32> {
         let weight = 1 + self.ratio;
         let thrown = random.below(Self::SIDES.into());
         (thrown <= weight.into()).then_some((Self::SIDES + weight / 2) / weight)
     }
 
-    /// Counts a call and its successes; updates the ratio after enough calls.
+    /// Counts a call and its successes; every so many calls sets the ratio of successes anew and
+    /// halves the counts.
     pub fn note(&mut self, successes: u32) {
         self.calls += 1;
         self.successes += successes;
