@@ -62,7 +62,8 @@ impl<T: Answer + JsonSchema> JsonSchema for Document<T> {
     }
 }
 
-/// The kind of a document, if this version of cpumax can read it.
+/// The kind of a document of the version that can be read; else a sentence that tells what is
+/// wrong.
 pub(crate) fn kind(document: &Value) -> Result<&str, String> {
     let Some(kind) = document.get("kind").and_then(Value::as_str) else {
         return Err("it has no `kind`, as every answer of cpumax has".to_owned());
@@ -76,7 +77,7 @@ pub(crate) fn kind(document: &Value) -> Result<&str, String> {
     }
 }
 
-/// Reads the answer of a document.
+/// Reads an answer from a document, whatever its kind; the error is serde's message.
 pub(crate) fn read<T: DeserializeOwned>(document: Value) -> Result<T, String> {
     serde_json::from_value(document).map_err(|error| error.to_string())
 }

@@ -29,7 +29,7 @@ pub struct Seeds {
 
 const SEEDS_MAX: u64 = 100_000;
 
-/// Parses seeds `A..B`, both included.
+/// Parses seeds `A..B` or `A..=B`, both included; at most 100000 of them.
 ///
 /// # Errors
 /// The fault, and what would be accepted; so for all functions of this module.
@@ -46,7 +46,8 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
     }
 }
 
-/// Parses `HERE:THERE`: a file of this machine, and an absolute path in the guest.
+/// Parses `HERE:THERE`, split at the last colon: a file of this machine, which is not looked for,
+/// and an absolute path in the guest.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -73,7 +74,7 @@ pub fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses ticks in a second.
+/// Parses a kernel's ticks in a second: one of `HZ`.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -93,7 +94,7 @@ pub fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses per cent from 0 to 1000, with or without the sign.
+/// Parses per cent from 0 to 1000, with or without the sign; `10%` is 10.0.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -105,7 +106,7 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses per cent from 0 to 100, with or without the sign.
+/// Parses per cent from 0 to 100, with or without the sign; `5%` is 5.0.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -114,7 +115,7 @@ pub fn share(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "give per cent from 0 to 100, such as 5%".to_owned())
 }
 
-/// Parses two factors around 1.
+/// Parses `LOW..HIGH`, two factors from 0.01 to 100 around 1.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -125,7 +126,7 @@ pub fn work_range(text: &str) -> Result<WorkRange, String> {
     if low <= 1.0 && high >= 1.0 { Ok(WorkRange { low, high }) } else { Err(takes.to_owned()) }
 }
 
-/// Parses a time; returns ns.
+/// Parses a time with its unit, also 0, as far as ns fit 64 bits; returns ns.
 ///
 /// # Errors
 /// As [`seeds`].
@@ -134,7 +135,7 @@ pub fn time(text: &str) -> Result<u64, String> {
         .map_err(|_| "give at most a day, such as 10s".to_owned())
 }
 
-/// Parses a selector of recorded threads.
+/// Parses a selector of recorded threads, such as `comm:nginx*`.
 ///
 /// # Errors
 /// As [`seeds`].

@@ -111,8 +111,8 @@ impl Replay {
         Ok(self.runs_of(cells))
     }
 
-    /// The result of a cell's first run that decides its other draws: how often the limit
-    /// throttles, and the cost of the requests in a reading.
+    /// How often the limit throttles the cell's first run, and what its requests cost in a reading
+    /// relative to all; they decide the cell's other draws.
     fn first_run(&self, cell: &Cell<'_>, reading: usize) -> FirstRun {
         let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);
         let relative_cost = self.readings[reading].costs.relative_cost(answered);
@@ -155,8 +155,8 @@ impl Replay {
         })
     }
 
-    /// How many runs may go on at once, by their memory; 0 if even one takes more than that. A host
-    /// with many CPUs may not have enough of it for a large recording.
+    /// How many runs may go on at once, by the memory of the largest reading; 0 if even one takes
+    /// more than 160 MiB. A host with many CPUs may not have enough of it for a large recording.
     fn runs_at_once(&self) -> usize {
         let bytes = |reading: &Reading| {
             let Reading { workload, .. } = reading;
@@ -199,7 +199,7 @@ impl Replay {
         })
     }
 
-    /// The job whose outcome `run` holds, to run it again.
+    /// The job that makes the outcome of `run` again, of the most likely reading.
     pub(crate) fn job_again(&self, run: &Run, kernel: Kernel) -> Result<Job, Error> {
         self.job(&self.readings[0], &run.limit, kernel, run.draw)
     }
@@ -275,7 +275,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// The prediction by the runs of one reading.
+    /// The prediction by the runs of one reading, which it holds sorted by seed.
     fn prediction(&self, reading: usize, unit: Unit) -> Prediction {
         let samples = &self.samples[reading];
         let likely: Vec<_> = samples.iter().map(|(sample, draw)| (sample, draw.likely)).collect();
@@ -285,7 +285,7 @@ impl<'a> Cell<'a> {
         Prediction { runs, ..predict(&likely, unit) }
     }
 
-    /// Throttled periods of the cell's first run, per cent; 0 if it has none.
+    /// Throttled periods of the cell's first run, of a hundred; 0 if it has no run.
     fn throttled_percent(&self) -> f64 {
         self.samples[0].first().and_then(|(sample, _)| sample.throttled_percent).unwrap_or(0.0)
     }
