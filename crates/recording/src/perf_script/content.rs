@@ -3,8 +3,8 @@
 use crate::event::{Irq, Kind, MSG_PEEK, Note, ThreadRef};
 use crate::tracepoint::{self, Tracepoint};
 
-/// Reads the content of a tracepoint, in the kernel's own format or that of perf's plug-ins. `None`
-/// if it cannot be read.
+/// Reads the content of a tracepoint, in the kernel's own format, as raw fields, or that of perf's
+/// plug-ins. `None` if it cannot be read.
 pub(super) fn parse_kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     Some(match tracepoint {
         Tracepoint::Switch => parse_switch(text)?,
@@ -40,7 +40,8 @@ pub(super) fn parse_kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>>
     })
 }
 
-/// The number at the beginning of a text: `120`, or `0x78` where fields are printed raw.
+/// The number at the beginning of a text: `120`, or `0x78` where fields are printed raw. `None` if
+/// there is none, or it does not fit.
 fn parse_number<T: TryFrom<i64>>(text: &str) -> Option<T> {
     let number = if let Some(hex) = text.strip_prefix("0x") {
         let digits = hex.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -126,7 +127,7 @@ fn parse_socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     })
 }
 
-/// The number of a raw field: `name=120` or `name=0x78`.
+/// The number of a raw field: `name=120` or `name=0x78`; `None` if there is no such field.
 fn parse_raw_field(text: &str, name: &str) -> Option<i64> {
     let is_it = |word: &&str| word.split_once('=').is_some_and(|(key, _)| key == name);
     let word = text.split_whitespace().find(is_it)?;
@@ -197,7 +198,7 @@ fn parse_raw_args(text: &str) -> Option<[u64; 6]> {
     Some(args)
 }
 
-/// `NR 0 = 8192`, or `id=0 ret=0x2000 (8192)`; 0 in any other format.
+/// The result of a system call: `NR 0 = 8192`, or `id=0 ret=0x2000 (8192)`; 0 in any other format.
 fn parse_sys_exit(text: &str) -> i64 {
     match text.split_once(" = ") {
         Some((_, result)) => parse_number(result),
@@ -206,7 +207,8 @@ fn parse_sys_exit(text: &str) -> i64 {
     .unwrap_or(0)
 }
 
-/// Reads what follows `PERF_RECORD_`; `None` for records of no use.
+/// Reads what follows `PERF_RECORD_`: a name, a new thread, a group, or lost events. `None` for
+/// other records.
 pub(super) fn parse_note(text: &str) -> Option<Note<'_>> {
     if let Some(comm) = text.strip_prefix("COMM") {
         let (_, thread) = comm.split_once(": ")?;

@@ -52,7 +52,7 @@ impl Tags {
         self.answers[io as usize]
     }
 
-    /// For a read on a connection within the group: the thread that wrote the data.
+    /// For a read on a connection within the group: the thread that wrote the data; else `None`.
     pub fn called_by(&self, io: u32) -> Option<u32> {
         self.inner[io as usize]
     }
@@ -107,6 +107,7 @@ struct Tagger<'a> {
 }
 
 impl<'a> Tagger<'a> {
+    /// A state without open requests and calls.
     fn of(recording: &'a Recording, traffic: &'a Traffic) -> Self {
         let mut ends = BTreeMap::new();
         for (line, inner) in traffic.inner.iter().enumerate() {

@@ -30,7 +30,8 @@ impl Timeline {
         }
     }
 
-    /// Drops everything before this time, at which a CPU has its first event.
+    /// Drops everything before this time, at which a CPU has its first event: steps, wakeups and
+    /// transfers. Threads stay, and are present from then on.
     pub(super) fn restart_at(&mut self, now_ns: u64) {
         let left_out_ns = now_ns - self.first_ns;
         self.defects.left_out_ns += left_out_ns;

@@ -27,6 +27,7 @@ pub(super) struct Announced {
 }
 
 impl Announced {
+    /// The thread with what was announced of it.
     pub(super) fn into_thread(self, tid: i32) -> Thread {
         let mut thread = Thread::new(tid);
         thread.kthread |= self.is_kthread;
@@ -113,7 +114,8 @@ impl Timeline {
         }
     }
 
-    /// Whether the known thread of this id cannot be the one that begins now.
+    /// Whether the known thread of this id cannot be the one that begins now: it has died, or ran
+    /// more than 10 ms after its birth.
     fn is_used_again(&self, tid: i32, now_ns: u64) -> bool {
         let Some(live) = self.live.get(&tid) else { return false };
         let thread = &self.threads[live.thread as usize];

@@ -16,7 +16,7 @@ const CLOCKS_DIFFER_ONE_IN: u64 = 100;
 const CLOCKS_DIFFER_NS: u64 = 10_000_000;
 
 impl Timeline {
-    /// The first contradiction found, if any; called when all events are read.
+    /// The first contradiction found, as a text for an error; called when all events are read.
     pub(super) fn refusal(&mut self) -> Option<String> {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
@@ -30,7 +30,8 @@ impl Timeline {
             .or_else(|| self.too_much())
     }
 
-    /// Switches that name another thread than the one in whose context they happened.
+    /// The reason to refuse a recording in which most switches name another thread than the one in
+    /// whose context they happened.
     fn other_ids(&self) -> Option<String> {
         let (other, all) = (self.other_ids, self.signs.switches);
         (other > FEW && other > all / 2).then(|| {
@@ -43,7 +44,8 @@ impl Timeline {
         })
     }
 
-    /// Threads are woken that never sleep: the reasons of their switches are missing.
+    /// The reason to refuse a recording in which threads are woken that never sleep: the reasons of
+    /// switches are missing.
     fn no_sleep(&self) -> Option<String> {
         let (sleeps, wakeups) = (self.sleeps, self.signs.wakeups);
         (sleeps == 0 && wakeups > FEW && self.signs.switches > FEW).then(|| {
@@ -76,7 +78,8 @@ impl Timeline {
         None
     }
 
-    /// More CPU time than the elapsed time allows.
+    /// The reason to refuse a recording with more CPU time than the elapsed time allows, of a
+    /// thread or of all.
     fn too_much(&self) -> Option<String> {
         let span_ns = self.last_ns - self.first_ns;
         let slack_ns = CLOCKS_DIFFER_NS + span_ns / CLOCKS_DIFFER_ONE_IN;

@@ -55,6 +55,7 @@ impl Cpu {
         self.irq_ended_ns = None;
     }
 
+    /// Forgets what happens on the CPU, as its events were lost.
     pub fn note_lost(&mut self) {
         self.leave_interrupts();
         self.current = None;
@@ -106,6 +107,7 @@ impl Cpu {
         }
     }
 
+    /// Notes an interrupt within those under way, up to eight.
     fn enter_interrupt(&mut self, inside: Inside) {
         if self.inside.len() < NESTING_MAX {
             self.inside.push(inside);
@@ -114,7 +116,8 @@ impl Cpu {
 }
 
 impl Timeline {
-    /// The thread that woke `wakee`, or the kind of interrupt.
+    /// The thread that woke `wakee`, or as an error the kind of interrupt that did. Notes that the
+    /// recording tells contexts if this event does.
     pub(super) fn waker(&mut self, event: &Event<'_>, wakee: i32) -> Result<i32, Interrupt> {
         let cpu = &self.cpus[event.cpu as usize];
         let inside = cpu.inside.last().copied();
@@ -138,7 +141,8 @@ impl Timeline {
         }
     }
 
-    /// Whether this thread may be sending: the idle task and threads in user mode do not.
+    /// Whether this thread may be sending: it is in a system call, or none of it was recorded. The
+    /// idle task sends nothing.
     fn may_send(&mut self, tid: i32) -> bool {
         if tid == 0 {
             return false;

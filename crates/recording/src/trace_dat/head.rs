@@ -39,6 +39,8 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// Reads the head of a file of version 6 or 7; an error for other versions, impossible sizes
+    /// and overlapping buffers.
     pub fn read<F: Read + Seek>(file: &mut F) -> Result<Head, WalkError> {
         file.seek(SeekFrom::Start(0)).map_err(WalkError::Io)?;
         let mut walk = Walk::new(BufReader::new(&mut *file), Endianness::LittleEndian);
@@ -136,7 +138,9 @@ impl Head {
         Ok(())
     }
 
-    /// Reads the offset from `\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;`.
+    /// Sets the offset of events in a page from the line `\tfield: char
+    /// data;\toffset:16;\tsize:4080;\tsigned:1;` of its description; an error unless it is 12 or
+    /// 16.
     pub(super) fn set_data_offset(&mut self, text: &str) -> Result<(), WalkError> {
         let data = text.lines().find(|line| line.contains(" data;"));
         let offset = data.and_then(|line| {
@@ -149,7 +153,7 @@ impl Head {
     }
 }
 
-/// Adds a description, if its event is of use.
+/// Adds the description of an event to `formats`, if the event is of use.
 pub(super) fn add(formats: &mut Formats, system: &str, text: &str) -> Result<(), String> {
     formats.add(system, text, |_, tracepoint| tracepoint != Tracepoint::Other)
 }
@@ -161,6 +165,7 @@ pub(super) fn latency_text() -> WalkError {
     WalkError::Wrong(what.to_owned())
 }
 
+/// Reads offset and length of the buffer of each CPU.
 fn read_buffers(
     walk: &mut Walk<impl std::io::BufRead>,
     cpus: u32,
@@ -168,7 +173,7 @@ fn read_buffers(
     (0..cpus).map(|cpu| Ok(Buffer { cpu, offset: walk.u64()?, len: walk.u64()? })).collect()
 }
 
-/// Refuses buffers that overlap: a small file would be read many times.
+/// An error if buffers overlap: a small file would be read many times.
 fn check_apart(buffers: &[Buffer]) -> Result<(), String> {
     let mut full: Vec<&Buffer> = buffers.iter().filter(|buffer| buffer.len > 0).collect();
     full.sort_unstable_by_key(|buffer| buffer.offset);

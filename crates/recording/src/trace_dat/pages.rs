@@ -55,6 +55,8 @@ pub(super) struct CpuBuffer {
 }
 
 impl CpuBuffer {
+    /// The buffer of a CPU before its first event; it holds at most `piece_max_bytes`. An error if
+    /// it ends beyond any file.
     pub fn new(buffer: &Buffer, head: &Head, piece_max_bytes: u64) -> Result<Self, String> {
         // The number of chunks is not part of the length.
         let len = buffer.len.saturating_add(if head.packed.is_some() { 4 } else { 0 });
@@ -80,11 +82,13 @@ impl CpuBuffer {
         })
     }
 
+    /// The event at which it stands; `None` before the first.
     pub fn record(&self) -> Option<&[u8]> {
         self.piece.get(self.record.at..self.record.at + self.record.len)
     }
 
-    /// Goes on to the next event, and returns its time; `None` after the last.
+    /// Goes on to the next event, and returns its time on the recorded clock; `None` after the
+    /// last.
     pub fn advance<F: Read + Seek>(&mut self, file: &mut F) -> Result<Option<u64>, WalkError> {
         loop {
             while self.next < self.page_end {
@@ -138,7 +142,8 @@ impl CpuBuffer {
         Ok(record.is_some())
     }
 
-    /// Goes on to the next page; false after the last.
+    /// Goes on to the next page, takes its time, and adds the events that are missing before it to
+    /// `lost`; false after the last.
     fn read_page<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.page += self.page_bytes;
         if self.page + self.page_bytes > self.piece.len() {
@@ -174,7 +179,7 @@ impl CpuBuffer {
         Ok(true)
     }
 
-    /// Reads the next pages; false if there are none.
+    /// Reads the next pages, unpacked; false if there are none.
     fn read_piece<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.piece.clear();
         let Some(algorithm) = self.packed else {
@@ -211,6 +216,7 @@ impl CpuBuffer {
         Ok(self.piece.len() >= self.page_bytes)
     }
 
+    /// Reads the next 32 bits, as a number of the file's byte order.
     fn read_u32<F: Read + Seek>(&mut self, file: &mut F) -> Result<u32, WalkError> {
         let data = self.read_bytes(file, 4)?;
         Ok(Bytes::new(&data, self.endian).u32(0).unwrap_or(0))
@@ -238,6 +244,7 @@ impl CpuBuffer {
         Ok(data)
     }
 
+    /// The error of a contradiction before the present place.
     fn malformed(&self, what: &str) -> WalkError {
         WalkError::Wrong(format!("{what}, before byte {}", self.at))
     }
