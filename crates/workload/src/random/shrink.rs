@@ -10,8 +10,9 @@ use crate::model::{
 use crate::program::Program;
 use cpumax_limit::Limit;
 
-/// Shrinks `workload` by removing or simplifying one part at a time while `fails` holds. Stops when
-/// no further step works, or after `attempts` calls of `fails`.
+/// Shrinks `workload` by removing or simplifying one part at a time while `fails` holds, and
+/// returns the smallest that fails. Stops when no further step works, or after `attempts` calls of
+/// `fails`.
 pub fn minimize(
     workload: &Workload,
     mut attempts: u64,
@@ -67,17 +68,20 @@ const PASSES: [Pass; 19] = [
     rounder_time,
 ];
 
+/// A copy of the parts with this change.
 fn changed(workload: &Parts, change: impl FnOnce(&mut Parts)) -> Parts {
     let mut workload = workload.clone();
     change(&mut workload);
     workload
 }
 
+/// Removes all expectations at once.
 fn without_expectations(workload: &Parts, ix: usize) -> Option<Parts> {
     (ix == 0 && !workload.expectations.is_empty())
         .then(|| changed(workload, |w| w.expectations = Vec::<Expectation>::new()))
 }
 
+/// Removes a change from outside.
 fn without_intervention(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.interventions.get(ix)?;
     Some(changed(workload, |w| {
@@ -85,6 +89,7 @@ fn without_intervention(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// Removes a source.
 fn without_source(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.sources.get(ix)?;
     Some(changed(workload, |w| {
@@ -124,6 +129,7 @@ fn programs(workload: &mut Parts) -> impl Iterator<Item = &mut Program> {
     of_tasks.chain(workload.jobs.iter_mut().map(|job| &mut job.program))
 }
 
+/// Removes a softirq of the machine.
 fn without_softirq(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.machine.softirqs.get(ix)?;
     Some(changed(workload, |w| {
@@ -177,7 +183,8 @@ fn with_an_instance_less(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// The program and index of the `ix`-th instruction, counted over all programs.
+/// The program (tasks first, then jobs) and the index in it of the `ix`-th instruction, counted
+/// over all programs.
 fn place(workload: &Parts, ix: usize) -> Option<(usize, usize)> {
     let mut left = ix;
     for (number, program) in workload.programs().enumerate() {
@@ -215,7 +222,8 @@ fn without_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Index of the end of the loop, system call or critical section that begins at `start`.
+/// Index of the end of the loop, system call or critical section that begins at `start`; `None` if
+/// none does.
 fn partner(program: &[Op], start: usize) -> Option<usize> {
     let after = |ends: &dyn Fn(&Op) -> bool| {
         program.iter().skip(start + 1).position(ends).map(|more| start + 1 + more)
@@ -286,7 +294,8 @@ fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Whether a reference is to something that stays; renumbers the reference.
+/// Whether a reference is to something else than `gone`, which is removed; lowers the numbers above
+/// that.
 fn keep_number(ix: &mut u32, gone: u32) -> bool {
     let stays = *ix != gone;
     if *ix > gone {
@@ -295,7 +304,8 @@ fn keep_number(ix: &mut u32, gone: u32) -> bool {
     stays
 }
 
-/// Removes a group without children; its tasks move to its parent.
+/// Removes a group below the root without children; its tasks move to its parent. One with children
+/// stays.
 fn without_group(workload: &Parts, ix: usize) -> Option<Parts> {
     let ix = ix + 1;
     let parent = workload.groups.get(ix)?.parent?;
@@ -336,6 +346,8 @@ fn without_group(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// Makes a group below the root plain: no limit, the default weight, or no burst; three steps for
+/// each.
 fn plain_group(workload: &Parts, ix: usize) -> Option<Parts> {
     let (group, what) = (ix / 3 + 1, ix % 3);
     workload.groups.get(group)?;
@@ -349,6 +361,8 @@ fn plain_group(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// Makes a kind of task plain in one of nine ways: class, nice value, CPUs, start, stagger, slice,
+/// group, fixed lengths, or one pass of each finite loop.
 fn plain_task(workload: &Parts, ix: usize) -> Option<Parts> {
     let (task, what) = (ix / 9, ix % 9);
     workload.tasks.get(task)?;
@@ -391,6 +405,8 @@ fn plain_task(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// Makes the machine plain in one of fourteen ways: fewer CPUs, a default setting, or half the
+/// length of the run.
 fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
     let usual = MachineSpec::default();
     (ix < 14).then(|| {
@@ -423,6 +439,7 @@ fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
     })
 }
 
+/// Rounds the length of an instruction up to two digits; others stay.
 fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, at) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -440,7 +457,8 @@ fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Rounds the duration, the start of a task, or the time of a change from outside.
+/// Rounds the duration, the start of a kind of task, or the time of a change from outside up to two
+/// digits.
 fn rounder_time(workload: &Parts, ix: usize) -> Option<Parts> {
     let (tasks, interventions) = (workload.tasks.len(), workload.interventions.len());
     (ix <= tasks + interventions).then(|| {
@@ -457,7 +475,7 @@ fn rounder_time(workload: &Parts, ix: usize) -> Option<Parts> {
     })
 }
 
-/// Two significant digits, rounded up.
+/// Two significant digits, rounded up; as it is where that does not fit.
 fn rounder(ns: u64) -> u64 {
     let unit = 10_u64.pow(ns.max(1).ilog10().saturating_sub(1));
     ns.checked_next_multiple_of(unit).unwrap_or(ns)
