@@ -8,7 +8,8 @@ pub(crate) enum Refused {
     DoesNotFit,
 }
 
-/// Strict: optional `+`, then decimal, `0x` hexadecimal or `0` octal, then at most one newline.
+/// Strict: optional `+`, then decimal, `0x` hexadecimal or `0` octal, then at most one newline. The
+/// error tells whether it is no number, or does not fit.
 pub(crate) fn strict_u64(text: &str) -> Result<u64, Refused> {
     let text = c_string(text);
     magnitude(text.strip_prefix(b"+").unwrap_or(text))
@@ -48,6 +49,7 @@ fn c_string(text: &str) -> &[u8] {
     text.as_bytes().split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
+/// The text without leading white space.
 fn trim_start(text: &[u8]) -> &[u8] {
     let skipped = text.iter().take_while(|byte| is_space(**byte)).count();
     &text[skipped..]
@@ -58,7 +60,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b'\t'..=b'\r' | b' ' | 0xa0)
 }
 
-/// Parses an unsigned number by its prefix: `0x` hexadecimal, `0` octal, else decimal.
+/// Parses an unsigned number by its prefix: `0x` hexadecimal, `0` octal, else decimal; one newline
+/// may follow.
 fn magnitude(text: &[u8]) -> Result<u64, Refused> {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     let (digits, radix) = match text {
