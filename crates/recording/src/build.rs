@@ -413,7 +413,8 @@ impl Recording {
         (!above.is_empty() && is_in(own, above)).then(|| own.to_owned())
     }
 
-    /// Index of the first selector that matches the thread; `None` if none does.
+    /// Index of the first selector that matches the thread's name, its name with id, its group, or
+    /// a process among it and its ancestors; `None` if none does.
     fn first_match<'s>(
         &self,
         ix: usize,

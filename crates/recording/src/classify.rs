@@ -91,8 +91,9 @@ pub(crate) fn plans(
     guesses.iter().map(plan).collect()
 }
 
-/// The plan of a wait that an interrupt ended, by the thread's state, the interrupt and the system
-/// call's hint; `kernel`: a kernel thread, whose timers are sleeps.
+/// The plan of a wait that an interrupt ended. Uninterruptible and block waits are sleeps. A kernel
+/// thread's timers are sleeps, its other waits arrivals. Otherwise the system call decides: a
+/// length, a time, or an event; timeouts count if they passed.
 fn guess_by_interrupt(wait: &Wait, interrupt: Interrupt, kernel: bool) -> WaitGuess {
     if wait.left == PrevState::Blocked {
         return WaitGuess::Sure(Plan::Sleep);
@@ -142,8 +143,9 @@ fn plan_by_regularity(timers: &[&Wait]) -> Option<Plan> {
     }
 }
 
-/// Whether the thread wakes up at multiples of a period: four fifths of the times between its
-/// arrivals that no other thread caused lie on a grid. False for fewer than eight.
+/// Whether the thread wakes up at multiples of a period, the median time between its arrivals that
+/// no other thread caused: four fifths of these times are off by at most a twentieth of it. False
+/// for fewer than eight arrivals.
 pub(crate) fn is_periodic(thread: &Thread, plans: &[Plan]) -> bool {
     let by_thread = |wait: &Wait| matches!(wait.cause, Cause::Thread { .. });
     let arrivals = thread.waits.iter().zip(plans).filter(|(_, plan)| **plan == Plan::Arrival);
@@ -172,8 +174,8 @@ fn asks_between(guesses: &[WaitGuess]) -> bool {
 }
 
 /// Arrival if waits are the shorter the longer the thread was busy before, by rank correlation at a
-/// significance of one in a hundred. Else sleep if the thread asks between them (`asks_between`),
-/// or `None`.
+/// significance of one in a hundred. Else, and for fewer than eight waits, sleep if the thread asks
+/// between them (`asks_between`), or `None`.
 fn plan_by_dependence(timers: &[&Wait], asks_between: bool) -> Option<Plan> {
     if timers.len() < TIMER_WAITS_MIN {
         return asks_between.then_some(Plan::Sleep);

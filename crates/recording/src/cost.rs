@@ -66,8 +66,9 @@ impl Probe {
         Probe { coarse: true, ..Probe::default() }
     }
 
-    /// The measured cost if there is one; else the estimate, at least as much as the recorder
-    /// noted. 0 where neither is known.
+    /// The measured cost if there is one. Else the shortest times between events of one thread,
+    /// less what the kernel needs anyway, and at least what the recorder noted; only the latter
+    /// where times are whole us. 0 where nothing is known.
     pub fn cost(self) -> EventCost {
         if let Some(measured) = self.measured {
             return measured;

@@ -263,8 +263,8 @@ impl Recording {
         exceeds(self.defects.impossible_cpus, IMPOSSIBLE_PERCENT, self.events)
     }
 
-    /// Adds, as doubtful, that only some threads were recorded. An option of perf shows it, or one
-    /// thread in every switch of a CPU.
+    /// Adds, as doubtful, that only some threads were recorded: perf had an option such as `-p`, or
+    /// one thread is part of every switch of a CPU. Adds nothing otherwise.
     fn add_filtered_threads(&self, gaps: &mut Gaps) {
         const FILTERS: [&str; 7] = ["--filter", "-p", "--pid", "-t", "--tid", "-u", "--uid"];
         let words = self.perf_option(&FILTERS);

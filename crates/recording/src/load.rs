@@ -95,8 +95,8 @@ impl Recording {
         Load { bursts, span_ns: self.span_ns(), cost_ns }
     }
 
-    /// Appends the bursts of a thread, with times since the recording began; the first and the last
-    /// may be cut.
+    /// Appends the bursts of a thread, from each wakeup (or its birth) to the next wait, with times
+    /// since the recording began; the first and the last may not be whole.
     fn bursts_of(&self, thread: &Thread, bursts: &mut Vec<Burst>) {
         let since = |ns: u64| ns.saturating_sub(self.first_ns);
         let at_ns = thread.birth.at_ns();
@@ -142,8 +142,9 @@ impl Load {
         Load { bursts, span_ns, cost_ns: 0 }
     }
 
-    /// The window in which most of the load lies close together, from the start of a burst to the
-    /// end of one; the whole recording if there is no load.
+    /// The window of the load: from the start of the first burst to the end of the last one in the
+    /// steps (a fiftieth of the recording) with much CPU time, and bursts beside it after short
+    /// pauses. The whole recording if there is no load.
     pub fn window(&self) -> Window {
         let whole = Window { from_ns: 0, until_ns: self.span_ns };
         let step_ns = self.span_ns / STEPS;
@@ -178,8 +179,8 @@ impl Load {
         window
     }
 
-    /// Sums within a window. CPU time of a burst across an edge counts in part, its duration where
-    /// it ended; bursts that the recording cut have none.
+    /// Sums within a window: CPU time, of a burst across an edge in part; the duration of each
+    /// whole burst that ends in it; and a share of the cost of recording in proportion to CPU time.
     pub fn within(&self, window: Window) -> Usage {
         let mut found = Usage::default();
         for burst in &self.bursts {
@@ -196,8 +197,8 @@ impl Load {
         found
     }
 
-    /// CPU demand in a window, in intervals of one period that lie entirely inside it; at most 20
-    /// 000 of them.
+    /// CPU demand in a window: CPU time used in each of its periods, ascending, at most 20 000 that
+    /// lie entirely inside it, and how long how many threads had work at once.
     pub fn demand(&self, window: Window, period_ns: u64) -> Demand {
         let period_ns = period_ns.max(1);
         let windows = (window.length_ns() / period_ns).min(WINDOWS_MAX);
@@ -225,8 +226,8 @@ impl Load {
         Demand { windows_ns, at_once_ns: at_once(changes) }
     }
 
-    /// First and last of the steps of `step_ns` that belong to the load: with at least 5 % of the
-    /// CPU time of a typical step. `None` without CPU time.
+    /// First and last of the steps of `step_ns` that belong to the load: they hold at least 5 % of
+    /// the CPU time of the step that contains the median of all CPU time. `None` without CPU time.
     fn core_steps(&self, step_ns: u64) -> Option<(u64, u64)> {
         let mut used_ns = vec![0u64; (self.span_ns / step_ns) as usize + 1];
         for burst in &self.bursts {

@@ -122,8 +122,8 @@ fn machine(perf_file: &PerfFile) -> Machine {
     }
 }
 
-/// The descriptions of the recorded tracepoints; an error if the file has none, or none of thread
-/// switches.
+/// The descriptions of the tracepoints that were recorded, not only counted; an error if the file
+/// has none, one is malformed, or thread switches are not among them.
 fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
     // In a group (`{...}:S`) only the first event is recorded; the others are counted.
     let is_recorded = |attribute: &&AttributeDescription| {

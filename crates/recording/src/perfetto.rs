@@ -251,7 +251,8 @@ struct SecondPass<'a, S> {
 }
 
 impl<'a, S: Sink> SecondPass<'a, S> {
-    /// Prepares the second pass by the results of the first one.
+    /// Prepares the second pass by the results of the first one: descriptions, whether events name
+    /// the thread that runs, and the earliest time of each section and all later ones.
     fn new(name: &'a str, look: FirstPass, sink: &'a mut S) -> Self {
         let mut earliest_ns = look.earliest_ns;
         for at in (1..earliest_ns.len()).rev() {

@@ -391,8 +391,8 @@ impl Traffic {
         self.connections.iter().enumerate().map(requests).collect()
     }
 
-    /// Connections that were accepted for a request: the accept (index into the transfers), and the
-    /// request.
+    /// Connections that were accepted for a request, at most 1 ms before it or one for each: accept
+    /// (index of transfer), request.
     pub fn accepted_for(&self, recording: &Recording) -> Vec<(u32, Tag)> {
         let mut all = Vec::new();
         for (line, one) in self.connections.iter().enumerate() {

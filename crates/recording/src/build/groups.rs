@@ -19,7 +19,7 @@ impl<'a> Groups<'a> {
     }
 
     /// The index of the group of this path; adds it and those above it to the workload if they are
-    /// new.
+    /// new. Beyond the bounds of a workload it adds the group alone, which the checks refuse.
     pub fn of(&mut self, path: &str) -> GroupIx {
         let groups = &mut self.workload.groups;
         if groups.len() as u64 > MAX_GROUPS || path.len() as u64 > MAX_PATH_BYTES {

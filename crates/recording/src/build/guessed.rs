@@ -86,9 +86,10 @@ impl Recording {
         (by_thread.into_values().flat_map(merge_unowned).collect(), served)
     }
 
-    /// Gives each request a connection, notes it in the sections and in `guess.sure`, and returns
-    /// the requests by connection. A request comes only when its connection is free. `closed`: as
-    /// above.
+    /// Gives each request a connection of its pool, the one idle longest, and notes it in the
+    /// sections and in `guess.sure`; returns the requests by connection. A request of a busy
+    /// connection arrives when that is free. `closed`: the number of closed clients, if known, and
+    /// whether the caller gave it.
     fn assign_connections(
         &self,
         guess: &mut Guess,
@@ -191,7 +192,8 @@ impl Cutter<'_> {
         self.begins = true;
     }
 
-    /// Adds a step of the thread. Forks and transfers add nothing here.
+    /// Adds a step of the thread: run time, system calls, messages to threads that it wakes, and
+    /// waits. Forks and transfers add nothing here.
     fn add_step(&mut self, step: Step) {
         match step {
             Step::Run(ns) => self.add_run(ns),
@@ -269,8 +271,8 @@ impl Cutter<'_> {
         self.guess.servers.contains_key(&(self.recording.edges[edge as usize].waker as usize))
     }
 
-    /// Ends a section at `end_ns` with the request served in it, if any; the next one begins at
-    /// `next_ns`. Both are on the clock of the recording.
+    /// Ends a section at `end_ns` with the request served in it, if any, and stores it with what
+    /// its burst tells; the next one begins at `next_ns`. Both are on the clock of the recording.
     fn close_section(&mut self, end_ns: u64, next_ns: u64, served: Option<ServedRequest>) {
         let (ops, work_ns) = self.builder.take_ops();
         let burst = self.server.bursts.get(self.burst);

@@ -42,8 +42,9 @@ impl Pools {
         task_map.accepts.clone_from(&self.accepts);
     }
 
-    /// Pools of recorded requests: threads that transfer at one end of a connection share one, as
-    /// do threads of a name that accept for themselves.
+    /// Pools of recorded requests: threads of the group that transfer at one end of a connection
+    /// share one, as do threads of a name that accept for themselves. Tells for each thread whether
+    /// it serves one connection only, or just accepts.
     pub fn of(recording: &Recording, traffic: &Traffic, inside: &[bool]) -> Pools {
         let threads = recording.threads.len();
         let mut root: Vec<usize> = (0..threads).collect();
@@ -170,8 +171,9 @@ impl Recording {
         }
     }
 
-    /// Adds each section as a job, and the sources that bring the first job of each request. Closed
-    /// clients' jobs but their first follow the answer before (`open` is false).
+    /// Adds each section as a job, and sources that bring the first job of each open request, of
+    /// each closed client's first one, and of other work. Further requests of closed clients follow
+    /// the answer before (`open` is false).
     pub(super) fn add_jobs(
         &self,
         served: &[Vec<Request>],
@@ -265,7 +267,8 @@ impl Assembly<'_> {
         section.answer_at = Some(at + 1);
     }
 
-    /// Adds the sections as jobs, and the tokens as one source for each channel, in order of time.
+    /// Adds each section as a job with its index, and the tokens as one source for each channel, in
+    /// order of time.
     fn add_to(self, workload: &mut Parts) {
         for (at, section) in self.sections.into_iter().enumerate() {
             let name = match section.request {

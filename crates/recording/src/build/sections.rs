@@ -127,8 +127,8 @@ impl Cutter<'_> {
         next
     }
 
-    /// Adds a step. `next`: the next request; `parts`: a wait here ends the section. Other waits
-    /// end it unless they are in the middle of a request.
+    /// Adds a step. `next`: the next request; `parts`: a wait here ends the section. Other waits in
+    /// the middle of a request stay part of it as sleeps; all others end the section.
     fn add_step(&mut self, step: Step, (next, parts): (Option<Tag>, bool)) {
         match step {
             Step::Run(ns) => self.builder.add_run(ns),
@@ -217,8 +217,8 @@ impl Cutter<'_> {
         Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1))))
     }
 
-    /// Ends a section at `end_ns`; the next one begins at `next_ns`, of no request yet. Both are on
-    /// the clock of the recording.
+    /// Ends a section at `end_ns` and stores it, with an answer that is due; the next one begins at
+    /// `next_ns`, of no request yet. Both are on the clock of the recording.
     fn close_section(&mut self, end_ns: u64, next_ns: u64) {
         if matches!(self.at_exit, AtExit::Answer) {
             self.answer_at = Some(self.builder.flushed_len());

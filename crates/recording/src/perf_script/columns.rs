@@ -58,7 +58,8 @@ fn has_cpu(text: &str) -> bool {
     })
 }
 
-/// The columns that a line lacks which otherwise looks like an event; empty if it does not.
+/// The columns that a line lacks: thread id, CPU, time, name, content. Empty if it has neither the
+/// name nor the content of an event, or lacks nothing.
 fn missing(text: &str) -> Vec<&'static str> {
     const FIELDS: [&str; 4] = ["prev_comm=", "comm=", "NR ", "vec="];
     let words: Vec<&str> = text.split_whitespace().take(64).collect();

@@ -41,7 +41,8 @@ pub(super) struct Head<'a> {
 }
 
 impl Lines {
-    /// Reads a line; switches and wakeups change what later lines mean, and what is known of the
+    /// Reads a line: a header, an event, a note of perf or of lost events, nothing, or unreadable.
+    /// Switches and wakeups are remembered, for what later lines mean and for what is known of the
     /// file.
     pub fn read<'a>(&mut self, text: &'a str) -> Line<'a> {
         let logged = latency::logged(text.trim_end());
@@ -159,8 +160,8 @@ fn is_frame(text: &str) -> bool {
     address.bytes().all(|b| b.is_ascii_hexdigit()) && parse_head(text).is_none()
 }
 
-/// `comm pid/tid [cpu] time:` and the rest. A name may hold spaces and brackets, so the first
-/// `[cpu]` counts that has a thread before it and a time behind it.
+/// Thread, CPU, context and time, `comm pid/tid [cpu] time:`, and the rest. A name may hold spaces
+/// and brackets, so the first `[cpu]` counts that has a thread before it and a time behind it.
 fn parse_head(text: &str) -> Option<(Head<'_>, &str)> {
     text.match_indices('[').find_map(|(at, _)| {
         let (cpu, behind) = text[at + 1..].split_once(']')?;
@@ -227,7 +228,7 @@ pub(super) fn parse_context(flags: &str) -> Option<Context> {
     Some(Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) })
 }
 
-/// Seconds with up to nine decimals, and a colon; returns ns.
+/// Seconds with one to nine decimals, and a colon; returns ns. `None` for any other word.
 pub(super) fn parse_time(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.strip_suffix(':')?.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {

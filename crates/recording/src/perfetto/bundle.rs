@@ -98,7 +98,8 @@ pub(super) enum Item<'a> {
 }
 
 impl Bundle {
-    /// A bundle at its first event; `None` if it holds no event. `order`: its place in the file.
+    /// A bundle of one CPU at its first event; `None` if it holds no event, an error if it is no
+    /// message. `order`: its place in the file.
     pub fn new(bytes: Vec<u8>, order: u64) -> Result<Option<Self>, Broken> {
         let mut bundle = Bundle {
             bytes,
@@ -180,7 +181,7 @@ impl Bundle {
         })
     }
 
-    /// Goes on to the event after it.
+    /// Goes on to the event after the next one, of whichever of the five kinds that is.
     pub fn advance(&mut self) {
         let now_ns = self.next_ns();
         if self.running.map(|running| running.time_ns) == now_ns {
@@ -219,7 +220,8 @@ impl Bundle {
         }
     }
 
-    /// Goes on to the next switch in the columns.
+    /// Goes on to the next switch in the columns, with the CPU time charged and the group, where
+    /// they were recorded.
     fn advance_switch(&mut self) {
         let (bytes, compact, ours) = (&self.bytes, &mut self.compact, &mut self.ours);
         self.switch = (|| {

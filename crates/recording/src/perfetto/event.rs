@@ -271,7 +271,8 @@ impl<'a> Content<'a> {
         at.map_or(Value::Number(0), |at| self.values[at])
     }
 
-    /// The event by its tracepoint and fields; peeks at a socket are [`Kind::Other`].
+    /// The event by its tracepoint and fields, for those that only named fields describe; peeks at
+    /// a socket and other tracepoints are [`Kind::Other`].
     fn kind(&self) -> Kind<'a> {
         let number = |name: &str| self.of(name).number();
         match self.tracepoint {

@@ -51,7 +51,8 @@ pub(crate) struct SleepEvidence {
 }
 
 impl SleepEvidence {
-    /// Collects the evidence for the group's threads (`inside`).
+    /// Collects the evidence for the group's threads (`inside`): none without clients; closed if
+    /// they ask at once; else of the 32 processes with clients that woke up most often.
     pub fn of(recording: &Recording, inside: &[bool]) -> SleepEvidence {
         let clients = guess::clients(recording, inside);
         if !clients.contains(&true) {

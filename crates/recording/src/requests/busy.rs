@@ -46,8 +46,9 @@ impl Server {
     }
 }
 
-/// Replaces the answers of a busy server in `bursts` by those of single requests, if all cost about
-/// the same. Returns the connections on which it is asked: at least two.
+/// Replaces the answers of a busy server in `bursts` by those of single requests, if the work
+/// between answers is near multiples of one cost; else they stay. Returns the connections on which
+/// it is asked: two or more, or a number that the work tells.
 pub(super) fn split_answers(bursts: &mut [Burst]) -> ConnectionCount {
     let least = |by_work| ConnectionCount { clients: 2, or_more: true, by_work };
     let works: Vec<u64> = bursts.iter().flat_map(work_between_answers).collect();

@@ -129,8 +129,9 @@ impl Endpoints {
         Some(&recording.ios[*at as usize])
     }
 
-    /// Finds all ends, and the end of each transfer, by following opens and closes in order of
-    /// time. Forked processes have the connections of their parents.
+    /// Finds all ends, and the end of each transfer that moved data, by following accepts, connects
+    /// and closes in order of time. A forked process has the connections that its parent had
+    /// accepted.
     fn collect_endpoints(&mut self, recording: &Recording) {
         let forks = forks(recording);
         let mut open: BTreeMap<(i32, FdOrSocket), EndpointIx> = BTreeMap::new();
@@ -209,7 +210,8 @@ impl Endpoints {
         self.all.len() as EndpointIx - 1
     }
 
-    /// Sets the peer of each two ends that most wakeups of both connect.
+    /// Sets the peer of two ends where each is the other's most frequent one, with more than half
+    /// of the votes of both.
     fn pair_endpoints(&mut self, recording: &Recording) {
         let votes = self.votes(recording);
         let mut best: Vec<Option<(u32, EndpointIx)>> = vec![None; self.all.len()];

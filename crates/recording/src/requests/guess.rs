@@ -150,8 +150,8 @@ pub(crate) struct ServedRequest {
 }
 
 impl Guess {
-    /// Finds the answering threads of the group (`inside`); `None` for fewer than 20 answers, or
-    /// too many parts of each.
+    /// Finds the answering threads of the group (`inside`) and those behind them; adds answers to
+    /// awake clients. `None` for fewer than 20 answers, or more than 8 parts of each.
     pub fn of(recording: &Recording, inside: &[bool]) -> Option<Guess> {
         let clients = clients(recording, inside);
         let mut servers = relay::forking_servers(recording, inside, &clients);
@@ -431,8 +431,9 @@ pub(super) fn join_parts(bursts: &mut [Burst]) {
     }
 }
 
-/// Adds answers to clients that were awake. A burst gets one at its end if the thread was asked,
-/// worked long enough, and woke nobody before it was asked again.
+/// Adds answers to clients that were awake. A burst gets one at its end if the thread was asked
+/// (woken `by` these), has worked a quarter of the mean work for an answer, and woke nobody before
+/// it was asked again.
 fn add_unseen(bursts: &mut [Burst], by: WokenBy) {
     let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
@@ -495,8 +496,8 @@ pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
     talks.iter().enumerate().map(is_client).collect()
 }
 
-/// The bursts of a thread. `woken` classifies a waking thread; `mark` returns the time of a step
-/// that is an answer.
+/// The bursts of a thread, the last one up to the end of the recording. `woken` classifies a waking
+/// thread; `mark` returns the time of a step that is an answer.
 pub(super) fn bursts(
     recording: &Recording,
     ix: usize,

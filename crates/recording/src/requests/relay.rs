@@ -143,8 +143,8 @@ pub(super) fn add_tiers_behind(
     }
 }
 
-/// The bursts of a thread with its answers to `fronts`; `None` for fewer than three, or if clients
-/// wake it often, too.
+/// The bursts of a thread with its answers to `fronts`; `None` for fewer than three, or with more
+/// than one wakeup by clients in four by fronts.
 fn bursts_behind(
     recording: &Recording,
     inside: &[bool],

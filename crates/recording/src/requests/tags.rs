@@ -58,7 +58,8 @@ impl Tags {
     }
 
     /// Tags the transfers on a client's connection with its requests: those from the first read of
-    /// a request to its answer. `line`: index of the connection.
+    /// a request to its answer. Marks the last write of each as an answer. `line`: index of the
+    /// connection.
     fn add(&mut self, traffic: &Traffic, line: u32, one: &Connection) {
         let mut next = 0;
         for &at in one.ends.iter().flat_map(|end| &traffic.ends.all[*end as usize].transfers) {

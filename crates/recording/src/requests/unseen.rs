@@ -57,8 +57,9 @@ struct Awake {
     of: usize,
 }
 
-/// Adds unseen answers to the bursts of up to 256 threads that serve several clients. `clients`
-/// tells which threads are clients.
+/// Adds unseen answers to the bursts of up to 256 threads that serve several clients, by the rate
+/// of answers to sleeping ones. Busy servers and those whose requests cost the same are left out.
+/// `clients` tells which threads are clients.
 pub(super) fn add_unseen_answers(
     recording: &Recording,
     clients: &[bool],
@@ -147,8 +148,9 @@ fn place_answers(
     expected - known.count() as f64
 }
 
-/// Adds answers to bursts. `more`: index of the burst, time, and time on a CPU in the burst before,
-/// ns. `on_cpu_ns`: by burst.
+/// Adds answers to bursts, in order of time; one after which the thread was asked again stands at
+/// the burst's end. `more`: index of the burst, time, and time on a CPU in the burst before, ns.
+/// `on_cpu_ns`: by burst.
 fn add_marks(
     bursts: &mut [Burst],
     mut more: Vec<(usize, u64, u64)>,

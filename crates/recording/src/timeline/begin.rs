@@ -7,8 +7,8 @@ use super::{Asleep, State, Timeline};
 use crate::thread::Birth;
 
 impl Timeline {
-    /// Counts events that a ring buffer overwrote; the recording then begins where all CPUs have
-    /// events.
+    /// Counts events that a ring buffer overwrote (`events` may be 0 if their number is unknown);
+    /// the recording then begins where all CPUs have events.
     pub(super) fn note_overwritten(&mut self, events: u64) {
         self.defects.overwritten_events = self.defects.overwritten_events.saturating_add(events);
         self.is_overwritten = true;

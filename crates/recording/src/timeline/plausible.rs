@@ -57,8 +57,8 @@ impl Timeline {
         })
     }
 
-    /// The reason to refuse a recording that lacks too many switches, or holds too many unreadable
-    /// records.
+    /// The reason to refuse a recording: more than 20 switches and a quarter of all are missing, or
+    /// more than 20 records and a twentieth are unreadable.
     fn missing_records(&self) -> Option<String> {
         let missing = self.defects.mismatched_switches;
         if missing > FEW && missing > self.signs.switches / SWITCHES_PER_MISSING {
@@ -78,8 +78,8 @@ impl Timeline {
         None
     }
 
-    /// The reason to refuse a recording with more CPU time than the elapsed time allows, of a
-    /// thread or of all.
+    /// The reason to refuse a recording: a thread, or all together, used more CPU time than the
+    /// elapsed time allows, with 1 % and 10 ms for clocks that differ.
     fn too_much(&self) -> Option<String> {
         let span_ns = self.last_ns - self.first_ns;
         let slack_ns = CLOCKS_DIFFER_NS + span_ns / CLOCKS_DIFFER_ONE_IN;

@@ -56,8 +56,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Counts a switch, and follows which of its two threads has been part of all switches of the
-    /// CPU.
+    /// Counts a switch; follows which of its two threads has been part of all switches of the CPU,
+    /// how often it went to sleep, and the first eight others.
     fn add_switch(&mut self, prev: i32, left: PrevState, next: i32) {
         self.count += 1;
         if self.count == 1 {
@@ -86,8 +86,8 @@ impl Watched {
 }
 
 impl Timeline {
-    /// Whether this event was recorded twice and must be dropped. Counts it as a defect, and
-    /// remembers the event for the next call.
+    /// Whether this switch or charge equals the last one of the CPU within 0.1 ms (2 us for idle),
+    /// and must be dropped. Counts it as a defect, and remembers the event for the next call.
     pub(super) fn drop_repeated(&mut self, cpu: usize, kind: &Kind<'_>, now_ns: u64) -> bool {
         let watched = &mut self.cpus[cpu].watched;
         let soon = |then_ns: u64| now_ns - then_ns <= TWICE_NS;

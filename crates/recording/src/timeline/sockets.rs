@@ -21,8 +21,9 @@ impl Timeline {
         *self.sockets.entry(address).or_insert(next)
     }
 
-    /// Adds a message that was sent or received. If its system call was recorded, the transfer of
-    /// that call gets the socket instead of its descriptor.
+    /// Adds a message that was sent or received, unless it failed. If its system call was recorded,
+    /// the transfer of that call gets the socket instead of its descriptor, as does an accept of
+    /// that descriptor.
     pub(super) fn add_message(
         &mut self,
         event: &Event<'_>,

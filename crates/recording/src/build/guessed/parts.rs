@@ -53,8 +53,9 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// All answered requests of clients, by time of the answer. Sections of a request are in order
-    /// of time.
+    /// All answered requests of clients, by time of the answer; each has the section that sent it
+    /// and those that wakeups, forks or waiting fronts link to it, in order of time. A section
+    /// belongs to one request only.
     pub fn requests(mut self) -> Vec<UnassignedRequest> {
         let mut answers: Vec<(u64, usize)> = Vec::new();
         for (at, piece) in self.known.iter().enumerate() {
