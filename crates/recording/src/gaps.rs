@@ -470,8 +470,8 @@ impl Recording {
     }
 }
 
-/// Adds, as doubtful, that too many waits of the `chosen` threads end for an unknown reason to tell
-/// latencies from them.
+/// Adds, as doubtful, that more than a tenth of the waits of the `chosen` threads end for an
+/// unknown reason, too many to tell latencies from them.
 fn add_unknown_waits(chosen: &[&Thread], gaps: &mut Gaps) {
     let waits = chosen.iter().fold(Waits::default(), |sum, thread| sum.with(thread));
     if !waits.are_known() {

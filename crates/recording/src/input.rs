@@ -58,14 +58,16 @@ pub(crate) struct Source<F> {
 }
 
 impl<F: Read + Seek> Source<F> {
-    /// A file, whose packing is found by its first bytes.
+    /// Seeks to the beginning of a file, and finds by its first bytes how it is packed; an error if
+    /// it cannot be read.
     pub fn new(mut file: F) -> io::Result<Self> {
         file.seek(SeekFrom::Start(0))?;
         let packing = Packing::of(&start_of(&mut file)?);
         Ok(Source { file, packing })
     }
 
-    /// The unpacked file, from its beginning; seeks there.
+    /// Seeks to the beginning, and returns a reader of the unpacked content; an error if the file
+    /// cannot be read.
     pub fn open(&mut self) -> io::Result<Box<dyn BufRead + '_>> {
         self.file.seek(SeekFrom::Start(0))?;
         self.packing.unpacked(BufReader::with_capacity(READ_BYTES, &mut self.file))
@@ -90,8 +92,8 @@ impl<F: Read + Seek> Source<F> {
     }
 }
 
-/// Unpacks what comes through a pipe, with the packing that its first bytes tell; may block for
-/// these.
+/// Unpacks what comes through a pipe, with the packing that its first 4 KiB tell; blocks for these.
+/// An error if they cannot be read.
 pub(crate) fn from_pipe<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let start = start_of(&mut file)?;
     let packing = Packing::of(&start);
@@ -125,8 +127,8 @@ impl Packing {
         }
     }
 
-    /// Unpacks a file of this packing while it is read. Text before the packed part of atrace is
-    /// skipped.
+    /// A reader that unpacks a file of this packing. Text before the packed part of atrace is
+    /// skipped at once; an error if that cannot be read.
     fn unpacked<'a>(self, mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
         let buffered = |file: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
             Box::new(BufReader::with_capacity(READ_BYTES, file))
@@ -259,7 +261,7 @@ fn looks_like_html(start: &[u8]) -> bool {
     text.starts_with(b"<!") || text == b"<html" || text == b"<?xml"
 }
 
-/// Reads at most the first 4 KiB.
+/// Reads at most the first 4 KiB; fewer are no error.
 fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     file.take(START_BYTES).read_to_end(&mut start)?;

@@ -25,7 +25,8 @@ const BUFFER_SIZE: usize = 1 << 18;
 const MISC_LOST_BY_FILTER: u16 = 1 << 15;
 
 /// Reads a file, or what was written to a pipe, into `sink`. `name` is for messages. A pipe's
-/// missing end is counted as a defect.
+/// missing end is counted as a defect. Malformed files, and those without thread switches, are
+/// errors.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     mut file: F,
@@ -46,7 +47,7 @@ pub(crate) fn read<F: Read + Seek>(
 }
 
 /// Reads a directory of `perf record --threads` into `sink`: its file `data` first, then those of
-/// the threads.
+/// the threads. An error as for a single file that is malformed or lacks thread switches.
 pub(crate) fn read_threads<F: Read + Seek>(
     name: &str,
     files: Vec<F>,
@@ -56,7 +57,8 @@ pub(crate) fn read_threads<F: Read + Seek>(
 }
 
 /// Checks a file and reads its machine, notes and samples into `sink`, in order of time. Records
-/// that cannot be read are counted as defects.
+/// that cannot be read are counted as defects; a malformed file, and one without thread switches,
+/// is an error.
 fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Result<(), Error> {
     let mut file = BufReader::with_capacity(BUFFER_SIZE, file);
     sink.reader_holds(guard::check(name, &mut file)?);
@@ -96,7 +98,7 @@ fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Resul
     }
 }
 
-/// Seeks to the beginning; `name` is for the error.
+/// Seeks to the beginning, or returns the error of reading the file of this name.
 fn rewind(name: &str, file: &mut impl Seek) -> Result<(), Error> {
     file.seek(SeekFrom::Start(0)).map_err(|source| Error::io(name, source))?;
     Ok(())

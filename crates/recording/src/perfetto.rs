@@ -274,8 +274,9 @@ impl<'a, S: Sink> SecondPass<'a, S> {
         }
     }
 
-    /// Takes the bundles of a packet; at the end of a section passes on all events that no later
-    /// one precedes.
+    /// Takes the bundles of a packet, unless it is of another machine; at the end of a section
+    /// passes on all events that no later one precedes. An error if too much is held, or the sink
+    /// wants no more.
     fn read_packet(&mut self, packet: &[u8]) -> Result<(), Error> {
         if !is_of_another_machine(packet) {
             let bundles = fields(packet).filter(|(number, _)| *number == FTRACE_EVENTS);
@@ -315,7 +316,8 @@ impl<'a, S: Sink> SecondPass<'a, S> {
     }
 
     /// Passes on the held events before that time, in order; all if it is `u64::MAX`. Lost events
-    /// before a bundle make the CPU's thread unknown.
+    /// before a bundle are passed on as a note, and make the CPU's thread unknown. An error if the
+    /// sink wants no more.
     fn emit_before(&mut self, end_ns: u64) -> Result<(), Error> {
         while let Some(mut bundle) = self.pending.peek_mut() {
             let Some(now_ns) = bundle.next_ns() else {

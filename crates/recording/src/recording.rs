@@ -178,7 +178,7 @@ trait Readable {
         0
     }
 
-    /// Reads the source from its beginning into `sink`.
+    /// Reads the source from its beginning into `sink`; an error as of the reader of its form.
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error>;
 }
 
@@ -228,14 +228,14 @@ impl Readable for ThreadFiles {
     }
 }
 
-/// Reads a file that is in memory only for being read: its bytes count as held.
+/// Reads a recording from the bytes of a file; these count as memory that the reader holds.
 fn read_held(name: &str, form: Form, held: Vec<u8>, options: Options) -> Result<Recording, Error> {
     let held_bytes = held.len() as u64;
     let source = Source::new(Cursor::new(held)).map_err(|e| Error::io(name, e))?;
     read_source(name, &mut OpenFile { form, source, held_bytes }, options)
 }
 
-/// Reads a source, after estimating the cost of events if the caller gave none.
+/// Reads a source, twice if the caller gave no cost of events: the first time to estimate that.
 fn read_source(name: &str, file: &mut impl Readable, options: Options) -> Result<Recording, Error> {
     let cost = options.event_cost.unwrap_or_else(|| estimate_cost(name, file));
     assemble(name, file.form(), (cost, options.event_cost.is_none()), |sink| {
@@ -252,8 +252,9 @@ fn estimate_cost(name: &str, file: &mut impl Readable) -> EventCost {
     probe.cost()
 }
 
-/// Runs a reader with a timeline as its sink, and takes the results. `cost` is subtracted from CPU
-/// times; `is_guessed`: the caller gave none.
+/// Runs `read` with a timeline as its sink, ends that, and takes its results. `cost` is subtracted
+/// from CPU times; `is_guessed`: the caller gave none. Errors are those of `read`, and of a
+/// timeline that no machine can have.
 fn assemble(
     name: &str,
     form: Form,

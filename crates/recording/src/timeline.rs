@@ -439,7 +439,7 @@ impl Timeline {
         }
     }
 
-    /// Settles the running thread by a charge of `ns`, or keeps the charge until it runs.
+    /// Settles a running thread by a charge of `ns`; keeps it for one that is not, if it can be true.
     fn apply_charge(&mut self, tid: i32, ns: u64, now_ns: u64) {
         if tid <= 0 {
             return;
@@ -541,6 +541,7 @@ impl Sink for Timeline {
         self.reader_bytes = bytes;
     }
 
+    /// Applies an event, unless it is a repetition or part of a switch; an error beyond a bound.
     fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
         let Some(time_ns) = self.admit(event)? else {
             return Ok(());

@@ -53,7 +53,8 @@ pub(crate) fn read<F: Read + Seek>(
     pass_on_in_order(name, &mut file, &head, sink)
 }
 
-/// Passes on the events of all CPUs to `sink`, in order of time.
+/// Passes on the events of all CPUs to `sink` in order of time, and lost ones as notes. An error if
+/// a buffer is malformed, there is no thread switch, or the sink wants no more.
 fn pass_on_in_order<F: Read + Seek>(
     name: &str,
     file: &mut F,
@@ -107,8 +108,9 @@ struct EventsSeen<'a> {
 }
 
 impl EventsSeen<'_> {
-    /// Passes on the event of a raw record to `sink`; records that are too short are counted as
-    /// defects.
+    /// Passes on the event of a raw record to `sink`. Records of no described type are ignored;
+    /// those that do not fit their description are counted as defects. Notes in `self` that a
+    /// switch or a waking came.
     fn pass_on(
         &mut self,
         raw: Bytes<'_>,

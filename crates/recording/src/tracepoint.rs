@@ -95,8 +95,9 @@ impl Tracepoint {
     }
 }
 
-/// Why a thread left the CPU, by the letters of `prev_state`. The kernel joins several by `|` and
-/// marks preemption by `+`.
+/// Why a thread left the CPU, by the letters of `prev_state`, of which the kernel joins several by
+/// `|`. In this order: dead (`X`, `Z`), idle (`I`), blocked (`D`), stopped (`T`), runnable (`R`,
+/// `+` or no letter), and else sleeping.
 pub(crate) fn prev_state(letters: &str) -> PrevState {
     let has = |set: &str| letters.chars().any(|c| set.contains(c));
     if has("XZx") {

@@ -230,7 +230,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
     }
 
     /// Whether an event asks for records of thread switches (`context_switch`) instead of
-    /// tracepoints.
+    /// tracepoints; an error where the file ends too early.
     fn has_switch_records(&mut self) -> Result<bool, Error> {
         const FLAGS_AT: u64 = 40;
         const CONTEXT_SWITCH: u64 = 1 << 26;

@@ -96,7 +96,7 @@ fn read_head(
 }
 
 /// Size in bytes of the counts at `at`, of one event or a group; `lost`: with counts of lost
-/// events.
+/// events. `None` if the number of the group's events lies beyond the record.
 fn counts_len(bytes: Bytes<'_>, at: usize, layout: ReadFormat, lost: bool) -> Option<usize> {
     let count = |flags: &[ReadFormat]| flags.iter().filter(|f| layout.contains(**f)).count();
     let times = count(&[ReadFormat::TOTAL_TIME_ENABLED, ReadFormat::TOTAL_TIME_RUNNING]);

@@ -67,7 +67,8 @@ impl<F: Read + Seek> Spliced<F> {
 }
 
 impl<F: Read + Seek> Read for Spliced<F> {
-    /// Reads at most up to the end of the part at the present place.
+    /// Reads from the present place, at most up to the end of its part, in memory or in a file, and
+    /// moves on; 0 at the end.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let ix = self.parts.partition_point(|part| part.begin + part.len <= self.at);
         let Some(part) = self.parts.get(ix) else { return Ok(0) };
@@ -253,9 +254,9 @@ fn laid_out<F: Read + Seek>(
     spliced
 }
 
-/// Lays out the files of a directory as one. The first has the descriptions; the others hold
-/// records only, and follow the data of the first. [`Error::Cut`] where the first is too short for
-/// what its head tells.
+/// Lays out the files of a directory as one: the first with its head, then the records of the
+/// others. The end of a zstd frame follows each compressed file, and the head's sizes are raised.
+/// [`Error::Cut`] where the first file is shorter than its head tells.
 pub(super) fn from_threads<F: Read + Seek>(
     name: &str,
     mut files: Vec<F>,
@@ -317,8 +318,8 @@ pub(super) fn from_threads<F: Read + Seek>(
     Ok(spliced)
 }
 
-/// Whether there is a compressed record within this range of a file; stops at a record of
-/// impossible size.
+/// Whether there is a compressed record within this range of a file. Stops at a record of
+/// impossible size; an error if the file cannot be read.
 fn has_compressed(
     file: &mut (impl Read + Seek),
     endian: Endianness,

@@ -54,7 +54,7 @@ fn parse_number<T: TryFrom<i64>>(text: &str) -> Option<T> {
 }
 
 /// A switch: `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2
-/// next_prio=120`, or `a:1 [120] S ==> b:2 [120]`.
+/// next_prio=120`, or `a:1 [120] S ==> b:2 [120]`; `None` for any other text.
 ///
 /// Raw fields (`trace-cmd report -R`, ftrace's `fields`) have a number as state, and no arrow.
 fn parse_switch(text: &str) -> Option<Kind<'_>> {
@@ -84,7 +84,7 @@ fn parse_switch(text: &str) -> Option<Kind<'_>> {
 }
 
 /// The switch `prev_comm=a prev_pid=1 prev_prio=120 prev_state=1 next_comm=b next_pid=2
-/// next_prio=120`, each number perhaps as `0x1 (1)`.
+/// next_prio=120`, each number perhaps as `0x1 (1)`. `None` if a field is missing.
 fn parse_raw_switch(text: &str) -> Option<Kind<'_>> {
     let (prev, next) = text.split_once(" next_comm=")?;
     let (prev_comm, rest) = prev.strip_prefix("prev_comm=")?.split_once(" prev_pid=")?;
@@ -102,9 +102,9 @@ fn parse_raw_switch(text: &str) -> Option<Kind<'_>> {
     })
 }
 
-/// A message that was sent or received, in bytes or a negative error; peeks are [`Kind::Other`].
-/// `sk address = 000000009ce0a5a5, ... length = 5, error = 0, flags = 0x0`, or the raw fields:
-/// `sk=0xffff8881035d0000 ... ret=5 flags=0`.
+/// A message that was sent or received, in bytes or a negative error; peeks are [`Kind::Other`]. It
+/// reads `sk address = 000000009ce0a5a5, ... length = 5, error = 0, flags = 0x0`, or the raw fields
+/// `sk=0xffff8881035d0000 ... ret=5 flags=0`; `None` without socket or length.
 fn parse_socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     let named = |name: &str| text.split_once(name).map(|(_, rest)| rest);
     let hex = |text: &str| {
@@ -135,7 +135,8 @@ fn parse_raw_field(text: &str, name: &str) -> Option<i64> {
     parse_number(word.split_once('=')?.1)
 }
 
-/// The woken thread: `comm=a pid=1 prio=120 target_cpu=001`, or `a:1 [120] success=1 CPU:001`.
+/// The woken thread: `comm=a pid=1 prio=120 target_cpu=001`, or `a:1 [120] success=1 CPU:001`;
+/// `None` for other texts.
 fn parse_woken(text: &str) -> Option<ThreadRef<'_>> {
     let Some(named) = text.strip_prefix("comm=") else {
         return parse_plugin_named(text).map(|(named, _)| named);
@@ -145,7 +146,7 @@ fn parse_woken(text: &str) -> Option<ThreadRef<'_>> {
     Some(ThreadRef { comm, tid: parse_number(rest)?, prio: parse_number(prio)? })
 }
 
-/// The thread of `comm:tid [prio]` and the rest.
+/// The thread of `comm:tid [prio]` and the text behind it; `None` for other texts.
 fn parse_plugin_named(text: &str) -> Option<(ThreadRef<'_>, &str)> {
     let (thread, rest) = text.rsplit_once(" [")?;
     let (prio, rest) = rest.split_once(']')?;
@@ -155,15 +156,16 @@ fn parse_plugin_named(text: &str) -> Option<(ThreadRef<'_>, &str)> {
     Some((named, rest))
 }
 
-/// A fork: `comm=a pid=1 child_comm=b child_pid=2`; `comm a pid 1 …` of old plug-ins is not read.
+/// The child of a fork: `comm=a pid=1 child_comm=b child_pid=2`; `None` for other texts, as `comm a
+/// pid 1 …` of old plug-ins.
 fn parse_fork(text: &str) -> Option<Kind<'_>> {
     let (_, child) = text.split_once(" child_comm=")?;
     let (child_comm, pid) = child.split_once(" child_pid=")?;
     Some(Kind::Fork { child_comm, child: parse_number(pid)? })
 }
 
-/// A charge of CPU time: `comm=a pid=1 runtime=29158 [ns]`, in older kernels with `vruntime=`
-/// behind.
+/// A charge of CPU time, ns: `comm=a pid=1 runtime=29158 [ns]`, in older kernels with `vruntime=`
+/// behind. `None` if a field is missing.
 fn parse_runtime(text: &str) -> Option<Kind<'_>> {
     let (_, pid) = text.split_once(" pid=")?;
     let (_, ns) = pid.split_once(" runtime=")?;
@@ -171,7 +173,8 @@ fn parse_runtime(text: &str) -> Option<Kind<'_>> {
 }
 
 /// An entry into a system call: `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)` with hexadecimal
-/// arguments, or the raw fields. Missing arguments are 0.
+/// arguments, or the raw fields. Missing arguments are 0; `None` if the number is missing, or an
+/// argument is no number.
 fn parse_sys_enter(text: &str) -> Option<Kind<'_>> {
     let Some(text) = text.strip_prefix("NR ") else {
         return Some(Kind::SysEnter {

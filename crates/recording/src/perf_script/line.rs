@@ -160,8 +160,9 @@ fn is_frame(text: &str) -> bool {
     address.bytes().all(|b| b.is_ascii_hexdigit()) && parse_head(text).is_none()
 }
 
-/// Thread, CPU, context and time, `comm pid/tid [cpu] time:`, and the rest. A name may hold spaces
-/// and brackets, so the first `[cpu]` counts that has a thread before it and a time behind it.
+/// Thread, CPU, context and time of `comm pid/tid [cpu] time:`, and the rest. A name may hold
+/// spaces and brackets, so the first `[cpu]` counts that has a thread before it and a time behind
+/// it; `None` without one.
 fn parse_head(text: &str) -> Option<(Head<'_>, &str)> {
     text.match_indices('[').find_map(|(at, _)| {
         let (cpu, behind) = text[at + 1..].split_once(']')?;
@@ -186,8 +187,8 @@ pub(super) fn parse_thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
     parse_thread_only(text)
 }
 
-/// Name, process and thread id without the kernel's column of processes; the idle task is
-/// `swapper`.
+/// Name, process and thread id of `comm tid`, `comm pid/tid` or `comm-tid`; the kernel's `<idle>`
+/// becomes `swapper`. `None` without a thread id.
 fn parse_thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     let (comm, last) = text.rsplit_once([' ', '\t']).unwrap_or(("", text));
     if let Ok(tid) = last.parse() {
@@ -205,8 +206,9 @@ fn parse_thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     Some((if comm == "<idle>" { "swapper" } else { comm }, None, tid))
 }
 
-/// Context, time (ns) and the rest: `d.h2. 12.345678:`, or only the time. In the place of the flags
-/// perf may print its column `misc`, whose capital letters tell user from kernel code.
+/// Context, time (ns) and the rest of `d.h2. 12.345678:`, or only the time; `None` without a time.
+/// In the place of the flags perf may print its column `misc`, capital letters only, which tells no
+/// context.
 fn parse_flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
     let text = text.trim_start();
     let (first, rest) = text.split_once([' ', '\t'])?;
@@ -240,8 +242,9 @@ pub(super) fn parse_time(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
-/// Period, name and content: `sched:sched_switch: content`. A number before it is the period (else
-/// 1), `(+12)` the time since the event before. No name: an event that is not a tracepoint.
+/// Period, name and content of `sched:sched_switch: content`. A number before the name is the
+/// period (else 1); the time since the event before, `(+12)`, is skipped. The name is `None` for an
+/// event that is not a tracepoint; all is `None` if no colon ends it.
 fn parse_name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
     let mut rest = text.trim_start();
     if let Some((_, behind)) = rest.strip_prefix("(+").and_then(|rest| rest.split_once(')')) {

@@ -254,7 +254,8 @@ impl Bundle {
 }
 
 impl Compact {
-    /// Finds the columns between two offsets of the bundle.
+    /// Finds the columns and names between two offsets of the bundle; an error if a field is
+    /// malformed.
     fn new(bytes: &[u8], begin: usize, end: usize) -> Result<Self, Broken> {
         let mut compact = Compact::default();
         let mut at = begin;

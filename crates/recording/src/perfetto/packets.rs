@@ -83,7 +83,8 @@ pub(super) fn each(
     }
 }
 
-/// Reads a number of the stream, and moves `at` behind it; `None` where the stream ends.
+/// Reads a varint of the stream, and moves `at` behind it; `None` where the stream ends, an error
+/// above 64 bits.
 fn number(name: &str, file: &mut impl BufRead, at: &mut u64) -> Result<Option<u64>, Error> {
     let mut bytes = [0; 10];
     for len in 1..=bytes.len() {

@@ -85,7 +85,7 @@ pub(super) fn field<'a>(
     Ok(Some((number, value)))
 }
 
-/// Reads the `N` bytes at `at`, and moves `at` behind them.
+/// Reads the `N` bytes at `at`, and moves `at` behind them; an error if there are fewer.
 fn fixed<const N: usize>(data: &[u8], at: &mut usize) -> Result<[u8; N], Broken> {
     part(data, at, N)?.try_into().map_err(|_| Broken)
 }

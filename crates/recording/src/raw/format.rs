@@ -52,7 +52,7 @@ impl Formats {
         self.by_id.iter().flatten().any(|f| f.tracepoint == tracepoint)
     }
 
-    /// The description of the tracepoint with this number.
+    /// The description of the tracepoint with this number; `None` if none was added.
     pub fn of(&self, id: u16) -> Option<&Format> {
         self.by_id.get(usize::from(id))?.as_ref()
     }
@@ -196,7 +196,8 @@ impl Field {
     }
 }
 
-/// Number and name of the tracepoint that a format description is of.
+/// Number and name of the tracepoint, from the lines `ID:` and `name:` of a description; `None`
+/// without them.
 fn id_and_name(text: &str) -> Option<(u16, &str)> {
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
     Some((value("ID:")?.trim().parse().ok()?, value("name:")?.trim()))

@@ -53,8 +53,8 @@ impl<R: BufRead> Walk<R> {
         Ok((version, self.u32()?))
     }
 
-    /// Reads how the pages of the ring buffer and the heads of events are laid out; returns the
-    /// text of the first.
+    /// Reads the descriptions of a page of the ring buffer, whose text it returns, and of the heads
+    /// of events; an error where they do not stand.
     pub fn headers(&mut self) -> Result<String, WalkError> {
         self.expect("header_page")?;
         let page = self.sized()?;
@@ -63,7 +63,7 @@ impl<R: BufRead> Walk<R> {
         Ok(page)
     }
 
-    /// Skips the tracer's own events.
+    /// Skips the descriptions of the tracer's own events; an error where the file ends.
     pub fn own_formats(&mut self) -> Result<(), WalkError> {
         for _ in 0..self.u32()? {
             self.sized()?;
@@ -101,7 +101,8 @@ impl<R: BufRead> Walk<R> {
         if skipped == len { Ok(()) } else { Err(self.ends()) }
     }
 
-    /// Reads a string that a zero ends, of at most 1 MiB; bytes that are not UTF-8 are replaced.
+    /// Reads a string up to a zero byte, which must come within 1 MiB; bytes that are not UTF-8 are
+    /// replaced.
     pub fn string(&mut self) -> Result<String, WalkError> {
         let mut text = Vec::new();
         let mut limited = (&mut self.reader).take(SIZED_MAX_BYTES);
@@ -137,7 +138,7 @@ impl<R: BufRead> Walk<R> {
         Err(WalkError::Wrong(format!("no {what} before byte {}", self.at)))
     }
 
-    /// Reads text that is preceded by its size in 64 bits, at most 1 MiB.
+    /// Reads text that is preceded by its size in 64 bits; an error above 1 MiB.
     fn sized(&mut self) -> Result<String, WalkError> {
         let size = self.u64()?;
         if size > SIZED_MAX_BYTES {

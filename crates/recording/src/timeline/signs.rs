@@ -77,7 +77,7 @@ impl Watched {
 
     /// The thread by which events seem to be filtered, and the first few others that switch with
     /// it. It is part of all of at least 20 switches of the CPU, and goes to sleep in two fifths;
-    /// there are two others.
+    /// there are two others. Else `None`.
     fn filtered_thread(&self) -> Option<(i32, &[i32])> {
         let &[(tid, slept)] = &self.always[..] else { return None };
         let told = self.count >= SWITCHES_LEAST && slept * 5 >= self.count * 2;

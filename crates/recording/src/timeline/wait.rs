@@ -93,7 +93,9 @@ impl Timeline {
         Some(Settled { wait, missing })
     }
 
-    /// The time and cause of an unrecorded wakeup, of a thread that runs again.
+    /// When and by what a thread was woken that runs again without a recorded wakeup, and how well
+    /// that is known: at the end of a CPU's idle time; else now, guessed if its CPU was idle or
+    /// records are missing; else there may have been no sleep.
     fn missing_wakeup(
         &self,
         asleep: &Asleep,

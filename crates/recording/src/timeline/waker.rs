@@ -73,7 +73,9 @@ impl Cpu {
         was_idle
     }
 
-    /// Follows interrupts; called after the event was applied.
+    /// Follows an event that was applied: its time is the CPU's last one, and interrupts begin and
+    /// end. Any event outside of them, apart from charges, ends the memory of the last hard
+    /// interrupt.
     pub fn track(&mut self, event: &Event<'_>) {
         self.last_ns = Some(event.time_ns);
         self.has_lost = false;

@@ -86,7 +86,9 @@ impl Head {
         Ok(head)
     }
 
-    /// Version 6: all parts, one after the other.
+    /// Reads the head of version 6 from where `walk` stands: descriptions, options, and places of
+    /// buffers. An error if it is malformed, has too many CPUs, or holds the text of a latency
+    /// tracer.
     fn read_version_6(&mut self, walk: &mut Walk<impl std::io::BufRead>) -> Result<(), WalkError> {
         self.set_data_offset(&walk.headers()?)?;
         walk.own_formats()?;
@@ -122,7 +124,8 @@ impl Head {
         Ok(())
     }
 
-    /// If the buffers of the top instance are empty, takes those of the first one with events.
+    /// If the buffers of the top instance are empty, takes those of the first one with events; an
+    /// error if none stand where the options say.
     fn read_instances_6<F: Read + Seek>(&mut self, file: &mut F) -> Result<(), WalkError> {
         for offset in std::mem::take(&mut self.options.instances) {
             if self.buffers.iter().any(|buffer| buffer.len > 0) {
@@ -153,7 +156,8 @@ impl Head {
     }
 }
 
-/// Adds the description of an event to `formats`, if the event is of use.
+/// Adds the description of an event to `formats`, if its tracepoint is read; an error if that is
+/// malformed.
 pub(super) fn add(formats: &mut Formats, system: &str, text: &str) -> Result<(), String> {
     formats.add(system, text, |_, tracepoint| tracepoint != Tracepoint::Other)
 }
@@ -165,7 +169,7 @@ pub(super) fn latency_text() -> WalkError {
     WalkError::Wrong(what.to_owned())
 }
 
-/// Reads offset and length of the buffer of each CPU.
+/// Reads offset and length of the buffer of each CPU; an error where the file ends.
 fn read_buffers(
     walk: &mut Walk<impl std::io::BufRead>,
     cpus: u32,

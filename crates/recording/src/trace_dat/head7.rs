@@ -21,7 +21,8 @@ const BUFFER_TEXT: u16 = 22;
 
 impl Head {
     /// Reads all sections of options and what they refer to. `first`: offset of the first one;
-    /// `compression`: its name.
+    /// `compression`: its name. An error for an unknown compression, malformed or too many
+    /// sections, and the text of a latency tracer.
     pub(super) fn read_version_7<F: Read + Seek>(
         &mut self,
         file: &mut F,
@@ -111,7 +112,7 @@ impl Head {
     }
 
     /// Takes the buffers of an instance with their clock and page size, unless earlier ones hold
-    /// events.
+    /// events. An error if it is malformed or has too many CPUs.
     fn take_buffers<F: Read + Seek>(
         &mut self,
         file: &mut F,
@@ -140,7 +141,8 @@ impl Head {
     }
 }
 
-/// Flags and length of the section at this offset, and the reader behind its head.
+/// Flags and length of the section at this offset, and the reader behind its head; an error where
+/// the file ends.
 fn read_section_head<F: Read + Seek>(
     file: &mut F,
     endian: Endianness,

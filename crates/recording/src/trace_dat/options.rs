@@ -38,8 +38,9 @@ struct Tsc {
 }
 
 impl Options {
-    /// Takes an option by its number: lost events, instances, clock, kernel, CPUs, or the
-    /// conversion of cycles. Others are ignored.
+    /// Takes an option by its number: lost events, which add up, instances, the clock if none is
+    /// known yet, kernel, CPUs, or the conversion of cycles. Others, and malformed ones, are
+    /// ignored.
     pub fn add(&mut self, id: u16, data: &[u8], endian: Endianness) {
         let bytes = Bytes::new(data, endian);
         let text = String::from_utf8_lossy(data);
@@ -90,7 +91,7 @@ impl Options {
     }
 }
 
-/// Reads the data of an option, of at most 16 MiB.
+/// Reads the data of an option; an error above 16 MiB, or if there are fewer bytes.
 pub(super) fn read_data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, WalkError> {
     if len > OPTION_MAX_BYTES {
         return Err(WalkError::Wrong(format!(

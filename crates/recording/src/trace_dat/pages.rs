@@ -88,7 +88,7 @@ impl CpuBuffer {
     }
 
     /// Goes on to the next event, and returns its time on the recorded clock; `None` after the
-    /// last.
+    /// last, an error where a page is malformed.
     pub fn advance<F: Read + Seek>(&mut self, file: &mut F) -> Result<Option<u64>, WalkError> {
         loop {
             while self.next < self.page_end {
@@ -102,7 +102,9 @@ impl CpuBuffer {
         }
     }
 
-    /// Reads the next event; false if it only sets the time, or fills the page.
+    /// Reads the record at `next`, and moves behind it: sets the time, and `record` if it is an
+    /// event. Returns false if it is none: it only sets the time, or is padding. An error if it
+    /// goes beyond the page.
     fn read_event(&mut self) -> Result<bool, WalkError> {
         let bytes = Bytes::new(&self.piece[..self.page_end], self.endian);
         let word = |at: usize| bytes.u32(at).ok_or_else(|| self.malformed("an event that is cut"));
@@ -143,7 +145,8 @@ impl CpuBuffer {
     }
 
     /// Goes on to the next page, takes its time, and adds the events that are missing before it to
-    /// `lost`; false after the last.
+    /// `lost`, 1 if their number is unknown. False after the last; an error if the page is
+    /// malformed.
     fn read_page<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.page += self.page_bytes;
         if self.page + self.page_bytes > self.piece.len() {
@@ -179,7 +182,8 @@ impl CpuBuffer {
         Ok(true)
     }
 
-    /// Reads the next pages, unpacked; false if there are none.
+    /// Reads the next pages, unpacked, in place of those before; false if there are none, an error
+    /// if they are too large or malformed.
     fn read_piece<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.piece.clear();
         let Some(algorithm) = self.packed else {
@@ -216,7 +220,7 @@ impl CpuBuffer {
         Ok(self.piece.len() >= self.page_bytes)
     }
 
-    /// Reads the next 32 bits, as a number of the file's byte order.
+    /// Reads the next 32 bits in the file's byte order, and moves on; an error if there are fewer.
     fn read_u32<F: Read + Seek>(&mut self, file: &mut F) -> Result<u32, WalkError> {
         let data = self.read_bytes(file, 4)?;
         Ok(Bytes::new(&data, self.endian).u32(0).unwrap_or(0))
