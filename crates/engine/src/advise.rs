@@ -274,7 +274,7 @@ impl Probe {
 
     /// The goal furthest from being kept, or closest to its bound, with its run and the place of
     /// its recording in the cases. A missed goal comes before an unreliable prediction, and that
-    /// before the largest excess.
+    /// before the largest excess. `None` without runs.
     pub fn decides(&self) -> Option<(usize, &Run, Held)> {
         let all = self
             .each()
@@ -394,7 +394,8 @@ impl Searching<'_> {
 
     /// Replays all recordings under each limit and checks the goals: one probe for each of
     /// `limits`, in order. A given `kernel` replaces those of the question. Predictions without a
-    /// limit are made where they are missing, and stored in `self.unlimited`.
+    /// limit are made where they are missing, and stored in `self.unlimited`. An error as of
+    /// [`Replay::under`].
     fn run_limits(&mut self, limits: &[&Try], kernel: Option<Kernel>) -> Result<Vec<Probe>, Error> {
         let mut probes: Vec<Probe> = limits
             .iter()
@@ -439,7 +440,8 @@ impl Searching<'_> {
 
     /// Searches the smallest limit of a kind, first by ranges alone, then by reliable predictions.
     /// It starts at about `start` thousandths of a CPU, by default the mean use at the asked load.
-    /// Where a kernel lacks a part of such limits, nothing is tried.
+    /// Where a kernel lacks a part of such limits, nothing is tried, and the result says so. An
+    /// error as of [`Replay::under`].
     fn search(&mut self, kind: Kind, start: Option<u64>) -> Result<Found, Error> {
         let machines = self.cases.iter().map(|case| case.replay.summary().cpus);
         let ladder = kind.ladder(machines.max().unwrap_or(1));
@@ -481,8 +483,8 @@ impl Searching<'_> {
         Ok(found)
     }
 
-    /// Runs the steps `at` of the ladder that are not in `probes` yet, and inserts their results
-    /// there.
+    /// Replays all recordings under the steps `at` of the ladder that are not in `probes` yet, and
+    /// inserts their results there. An error as of [`Replay::under`].
     fn add_probes(
         &mut self,
         kind: Kind,

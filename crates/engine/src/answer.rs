@@ -62,8 +62,7 @@ impl<T: Answer + JsonSchema> JsonSchema for Document<T> {
     }
 }
 
-/// The kind of a document of the version that can be read; else a sentence that tells what is
-/// wrong.
+/// The kind of a document; an error, as a sentence, if it has none or is of another version.
 pub(crate) fn kind(document: &Value) -> Result<&str, String> {
     let Some(kind) = document.get("kind").and_then(Value::as_str) else {
         return Err("it has no `kind`, as every answer of cpumax has".to_owned());

@@ -56,7 +56,7 @@ pub fn listed() -> Result<Vec<Listed>, Error> {
 /// All built-in scenarios, by name.
 pub const ALL: &[BuiltIn] = include!(concat!(env!("OUT_DIR"), "/scenarios.rs"));
 
-/// The built-in scenario of exactly this name.
+/// The built-in scenario of exactly this name; `None` if there is none.
 pub fn find(name: &str) -> Option<&'static BuiltIn> {
     ALL.iter().find(|built_in| built_in.name == name)
 }

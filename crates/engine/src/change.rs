@@ -44,13 +44,14 @@ pub(crate) fn rules(kernel: Kernel) -> Rules {
     Rules::of(kernel.version.major.into(), kernel.version.minor.into())
 }
 
-/// The first part of a workload's limits that a kernel does not have, such as burst. Initial limits
-/// and those written during the run count.
+/// The first part of a workload's limits that a kernel does not have, such as burst; `None` if it
+/// has all. Initial limits and those written during the run count.
 pub fn lacks(workload: &Workload, kernel: Kernel) -> Option<Missing> {
     lacks_beside(workload, kernel, |_| false)
 }
 
-/// As [`lacks`], without the initial limits of groups for which `has_other` is true.
+/// The first part of a workload's limits that a kernel does not have; `None` if it has all. Initial
+/// limits of groups for which `has_other` is true do not count; limits written during the run do.
 pub(crate) fn lacks_beside(
     workload: &Workload,
     kernel: Kernel,

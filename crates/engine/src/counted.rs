@@ -298,8 +298,9 @@ fn judged(
     })
 }
 
-/// The smallest limit, in thousandths of a CPU by steps of 50, whose upper bound is at most `most`
-/// throttled periods of a hundred; `None` up to all CPUs or twice the largest usage.
+/// The smallest limit from the mean usage on, in thousandths of a CPU by steps of 50, whose upper
+/// bound is at most `most` throttled periods of a hundred; `None` up to all CPUs or twice the
+/// largest usage.
 fn enough_for(most: f64, cpus: &Ranged<f64>, periods: &Periods, asked: &Asked) -> Option<u64> {
     const STEP: u64 = 50;
     let first = (cpus.value * 1e3 / STEP as f64).ceil() as u64 * STEP;

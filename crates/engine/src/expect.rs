@@ -116,10 +116,11 @@ pub fn check<'a>(
 /// ratio), and the number.
 pub type Slack<'a> = &'a dyn Fn(&Outcome, &str, f64) -> f64;
 
-/// [`check`] of the wanted expectations only, with tolerances.
+/// Checks those expectations that are `wanted`, as [`check`] does, with tolerances beyond their
+/// bounds.
 ///
 /// # Errors
-/// As [`check`].
+/// A metric names nothing, a list of kernels cannot be read, or a run to divide by is missing.
 pub fn check_some<'a>(
     workload: &'a Parts,
     asked: &[Kernel],
@@ -185,7 +186,8 @@ fn measure(
     Ok(Measured { kernel: run.kernel.version, seed: run.seed, value, passed })
 }
 
-/// The metric of an outcome, divided by `per` where that is given.
+/// The metric of an outcome, divided by `per` where that is given; an error where one of them names
+/// nothing.
 fn rate(expectation: &Expectation, outcome: &Outcome) -> Result<f64, MetricError> {
     let value = outcome.metric(&expectation.metric)?;
     Ok(match &expectation.per {

@@ -242,7 +242,8 @@ struct Predictor<'a> {
 
 impl Predictor<'_> {
     /// Runs the draws under all limits and kernels of the question, and searches the smallest limit
-    /// that keeps its bounds. `is_kernel_told` is left to the caller.
+    /// that keeps its bounds. `is_kernel_told` is always true; the caller corrects it. An error if
+    /// the caller stopped the runs.
     fn fit(&self) -> Result<Fit, Error> {
         let present = self.measured.limit;
         let at = |times: f64| self.limit((self.measured.limit_cpus() * times * 1e3).round() as u64);
@@ -285,7 +286,8 @@ impl Predictor<'_> {
     }
 
     /// Runs the draws under a limit and makes ranges of it. For the present limit nothing is run:
-    /// its row is the measurement. p99 is predicted only for larger limits.
+    /// its row is the measurement. p99 is predicted only for larger limits. An error if the caller
+    /// stopped the runs.
     fn row(&self, limit: Limit) -> Result<FittedLimit, Error> {
         let measured = self.measured;
         let cpu_max = limit.to_string();
@@ -376,7 +378,7 @@ impl Predictor<'_> {
 
     /// Searches the smallest limit that keeps the bounds, in thousandths of a CPU, by six halvings
     /// between the last row that does not and the next. Adds the rows that it tries. `None` without
-    /// bounds, or if only no limit keeps them.
+    /// bounds, or if only no limit keeps them; an error if the caller stopped the runs.
     fn enough(&self, rows: &mut Vec<FittedLimit>) -> Result<Option<u64>, Error> {
         const LOOKS: u32 = 6;
         if self.fitting.keep == Keep::default() {

@@ -164,7 +164,8 @@ pub struct Variant {
 type Change = Arc<dyn Fn(Workload) -> Result<Workload, Error> + Send + Sync>;
 
 impl Variant {
-    /// A change by a function, which must be deterministic; `name` is for people.
+    /// A change of workloads by a function, which must be deterministic and may fail; `name` is for
+    /// people.
     pub fn new(
         name: impl Into<String>,
         change: impl Fn(Workload) -> Result<Workload, Error> + Send + Sync + 'static,

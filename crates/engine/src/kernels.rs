@@ -49,7 +49,8 @@ pub fn fetched(list: &str) -> Result<Fetched, Error> {
     fetched_of(list, is_here)
 }
 
-/// [`fetched`], with `is_here` to tell which kernels of a range have been fetched.
+/// As [`fetched`], the kernels that a list names, without duplicates; `is_here` tells which of a
+/// range have been fetched. An error for an unknown kernel, and for a range of which none has been.
 fn fetched_of(list: &str, is_here: impl Fn(&str) -> bool) -> Result<Fetched, Error> {
     let mut names: Vec<&str> = Vec::new();
     let mut fetched = Fetched::default();

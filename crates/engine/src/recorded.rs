@@ -220,7 +220,8 @@ pub(crate) fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
 }
 
 /// Labels the threads of one kind alike, so that a run reports kinds: `srv-00/4711` becomes `srv-`.
-/// A kind that occurs within the limited group and outside of it has two labels.
+/// A kind that occurs in the limited group and outside of it has two labels. An error if the
+/// workload is not valid with these.
 pub(crate) fn label_by_kind(workload: Workload, group: GroupIx) -> Result<Workload, Error> {
     let inside: BTreeSet<String> =
         tasks_in(&workload, group).iter().map(|task| task.name.clone()).collect();

@@ -371,14 +371,16 @@ impl Replay {
         Ok(what_if.apply(workload)?)
     }
 
-    /// The limit, with a length of run that is enough for the recorded work under it.
+    /// The changes that put the limit on the replay's group, with a length of run that is enough
+    /// for the recorded work under it; an error where the limit names a group that does not exist.
     fn what_if(&self, limit: &Try) -> Result<WhatIf, Error> {
         limit.what_if(self.workload(), self.group, self.summary.span_ns, self.work_ns)
     }
 }
 
 /// The request's selection of threads. Chosen threads are put below the nearest group above all of
-/// them that was limited in the recording, so that its limit stays in force.
+/// them that was limited in the recording, so that its limit stays in force. An error as of
+/// [`Request::selection`].
 fn selected(
     recording: &Recording,
     request: &Request,

@@ -212,8 +212,9 @@ impl Saved {
     }
 }
 
-/// The prediction of a document that an earlier cpumax wrote, whose answers had no kind: enough to
-/// be verified. `None` where it tells the recording. Latencies that lack p95 are left out.
+/// The prediction of a run's document that an earlier cpumax wrote without a kind: enough to be
+/// verified. `None` where the document describes the recording; an error where it is no run.
+/// Latencies that lack p95 are left out.
 fn run_without_kind(mut item: Value) -> Result<Option<Predicted>, String> {
     #[derive(Deserialize)]
     struct Run {

@@ -70,7 +70,8 @@ pub fn case(name: &str) -> Option<Workload> {
     case_of_number(name).filter(|workload| workload.name == name)
 }
 
-/// The random case of the number in a name; its own name may tell another number of CPUs.
+/// The random case of the number in `case-N` or `case-N-of-M`; its own name may tell another number
+/// of CPUs. `None` for other names.
 fn case_of_number(name: &str) -> Option<Workload> {
     let number = name.strip_prefix("case-")?;
     let (number, make): (&str, fn(u64) -> Workload) = match number.split_once("-of-") {

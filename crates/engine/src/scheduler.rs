@@ -187,8 +187,8 @@ pub fn ask(socket: &Path, group: Option<&str>, tasks: bool) -> Result<Vec<GroupS
     }
 }
 
-/// Connects on a thread of its own; `TimedOut` after two seconds, where the backlog is full. That
-/// thread then stays until the kernel answers it.
+/// Connects on a thread of its own; an error if refused, or `TimedOut` after two seconds, where the
+/// backlog is full. That thread then stays until the kernel answers it.
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     let (tell, told) = mpsc::channel();
     let socket = socket.to_owned();

@@ -115,8 +115,8 @@ impl Study {
     /// that has one.
     ///
     /// # Errors
-    /// There is no such group, or a limit beside it is for the root, a missing group or one that
-    /// has two.
+    /// There is no such group, no group has a limit, or a limit beside it is for the root, a
+    /// missing group or one that has two.
     pub fn under(mut self, limits: &[Try]) -> Result<Study, Error> {
         let what_if = |limit: &Try| {
             let groups = &self.workload.groups;

@@ -309,7 +309,7 @@ impl Suite {
     }
 
     /// Checks the plan's expectations by these runs; none if it is changed. On real kernels only
-    /// those whose numbers were measured, with tolerances.
+    /// those whose numbers were measured, with tolerances. An error where a metric names nothing.
     fn verdicts<'a>(
         &self,
         plan: &'a Plan,

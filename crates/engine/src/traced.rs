@@ -153,7 +153,7 @@ impl Replay {
     /// traces in `runs`.
     ///
     /// # Errors
-    /// As of [`Replay::runs`].
+    /// A run's kernel is not modelled; of several failed runs, the first one's error.
     pub fn trace_decisive(
         &self,
         runs: &mut [Run],
@@ -168,7 +168,7 @@ impl Replay {
     /// two of them. Stores the traces in `runs`.
     ///
     /// # Errors
-    /// As of [`Replay::runs`].
+    /// A run's kernel is not modelled; of several failed runs, the first one's error.
     pub fn trace(
         &self,
         runs: &mut [&mut Run],
@@ -293,7 +293,7 @@ fn groups_of_threads(workload: &Workload, group: GroupIx, names: &Names) -> Vec<
 }
 
 /// Runs the jobs in the model, and feeds the events of each into a sink that `make` makes for its
-/// place; returns the sinks in order.
+/// place; returns the sinks in order. The first failed job is the error.
 fn collect_events<T: TraceSink + Send + 'static>(
     jobs: &[Job],
     running: &Running,

@@ -59,10 +59,10 @@ pub fn vary(text: &str) -> Result<Vary, String> {
 
 /// Parses a number of a run as an expectation that always holds: `METRIC`, `METRIC per METRIC`,
 /// `METRIC over KERNEL` or `METRIC per METRIC over KERNEL`, as `[[expect]]` in
-/// docs/reference/scenarios.md has them. Only an empty metric is refused.
+/// docs/reference/scenarios.md has them.
 ///
 /// # Errors
-/// As [`vary`].
+/// The metric is empty; neither it nor the kernel is looked up.
 pub fn number(text: &str) -> Result<Expectation, String> {
     let (rest, over) = match text.rsplit_once(" over ") {
         Some((rest, kernel)) => (rest, Some(kernel.trim().to_owned())),

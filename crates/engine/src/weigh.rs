@@ -217,7 +217,8 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// Means and extremes of a workload's runs; `idle` is left 0.
+    /// Means and extremes of a workload's runs; `idle` is left 0. Recorded workloads count no use
+    /// above the quota, and their latency is that of groups, not of tasks.
     fn of(workload: &Workload, runs: &[Outcome]) -> Weight {
         let n = runs.len().max(1) as f64;
         let mean = |of: &dyn Fn(&Outcome) -> f64| runs.iter().map(of).sum::<f64>() / n;
@@ -260,7 +261,8 @@ impl Weight {
         }
     }
 
-    /// Numbers in which this is worse than `base` by more than 5 % and, for times, 100 us.
+    /// Numbers in which this is worse than `base` by more than 5 % and, for times, also by 100 us;
+    /// `over_ns` and times of releases are not compared.
     pub fn worse_than(&self, base: &Weight) -> Vec<Worse> {
         let later = |what, own: f64, other: f64| {
             let is_worse = own > other * TOLERATED + NOISE_NS;
@@ -310,8 +312,8 @@ pub enum Unit {
     Number,
 }
 
-/// The workload's machine and groups for 10 s; in each limited group a thread runs once for 0.5 ms,
-/// and exits.
+/// A workload with the machine's CPUs and the groups of this one, for 10 s: in each limited group a
+/// thread runs once, for 0.5 ms, and exits. An error if it is not valid.
 fn idle(workload: &Workload) -> Result<Workload, cpumax_workload::Error> {
     let mut idle = Parts::empty(&workload.name, &workload.shows, IDLE_NS);
     idle.machine.cpus = workload.machine.cpus;

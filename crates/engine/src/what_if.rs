@@ -193,7 +193,7 @@ impl Try {
     /// simulate.
     ///
     /// # Errors
-    /// As of [`Try::others`].
+    /// A group of the limit does not exist, is the root, or has two limits.
     pub(crate) fn what_if(
         &self,
         workload: &Workload,

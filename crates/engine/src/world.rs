@@ -76,7 +76,8 @@ pub fn all(world: &dyn World, jobs: &[Job], watch: &dyn Watch) -> Result<Vec<Rep
 /// that are too large to keep together.
 ///
 /// # Errors
-/// As [`all`]; reports of the jobs before have been taken.
+/// The error of the first failed job; it stops the rest. Reports of the jobs before have been
+/// taken.
 pub fn each(
     world: &dyn World,
     jobs: &[Job],

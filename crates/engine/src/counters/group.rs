@@ -126,7 +126,7 @@ impl Group {
 }
 
 /// The mount point of the v1 hierarchy with that controller, or of cgroup v2 for an empty name;
-/// `mounts` is the text of `/proc/self/mounts`.
+/// `None` without one. `mounts` is the text of `/proc/self/mounts`.
 pub(super) fn mounted(mounts: &str, controller: &str) -> Option<PathBuf> {
     let place = |line: &str| {
         let mut words = line.split(' ').skip(1);

@@ -153,8 +153,9 @@ impl Truth {
         self.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
     }
 
-    /// Fits to its counters, and pairs predictions for three limits with runs of the service
-    /// itself. `None` if there is no fit.
+    /// Fits to its counters, and pairs predictions for 3/4 and 3/2 of its limit and for none with
+    /// runs of the service itself. `None` if there is no fit; an error if the caller stopped the
+    /// runs.
     fn predictions(
         &self,
         fitting: &Fitting,

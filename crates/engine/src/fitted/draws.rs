@@ -76,7 +76,7 @@ impl Runs<'_> {
     }
 
     /// Draws `count` services in short runs, runs the nearest eighth (at least 40) for longer, and
-    /// keeps those that reproduce the measurement best.
+    /// keeps the 40 that reproduce the measurement best. An error if the caller stopped the runs.
     pub fn draws(&self, measured: &Measured, count: usize) -> Result<Draws, Error> {
         let drawn = |index: usize, (): &()| {
             let mut stream = Stream::new(self.seed, Domain::Fit, index as u64);
@@ -115,7 +115,8 @@ impl Runs<'_> {
     }
 
     /// Runs each draw under a limit, on a kernel, longer where the limit is below the measured one.
-    /// The result is in the order of the draws, `None` where the model cannot run one.
+    /// The result is in the order of the draws, `None` where the model cannot run one; an error if
+    /// the caller stopped the runs.
     pub fn under(
         &self,
         draws: &[Draw],

@@ -32,7 +32,7 @@ pub(super) struct Check {
 
 impl Check {
     /// Prepares the replay of what was recorded, where the request asks for another load, work or
-    /// machine. Runs nothing.
+    /// machine. Runs nothing. An error as of [`Replay::new`].
     pub fn new(
         name: &str,
         recording: &Recording,

@@ -52,10 +52,12 @@ impl Replay {
         self.under(&limits, kernels, seed, running, watch)
     }
 
-    /// Like [`Replay::runs`], under these limits only.
+    /// Runs the replay under these limits on each kernel, and marks predictions on kernels where
+    /// the replay differs from the recording. Returns a run for each limit and kernel, in order of
+    /// limits, then of kernels.
     ///
     /// # Errors
-    /// As [`Replay::runs`].
+    /// No kernel supports anything of a limit; of several failed runs, the first one's error.
     pub fn under(
         &self,
         limits: &[&Try],
@@ -69,13 +71,14 @@ impl Replay {
         Ok(runs)
     }
 
-    /// Like [`Replay::under`], without the comparison with the recording. `seed`: that of the first
-    /// run of each cell; the others follow from it. `scale`: factor on the recorded cost of the
-    /// work; `None`: the cost as recorded, and more where the limit throttles often. Returns a run
-    /// for each limit and kernel, in order of limits, then of kernels.
+    /// Runs the replay under these limits on each kernel, without a comparison with the recording.
+    /// `seed`: that of the first run of each cell; the others follow from it. `scale`: factor on
+    /// the recorded cost of the work; `None`: the cost as recorded, and more where the limit
+    /// throttles often. Returns a run for each limit and kernel, in order of limits, then of
+    /// kernels.
     ///
     /// # Errors
-    /// As [`Replay::runs`].
+    /// No kernel supports anything of a limit; of several failed runs, the first one's error.
     pub(super) fn run_limits(
         &self,
         limits: &[&Try],
@@ -199,7 +202,8 @@ impl Replay {
         })
     }
 
-    /// The job that makes the outcome of `run` again, of the most likely reading.
+    /// The job that makes the outcome of `run` again, of the most likely reading; an error if its
+    /// limit names a group that does not exist.
     pub(crate) fn job_again(&self, run: &Run, kernel: Kernel) -> Result<Job, Error> {
         self.job(&self.readings[0], &run.limit, kernel, run.draw)
     }

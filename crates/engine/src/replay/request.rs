@@ -90,6 +90,10 @@ impl Request {
 
     /// The threads to limit. A recorded group is limited where it is; chosen threads move into a
     /// group of their own. Without a choice it is the group that used most CPU time.
+    ///
+    /// # Errors
+    /// The limits name several groups, or threads were chosen as well, or there is no group to
+    /// choose.
     pub(super) fn selection(&self, summary: &Summary) -> Result<Selection, Error> {
         let path = self.limited_group()?;
         let open = self.open_loop.iter().map(|selector| (selector.clone(), Clock::Absolute));
@@ -196,7 +200,8 @@ impl Reading {
 }
 
 /// Imports the recording with this selection as a workload whose tasks are labelled by kind; also
-/// returns the limited group and its requests.
+/// returns the limited group and its requests. An error if it is larger than a workload may be, or
+/// nothing is in that group.
 fn read(
     name: &str,
     recording: &Recording,

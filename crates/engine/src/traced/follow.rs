@@ -170,7 +170,8 @@ impl Follow {
     }
 
     /// Counts a wait of a thread for another one from `since_ns` until now, and the time in which
-    /// the limit had stopped the other. Waits for unlimited threads do not count.
+    /// the limit had stopped the other. Waits for unlimited threads do not count, nor do new pairs
+    /// of threads once `PAIRS` are kept.
     fn add_wait(&mut self, pair: Pair, since_ns: u64) {
         let since_ns = since_ns.max(self.plan.from_ns).min(self.now_ns);
         let (waiter, _, holder) = pair;

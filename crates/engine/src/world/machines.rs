@@ -55,7 +55,8 @@ impl Machines {
     }
 
     /// The job in the lab's form, traced if `trace`, with releases timed where these machines do
-    /// that.
+    /// that; an error where the job's changes make no valid workload, or several CPUs are asked to
+    /// be exact.
     fn job(&self, job: &Job, trace: bool) -> Result<cpumax_lab::Job, Error> {
         let asked = of_lab(job, self.mode(&job.workload)?, trace)?;
         Ok(cpumax_lab::Job { releases: self.releases, ..asked })

@@ -71,8 +71,8 @@ impl World for Model {
         false
     }
 
-    /// Runs the jobs on several threads; results do not depend on their number. A result may wait
-    /// until those before it are taken.
+    /// Runs the jobs on several threads, and hands each result to `each` in order; results do not
+    /// depend on the number of threads. An error only if a thread cannot be started.
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
         watch.planned(jobs);
         let threads = self.running.threads().min(jobs.len()).max(1);
@@ -124,8 +124,9 @@ fn hand_over(
 }
 
 impl Model {
-    /// Runs one job on this thread; reports progress and feeds its trace. Ends early when `turns`
-    /// or `watch` is stopped.
+    /// Runs one job on this thread; reports progress and feeds its trace. [`Error::Interrupted`]
+    /// early when `turns` or `watch` is stopped; other errors are of the workload, the run and the
+    /// trace.
     fn run_job(
         &self,
         index: usize,

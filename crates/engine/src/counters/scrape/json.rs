@@ -141,7 +141,7 @@ pub(super) fn read(
     Ok(scrapes)
 }
 
-/// The time of the first container that has one, ms since 1970.
+/// The time of the first container that has one, ms since 1970; `None` if none has.
 fn at_ms(scrape: &Scrape) -> Option<u64> {
     scrape.containers.values().find_map(|series| series.at_ms).map(|ms| ms as u64)
 }
@@ -179,8 +179,9 @@ fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
     Ok(all.into_values().collect())
 }
 
-/// The two scrapes in an answer of docker, the earlier one first; only the later one where that has
-/// no time. Periods are left out where they are 0, as without a limit.
+/// The two scrapes in an answer of docker, the earlier one first; only the later one where the
+/// earlier has no time. Periods are left out where they are 0, as without a limit. The error tells
+/// what the later one lacks.
 fn stats(value: Value) -> Result<Vec<Scrape>, String> {
     let stats: Stats = serde_json::from_value(value).map_err(|error| error.to_string())?;
     let name = stats.name.trim_start_matches('/').to_owned();
