@@ -75,13 +75,13 @@ fn changed(workload: &Parts, change: impl FnOnce(&mut Parts)) -> Parts {
     workload
 }
 
-/// Removes all expectations at once.
+/// A copy without expectations, as the only step; `None` for other steps, and if there are none.
 fn without_expectations(workload: &Parts, ix: usize) -> Option<Parts> {
     (ix == 0 && !workload.expectations.is_empty())
         .then(|| changed(workload, |w| w.expectations = Vec::<Expectation>::new()))
 }
 
-/// Removes a change from outside.
+/// A copy without the `ix`-th change from outside; `None` if there is none.
 fn without_intervention(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.interventions.get(ix)?;
     Some(changed(workload, |w| {
@@ -89,7 +89,7 @@ fn without_intervention(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Removes a source.
+/// A copy without the `ix`-th source; `None` if there is none.
 fn without_source(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.sources.get(ix)?;
     Some(changed(workload, |w| {
@@ -97,7 +97,8 @@ fn without_source(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Makes a source send tokens without jobs, and lose none.
+/// A copy whose `ix`-th source sends tokens without jobs, and loses none; `None` if there is no
+/// such source.
 fn plain_source(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.sources.get(ix)?;
     Some(changed(workload, |w| {
@@ -106,7 +107,7 @@ fn plain_source(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Removes a job and every token that carries it.
+/// A copy without the `ix`-th job and every token that carries it; `None` if there is no such job.
 fn without_job(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.jobs.get(ix)?;
     let gone = ix as JobIx;
@@ -129,7 +130,7 @@ fn programs(workload: &mut Parts) -> impl Iterator<Item = &mut Program> {
     of_tasks.chain(workload.jobs.iter_mut().map(|job| &mut job.program))
 }
 
-/// Removes a softirq of the machine.
+/// A copy without the `ix`-th softirq of the machine; `None` if there is none.
 fn without_softirq(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.machine.softirqs.get(ix)?;
     Some(changed(workload, |w| {
@@ -137,7 +138,8 @@ fn without_softirq(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Removes a kind of task and everything aimed at it.
+/// A copy without the `ix`-th kind of task and everything aimed at it; `None` if there is no such
+/// kind.
 fn without_task(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     let gone = ix as TaskIx;
@@ -165,7 +167,7 @@ fn without_task(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Leaves at most one task of a kind at the start.
+/// A copy with at most one task of the `ix`-th kind at the start; `None` if there is no such kind.
 fn with_one_instance(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     Some(changed(workload, |w| {
@@ -174,7 +176,8 @@ fn with_one_instance(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Leaves one task less of a kind that has several at the start.
+/// A copy with one task less of the `ix`-th kind at the start, if it has several; `None` if there
+/// is no such kind.
 fn with_an_instance_less(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     Some(changed(workload, |w| {
@@ -183,8 +186,8 @@ fn with_an_instance_less(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// The program (tasks first, then jobs) and the index in it of the `ix`-th instruction, counted
-/// over all programs.
+/// Of the `ix`-th instruction, counted over all programs (tasks first, then jobs): the index of its
+/// program, and its own in that; `None` beyond the last.
 fn place(workload: &Parts, ix: usize) -> Option<(usize, usize)> {
     let mut left = ix;
     for (number, program) in workload.programs().enumerate() {
@@ -196,8 +199,8 @@ fn place(workload: &Parts, ix: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Removes a loop, a system call or a critical section with its contents, or else the instruction
-/// itself.
+/// A copy without the `ix`-th instruction; of a loop, a system call or a critical section also
+/// without its contents. `None` beyond the last instruction.
 fn without_block(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -208,8 +211,8 @@ fn without_block(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Removes one instruction. Of a loop, a system call or a critical section it removes both ends and
-/// keeps the contents.
+/// A copy without the `ix`-th instruction. Of a loop, a system call or a critical section it
+/// removes both ends and keeps the contents. `None` beyond the last instruction.
 fn without_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -256,7 +259,8 @@ fn relink(program: &mut [Op]) {
     }
 }
 
-/// Removes a lock and every instruction that names it.
+/// A copy without the `ix`-th lock and every instruction and softirq that names it; `None` if there
+/// is no such lock.
 fn without_lock(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.locks.get(ix)?;
     let gone = ix as LockIx;
@@ -273,7 +277,8 @@ fn without_lock(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Removes a channel, its sources, and every instruction that names it.
+/// A copy without the `ix`-th channel, its sources, and every instruction that names it; `None` if
+/// there is none.
 fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.channels.get(ix)?;
     let gone = ix as ChannelIx;
@@ -304,8 +309,8 @@ fn keep_number(ix: &mut u32, gone: u32) -> bool {
     stays
 }
 
-/// Removes a group below the root without children; its tasks move to its parent. One with children
-/// stays.
+/// A copy without the `ix`-th group below the root; its tasks move to its parent. One that has
+/// children stays. `None` if there is no such group.
 fn without_group(workload: &Parts, ix: usize) -> Option<Parts> {
     let ix = ix + 1;
     let parent = workload.groups.get(ix)?.parent?;
@@ -346,8 +351,8 @@ fn without_group(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Makes a group below the root plain: no limit, the default weight, or no burst; three steps for
-/// each.
+/// A copy with a group below the root made plain: no limit, the default weight, or no burst, which
+/// are three steps `ix` for each group. `None` beyond the last.
 fn plain_group(workload: &Parts, ix: usize) -> Option<Parts> {
     let (group, what) = (ix / 3 + 1, ix % 3);
     workload.groups.get(group)?;
@@ -361,8 +366,9 @@ fn plain_group(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Makes a kind of task plain in one of nine ways: class, nice value, CPUs, start, stagger, slice,
-/// group, fixed lengths, or one pass of each finite loop.
+/// A copy with a kind of task made plain in one of nine ways: class, nice value, CPUs, start,
+/// stagger, slice, group, fixed lengths, or one pass of each finite loop. These are nine steps `ix`
+/// for each kind; `None` beyond the last.
 fn plain_task(workload: &Parts, ix: usize) -> Option<Parts> {
     let (task, what) = (ix / 9, ix % 9);
     workload.tasks.get(task)?;
@@ -405,8 +411,8 @@ fn plain_task(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Makes the machine plain in one of fourteen ways: fewer CPUs, a default setting, or half the
-/// length of the run.
+/// A copy with the machine made plain in one of fourteen ways `ix`: fewer CPUs, a default setting,
+/// or half the length of the run. `None` beyond.
 fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
     let usual = MachineSpec::default();
     (ix < 14).then(|| {
@@ -439,7 +445,8 @@ fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
     })
 }
 
-/// Rounds the length of an instruction up to two digits; others stay.
+/// A copy with the length of the `ix`-th instruction rounded up to two digits, if it has a fixed
+/// one. `None` beyond the last instruction.
 fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, at) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -457,8 +464,8 @@ fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Rounds the duration, the start of a kind of task, or the time of a change from outside up to two
-/// digits.
+/// A copy with the duration, the start of a kind of task, or the time of a change from outside
+/// rounded up to two digits, by `ix` in this order; `None` beyond the last.
 fn rounder_time(workload: &Parts, ix: usize) -> Option<Parts> {
     let (tasks, interventions) = (workload.tasks.len(), workload.interventions.len());
     (ix <= tasks + interventions).then(|| {
