@@ -76,9 +76,11 @@ impl Limit {
         Limit::new_under(&Rules::NEWEST, quota_ns, period_ns, burst_ns)
     }
 
-    /// [`Limit::new`] by the rules of a given kernel.
+    /// Builds a limit of quota and burst in a period, ns, by the rules of a given kernel;
+    /// `quota_ns`: `None` for no limit.
     ///
     /// # Errors
+    ///
     /// The first rule that is broken.
     pub fn new_under(
         rules: &Rules,
@@ -215,6 +217,8 @@ impl Default for Limit {
 
 /// As `cpu.max` reads: `50000 100000` or `max 100000`.
 impl fmt::Display for Limit {
+    /// Writes quota and period in us as `cpu.max` has them: `50000 100000`, or `max 100000` without
+    /// a quota.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let period_us = self.period_ns / NS_PER_US;
         match self.quota_ns {

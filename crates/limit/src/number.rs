@@ -15,7 +15,8 @@ pub(crate) fn strict_u64(text: &str) -> Result<u64, Refused> {
     magnitude(text.strip_prefix(b"+").unwrap_or(text))
 }
 
-/// [`strict_u64`] with an optional `-` instead of the `+`.
+/// Strict: optional `+` or `-`, then decimal, `0x` hexadecimal or `0` octal, then at most one
+/// newline. The error tells whether it is no number, or does not fit.
 pub(crate) fn strict_i64(text: &str) -> Result<i64, Refused> {
     let text = c_string(text);
     if let Some(rest) = text.strip_prefix(b"-") {
@@ -35,8 +36,8 @@ pub(crate) fn leading_u64(text: &[u8]) -> Option<u64> {
     Some(digits.fold(0, wrap))
 }
 
-/// The first token of at most `limit` bytes, and the rest without leading white space. A longer
-/// token is split there.
+/// The first token, of at most `limit` bytes, and the rest; white space before either is skipped. A
+/// longer token is split there. Ends at a NUL.
 pub(crate) fn token(text: &str, limit: usize) -> (&[u8], &[u8]) {
     let text = trim_start(c_string(text));
     let end = text.iter().take(limit).take_while(|byte| !is_space(**byte)).count();
@@ -61,7 +62,7 @@ fn is_space(byte: u8) -> bool {
 }
 
 /// Parses an unsigned number by its prefix: `0x` hexadecimal, `0` octal, else decimal; one newline
-/// may follow.
+/// may follow. The error tells whether the digits do not fit 64 bits, or it is no number.
 fn magnitude(text: &[u8]) -> Result<u64, Refused> {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     let (digits, radix) = match text {

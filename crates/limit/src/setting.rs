@@ -107,7 +107,8 @@ impl Setting {
 
 impl Part {
     /// Applies the writes of this part, in the order given, to `limit`, under a kernel with these
-    /// rules; returns the result. A file that the kernel lacks is left out and listed.
+    /// rules; returns the result, with the weight if one is given. A file that the kernel lacks is
+    /// left out and listed.
     ///
     /// # Errors
     /// The kernel refuses a value, or has none of the files.
@@ -171,7 +172,8 @@ impl FromStr for Setting {
 }
 
 /// Parses a setting into parts, one for each group. A limit without a group is for that of the
-/// limit before it.
+/// limit before it. An error for a group without a limit, two values for one file of a group, or a
+/// value that cannot be parsed.
 fn parts_of(text: &str) -> Result<Vec<Part>, SettingError> {
     let mut parts: Vec<Part> = Vec::new();
     let mut target = Target::Chosen;
@@ -243,8 +245,9 @@ fn pieces(text: &str) -> Vec<String> {
 }
 
 impl Write {
-    /// Parses one limit without its group, and checks that it is a value for its file at all.
-    /// `is_pod`: amounts are rounded as for a pod.
+    /// Parses one limit without its group, and checks that the newest kernel takes the value for
+    /// the file by itself. `is_pod`: amounts are rounded as for a pod. An error for an unknown
+    /// file, a missing or an impossible value.
     fn parse(given: &str, is_pod: bool) -> Result<Write, SettingError> {
         let write = |file, value: String| Write { file, value, given: given.to_owned() };
         let translated = elsewhere::translated(given)?;
@@ -294,7 +297,7 @@ impl SetFile {
     }
 }
 
-/// Parses a `cpu.weight` from 1 to 10000.
+/// Parses a `cpu.weight` from 1 to 10000; an error for anything else.
 fn weight(text: &str) -> Result<u32, SettingError> {
     match text.parse() {
         Ok(weight @ 1..=10_000) => Ok(weight),

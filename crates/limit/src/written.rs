@@ -39,7 +39,8 @@ impl Serialize for Missing {
 }
 
 impl<'de> Deserialize<'de> for Missing {
-    /// Reads the name of a file of a limit; its first kernel is always that of the burst.
+    /// Reads the name of a file of a limit, or an error for other names; its first kernel is always
+    /// that of the burst.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Missing, D::Error> {
         let name = String::deserialize(deserializer)?;
         let file = File::ALL.into_iter().find(|file| file.name() == name);
