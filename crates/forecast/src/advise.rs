@@ -70,7 +70,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Prepares the recording of this name.
+    /// Prepares the replay of a recording, at the load of the request; `name` stands in answers.
     ///
     /// # Errors
     /// As of [`Replay::new`].
@@ -165,11 +165,12 @@ pub struct Advice {
 }
 
 impl Question {
-    /// Checks the question, and sorts its periods and bursts without duplicates.
+    /// Checks the question, and removes duplicates: periods come longest first, bursts smallest
+    /// first.
     ///
     /// # Errors
-    /// The kernel refuses a period, a goal is empty, or the current limit is not one of the service
-    /// alone.
+    /// The kernel refuses a period or it is no whole number of microseconds, a throughput goal is 0
+    /// %, or the current limit has a weight or is not of the service's own group alone.
     pub fn checked(mut self) -> Result<Question, Error> {
         for &period_ns in &self.periods_ns {
             if !period_ns.is_multiple_of(1_000) {
@@ -199,12 +200,14 @@ impl Question {
 }
 
 impl Advice {
-    /// The kind whose smallest limit is recommended.
+    /// The kind whose smallest limit is recommended: the one that needs the fewest CPUs. `None` if
+    /// no kind has a limit that keeps the goals.
     pub fn recommended(&self) -> Option<&Found> {
         self.best.and_then(|best| self.found.get(best))
     }
 
-    /// The smallest limit whose ranges keep the goals, where its prediction is unreliable.
+    /// The smallest limit whose ranges keep the goals, where its prediction is unreliable: of the
+    /// recommended kind, or without one the first that any kind has.
     pub fn risky(&self) -> Option<&Probe> {
         match self.recommended() {
             Some(found) => found.risky.as_ref(),
@@ -212,16 +215,16 @@ impl Advice {
         }
     }
 
-    /// Whether the goals are kept without a limit.
+    /// Whether reliable predictions keep every goal without a limit.
     pub fn can_be_kept(&self) -> bool {
         self.unlimited.is_kept()
     }
 }
 
 impl Advice {
-    /// Traces the recommended, the next smaller and the current limit on the last kernel. Of
-    /// several recordings it takes the one that decides, else the first. The traces are stored in
-    /// the runs.
+    /// Runs the recommended, the next smaller and the current limit again, on the last kernel of
+    /// one recording, and stores the traces in these runs. Of several recordings it takes the one
+    /// on which the next smaller limit fails worst, else the first.
     ///
     /// # Errors
     /// As of [`Replay::runs`].
@@ -247,12 +250,13 @@ impl Advice {
 }
 
 impl Probe {
-    /// Whether every goal is kept by reliable predictions.
+    /// Whether the ranges of all runs keep every goal, and every prediction is reliable.
     pub fn is_kept(&self) -> bool {
         self.is_kept_by_its_ranges() && self.each().all(|(_, run, _)| run.prediction.predictable)
     }
 
-    /// Whether every goal is kept, if the ranges are right.
+    /// Whether the worse end of the range keeps every goal in all runs, even where a prediction is
+    /// unreliable.
     pub fn is_kept_by_its_ranges(&self) -> bool {
         self.each().all(|(_, _, held)| held.iter().all(Held::is_kept))
     }
@@ -266,7 +270,8 @@ impl Probe {
     }
 
     /// The goal furthest from being kept, or closest to its bound, with its run and the place of
-    /// its recording.
+    /// its recording in the cases. A missed goal comes before an unreliable prediction, and that
+    /// before the largest excess. `None` without runs.
     pub fn decides(&self) -> Option<(usize, &Run, Held)> {
         let all = self
             .each()
@@ -283,8 +288,8 @@ impl Probe {
 }
 
 impl Kind {
-    /// The limit of this kind for so many thousandths of a CPU; `None` where the kernel would
-    /// refuse it.
+    /// The limit of this kind with a quota of `millicpus` thousandths of a CPU, in whole
+    /// microseconds; `None` where the kernel would refuse it.
     fn limit(&self, millicpus: u64) -> Option<Try> {
         let quota_ns = millicpus.checked_mul(self.period_ns)? / 1_000;
         let burst_ns = (quota_ns as f64 * self.burst_percent / 100.0).round() as u64;
@@ -293,7 +298,8 @@ impl Kind {
         Limit::new(Some(in_us(quota_ns)), self.period_ns, in_us(burst_ns)).ok().map(Try::of)
     }
 
-    /// Limits in thousandths of a CPU, from the smallest quota to all CPUs of the machine.
+    /// The limits to search, in thousandths of a CPU, ascending from the smallest quota that the
+    /// kernel accepts to all `cpus`. Steps are a twentieth of the limit, at least 10.
     fn ladder(&self, cpus: u16) -> Vec<u64> {
         let most = u64::from(cpus) * 1_000;
         let next = |at: &u64| {
@@ -316,7 +322,9 @@ struct Searching<'a> {
     unlimited: BTreeMap<(usize, String), Prediction>,
 }
 
-/// Searches the limits of the question.
+/// Runs every recording without a limit and under the current one, then searches the smallest limit
+/// of each kind. It searches nothing where recordings lack information or the goals fail without a
+/// limit.
 ///
 /// # Errors
 /// A limit is not possible on a kernel, or a run fails.
@@ -373,7 +381,7 @@ pub fn advise(
 }
 
 impl Searching<'_> {
-    /// The kernels on which a recording is replayed.
+    /// The kernels on which a recording is replayed: those of the question, or else its own.
     fn kernels(&self, case: &Case) -> Vec<Kernel> {
         match &self.question.kernels {
             Some(kernels) => kernels.clone(),
@@ -381,8 +389,10 @@ impl Searching<'_> {
         }
     }
 
-    /// Runs the limits, in their order, and checks the goals; on `kernel` instead of those of the
-    /// question, if given. Runs without a limit are kept for later probes.
+    /// Replays all recordings under each limit and checks the goals: one probe for each of
+    /// `limits`, in order. A given `kernel` replaces those of the question. Predictions without a
+    /// limit are made where they are missing, and stored in `self.unlimited`. An error as of
+    /// [`Replay::under`].
     fn run_limits(&mut self, limits: &[&Try], kernel: Option<Kernel>) -> Result<Vec<Probe>, Error> {
         let mut probes: Vec<Probe> = limits
             .iter()
@@ -417,14 +427,18 @@ impl Searching<'_> {
         Ok(probes)
     }
 
-    /// Checks the goals against one run, relative to the run without a limit on its kernel.
+    /// Checks each goal against one run, relative to the stored prediction without a limit on its
+    /// kernel.
     fn check_goals(&self, case: usize, run: &Run) -> Vec<Held> {
         let without = self.unlimited.get(&(case, run.outcome.kernel.clone()));
         let without = without.unwrap_or(&run.prediction);
         self.goals.iter().map(|goal| goal.held(&run.prediction, without)).collect()
     }
 
-    /// Searches the smallest limit of a kind, from about `start` thousandths of a CPU on.
+    /// Searches the smallest limit of a kind, first by ranges alone, then by reliable predictions.
+    /// It starts at about `start` thousandths of a CPU, by default the mean use at the asked load.
+    /// Where a kernel lacks a part of such limits, nothing is tried, and the result says so. An
+    /// error as of [`Replay::under`].
     fn search(&mut self, kind: Kind, start: Option<u64>) -> Result<Found, Error> {
         let machines = self.cases.iter().map(|case| case.replay.summary().cpus);
         let ladder = kind.ladder(machines.max().unwrap_or(1));
@@ -466,7 +480,8 @@ impl Searching<'_> {
         Ok(found)
     }
 
-    /// Makes the probes of these steps that are not in `probes` yet.
+    /// Replays all recordings under the steps `at` of the ladder that are not in `probes` yet, and
+    /// inserts their results there. An error as of [`Replay::under`].
     fn add_probes(
         &mut self,
         kind: Kind,
@@ -483,7 +498,8 @@ impl Searching<'_> {
         Ok(())
     }
 
-    /// A kernel that does not support all of such a limit.
+    /// The first kernel of the search that lacks a part of such a limit, such as its burst. `None`
+    /// as well where there is no valid limit of `millicpus`.
     fn unsupported_on(&self, kind: Kind, millicpus: Option<u64>) -> Option<Kernel> {
         let limit = kind.limit(millicpus?)?;
         let asked = self.cases.iter().flat_map(|case| self.kernels(case));
@@ -491,8 +507,8 @@ impl Searching<'_> {
         all.into_iter().find(|kernel| limit.lacks(*kernel).is_ok_and(|lacks| !lacks.is_empty()))
     }
 
-    /// Alternatives that the question does not name: burst, a fifth of the period, the newest
-    /// kernel.
+    /// Alternatives to `best`, each only where the question leaves it open: a burst of 100 %, a
+    /// fifth of the default period, the newest kernel.
     fn other_kinds(&self, best: Kind) -> Vec<Kind> {
         let mut kinds = Vec::new();
         if self.question.bursts_percent == [0.0] {

@@ -27,7 +27,7 @@ pub fn read(path: &Path, options: Options) -> Result<Recording, Error> {
     })
 }
 
-/// Calls `read`, and turns a panic of it into an error.
+/// Calls `read`, and turns a panic of it into an error that the recording `name` is malformed.
 fn catch_panic<T>(name: &str, read: impl FnOnce() -> Result<T, Unreadable>) -> Result<T, Error> {
     let result = guarded(read).unwrap_or_else(|_| {
         Err(Unreadable::Malformed {
@@ -47,6 +47,7 @@ pub fn name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
+/// Whether the path is `-`, which stands for standard input.
 fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
@@ -94,8 +95,8 @@ impl Inspected {
 /// Groups in which services are searched: those that used most CPU time.
 const GROUPS_MOST: usize = 3;
 
-/// Services that answer requests: threads whose requests are recorded, by name, and groups whose
-/// requests are inferred from wakeups.
+/// Services that answer requests, each with a name: threads whose requests are recorded, by name,
+/// then those of the three busiest groups whose requests are inferred from wakeups, by path.
 pub fn services(recording: &Recording, summary: &Summary) -> Vec<(String, Service)> {
     let mut services = recording.services();
     let own = own_runtime(summary);
@@ -130,6 +131,7 @@ pub struct Served {
 }
 
 impl Served {
+    /// Counts and guesses of a service as they are saved.
     pub(crate) fn of(service: &Service) -> Served {
         Served {
             requests: service.requests.len() as u64,
@@ -145,8 +147,8 @@ impl Served {
 /// Threads that are suggested when none was chosen.
 const SUGGESTED: usize = 5;
 
-/// CPU time (ns) and number of threads by group, with those of groups below; without groups that
-/// have no threads.
+/// CPU time (ns) and number of threads of each group with those of groups below it, by path;
+/// without the root and groups that have no threads.
 pub fn runtime_by_group(threads: &[ThreadSummary]) -> BTreeMap<&str, (u64, u64)> {
     let mut groups: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for thread in threads {
@@ -178,7 +180,8 @@ fn own_runtime(summary: &Summary) -> BTreeMap<&str, u64> {
     own
 }
 
-/// The group that is limited by default: the one whose own threads used most CPU time.
+/// The group that is limited by default: the one whose own threads used most CPU time. The error
+/// names the five busiest threads of a recording without groups.
 pub(crate) fn busiest_group(summary: &Summary) -> Result<String, Error> {
     let own = own_runtime(summary);
     if let Some((path, _)) = own.iter().max_by_key(|(_, runtime_ns)| **runtime_ns) {
@@ -194,13 +197,13 @@ pub(crate) fn busiest_group(summary: &Summary) -> Result<String, Error> {
     Err(Error::NoGroups { recorded: summary.has_groups, busy })
 }
 
-/// The group of this path in the workload of a recording.
+/// The group of this path in the workload of a recording; the error is [`Error::NotInGroup`].
 pub(crate) fn find_group(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let at = workload.groups.iter().position(|group| group.path == path.trim_end_matches('/'));
     at.map(|at| at as GroupIx).ok_or_else(|| Error::NotInGroup { path: path.to_owned() })
 }
 
-/// The kinds of task in this group or below it.
+/// The tasks in this group or below it, in the workload's order.
 pub(crate) fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
     let within = |task: &&TaskSpec| {
         let mut at = Some(task.group);
@@ -216,7 +219,8 @@ pub(crate) fn tasks_in(workload: &Workload, group: GroupIx) -> Vec<&TaskSpec> {
 }
 
 /// Labels the threads of one kind alike, so that a run reports kinds: `srv-00/4711` becomes `srv-`.
-/// A kind that occurs within the limited group and outside of it has two labels.
+/// A kind that occurs in the limited group and outside of it has two labels. An error if the
+/// workload is not valid with these.
 pub(crate) fn label_by_kind(workload: Workload, group: GroupIx) -> Result<Workload, Error> {
     let inside: BTreeSet<String> =
         tasks_in(&workload, group).iter().map(|task| task.name.clone()).collect();
@@ -228,7 +232,7 @@ pub(crate) fn label_by_kind(workload: Workload, group: GroupIx) -> Result<Worklo
     })?)
 }
 
-/// The name of a thread without its numbers.
+/// The name of a thread without its id and numbers; every kworker is `kworker`.
 fn kind(name: &str) -> &str {
     let comm = name.rsplit_once('/').map_or(name, |(comm, _)| comm);
     if comm.starts_with("kworker/") {

@@ -165,7 +165,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// The requests that the limited group answered, where the recording shows them.
+    /// The requests that the limited group answered; `None` where the recording does not show them.
     pub fn service(&self) -> Option<&Service> {
         self.service.as_ref()
     }
@@ -175,7 +175,7 @@ impl Replay {
         self.waits
     }
 
-    /// Whether clients ask the limited threads, but the recording does not show their requests.
+    /// Whether clients send requests to the limited threads, but the recording does not show them.
     /// Latencies are then those of bursts.
     pub fn is_unheard(&self) -> bool {
         self.is_unheard
@@ -191,8 +191,8 @@ impl Replay {
         self.gaps.iter().filter(|gap| gap.doubtful)
     }
 
-    /// Limits that are not tried on a kernel because it supports nothing of them, with the error
-    /// that says so.
+    /// Limits that are not tried on one of these kernels because it supports nothing of them, with
+    /// the error that says so.
     pub fn not_tried(&self, kernels: &[Kernel]) -> Vec<(&Try, Kernel, Error)> {
         let on =
             |limit| move |&kernel: &Kernel| Some((limit, kernel, Try::lacks(limit, kernel).err()?));
@@ -209,7 +209,8 @@ impl Replay {
         &self.summary
     }
 
-    /// The kernel that stands for the recorded one, and the newest.
+    /// The modelled kernel that stands for the recorded one, then the newest, if that is another
+    /// version.
     pub fn kernels(&self) -> Vec<Kernel> {
         let (recorded, newest) = (self.taken().kernel, Kernel::newest());
         let other = Some(recorded).filter(|kernel| kernel.version != newest.version);
@@ -241,14 +242,15 @@ impl Replay {
         groups.contains_key(self.path()).then(|| self.path())
     }
 
-    /// Limits and weights that groups had in the recording and keep, by path; for the limited group
-    /// only its weight.
+    /// Limits and weights that groups had in the recording and keep in the replay, by path; for the
+    /// limited group only its weight.
     pub fn in_force(&self) -> impl Iterator<Item = (&str, Share)> {
         let path = |group: GroupIx| self.workload().groups[group as usize].path.as_str();
         self.in_force.iter().map(move |(group, share)| (path(*group), *share))
     }
 
-    /// Affinity of the limited threads that may not use all CPUs, and the union of their CPUs.
+    /// Number of limited threads that may not use all CPUs, and the union of their CPUs; `None` if
+    /// all may use all.
     pub fn kept(&self) -> Option<Kept> {
         let workload = self.workload();
         let (mut threads, mut cpus) = (0, BTreeSet::new());
@@ -267,23 +269,25 @@ impl Replay {
         self.threads
     }
 
-    /// Kinds of limited threads, as the tasks of an outcome are labelled.
+    /// Kinds of limited threads, without duplicates, as the tasks of an outcome are labelled.
     pub fn kinds(&self) -> BTreeSet<&str> {
         recorded::tasks_in(self.workload(), self.group).iter().map(|task| task.label()).collect()
     }
 
-    /// CPUs that the limited threads kept busy within the window of the recording.
+    /// CPUs that the limited threads kept busy within the window of the recording, without the cost
+    /// of recording.
     pub fn mean_cpus(&self) -> f64 {
         self.work_ns as f64 / self.window.length_ns() as f64
     }
 
-    /// Share of the machine's CPUs that was busy: by the limited threads within the window, by all
-    /// others on average over the recording.
+    /// Share of the machine's CPUs that was busy, 0 to 1: by the limited threads within the window,
+    /// by all others on average over the recording.
     pub fn machine_share(&self) -> f64 {
         (self.mean_cpus() + self.others) / f64::from(self.summary.cpus.max(1))
     }
 
-    /// Number of recorded requests, or of bursts where the recording shows no requests.
+    /// Number of requests in the window, or of bursts where the recording shows no requests, and
+    /// which of the two it counts.
     pub fn answered(&self) -> (usize, Unit) {
         (self.answered, self.unit)
     }
@@ -304,25 +308,26 @@ impl Replay {
         &self.demands
     }
 
-    /// When the load of the limited threads was active.
+    /// When the load of the limited threads was active, ns since the start of the recording.
     pub fn window(&self) -> Window {
         self.window
     }
 
-    /// The window in a run; with more traffic the requests come in less time.
+    /// The window in a run, ns; a load of `--load` times the traffic comes in that much less time.
     fn window_of_run(&self) -> Window {
         let of_run = |ns: u64| (ns as f64 / self.load.unwrap_or(1.0)) as u64;
         Window { from_ns: of_run(self.window.from_ns), until_ns: of_run(self.window.until_ns) }
     }
 
-    /// The recorded numbers in the form of a prediction.
+    /// The recorded numbers in the form of a prediction, each the value and both ends of its range.
     pub fn recorded(&self) -> Prediction {
         let mut recorded = predict(&[(&self.recorded, true)], self.unit);
         self.mark_gaps(&mut recorded);
         recorded
     }
 
-    /// Marks a prediction by what the recording lacks.
+    /// Marks a prediction unreliable for each doubtful gap of the recording. Lowers its range of
+    /// CPUs by half where interrupts may have been charged to threads.
     fn mark_gaps(&self, prediction: &mut Prediction) {
         for gap in self.doubtful_gaps() {
             prediction.mark_unreliable(gap.told.trim_end_matches('.'));
@@ -352,8 +357,8 @@ impl Replay {
         }
     }
 
-    /// The recording as a workload under one limit, with time enough to finish its work. A load
-    /// that lasts for a given time ends with the window.
+    /// The most likely reading as a workload under one limit, with time enough to finish its work.
+    /// A load that lasts for a given time ends with the window.
     ///
     /// # Errors
     /// The group may not have that limit.
@@ -366,13 +371,16 @@ impl Replay {
         Ok(what_if.apply(workload)?)
     }
 
+    /// The changes that put the limit on the replay's group, with a length of run that is enough
+    /// for the recorded work under it; an error where the limit names a group that does not exist.
     fn what_if(&self, limit: &Try) -> Result<WhatIf, Error> {
         limit.what_if(self.workload(), self.group, self.summary.span_ns, self.work_ns)
     }
 }
 
-/// The selection of the request. Chosen threads are put below the group above all of them, where
-/// that was limited in the recording.
+/// The request's selection of threads. Chosen threads are put below the nearest group above all of
+/// them that was limited in the recording, so that its limit stays in force. An error as of
+/// [`Request::selection`].
 fn selected(
     recording: &Recording,
     request: &Request,
@@ -385,7 +393,8 @@ fn selected(
     Ok(selection)
 }
 
-/// Gives the readings the limits and weights that groups had in the recording, and returns these.
+/// Gives the workload of each reading the limits and weights that groups had in the recording, and
+/// returns these; an error where one is refused.
 fn keep_in_force(
     summary: &Summary,
     readings: &mut [Reading],
@@ -400,7 +409,8 @@ fn keep_in_force(
     Ok(in_force)
 }
 
-/// Checks that the cost of recording leaves enough of the recorded CPU time.
+/// An error where less than a twentieth of the recorded CPU time `recorded_ns` is left in `cpu_ns`,
+/// after the cost of recording.
 fn check_cost(cost: EventCost, cpu_ns: u64, recorded_ns: u64) -> Result<(), Error> {
     if cpu_ns >= recorded_ns / COST_LEAVES_ONE_IN {
         return Ok(());
@@ -409,23 +419,24 @@ fn check_cost(cost: EventCost, cpu_ns: u64, recorded_ns: u64) -> Result<(), Erro
     Err(Error::AllIsCost { syscall_ns, other_ns, recorded_ns })
 }
 
-/// CPUs that threads outside of this load kept busy, on average over the recording.
+/// CPUs that threads outside of this load, recorder included, kept busy on average over the
+/// recording.
 fn other_cpus(summary: &Summary, load: &Load) -> f64 {
     let own = load.within(Window { from_ns: 0, until_ns: summary.span_ns });
     let all_ns = summary.runtime_ns.saturating_add(summary.recorder_ns);
     all_ns.saturating_sub(own.cpu_ns) as f64 / summary.span_ns.max(1) as f64
 }
 
-/// The range of the cost of work. Its upper end is the recorded CPU time where the cost of
-/// recording is unknown and may have been nothing.
+/// The range of the cost of work. Where the cost of recording is unknown and may have been nothing,
+/// its upper end is at least `with_cost`: recorded CPU time over that without the cost.
 fn work_range(asked: WorkRange, gaps: &[Gap], with_cost: f64) -> WorkRange {
     let is_unknown = gaps.iter().any(|gap| gap.kind == GapKind::EventCost);
     let high = if is_unknown { asked.high.max(with_cost) } else { asked.high };
     WorkRange { high, ..asked }
 }
 
-/// Demand for each period of the request, by its length, ns. With more traffic, one period holds
-/// the requests of so many recorded ones.
+/// The CPU time asked for in each period of the request, by its length, ns. At a higher load one
+/// period holds the requests of as many recorded ones.
 fn demands(request: &Request, load: &Load, window: Window) -> Vec<(u64, Demand)> {
     let times = request.scale_load.unwrap_or(1.0);
     let demand = |ns: &u64| (*ns, load.demand(window, (*ns as f64 * times) as u64));
@@ -469,12 +480,14 @@ pub struct Run {
 }
 
 impl Run {
-    /// From the first activity of the load until its work was done, ns; `None` if it was not.
+    /// From the first activity of the load until its work was done, ns: the prediction's value.
+    /// `None` if it was not.
     pub fn takes_ns(&self) -> Option<u64> {
         self.prediction.work_takes_ns.map(|takes| takes.value)
     }
 
-    /// Whether the load was over by the end of the run.
+    /// Whether the load was over by the end of the run; always true of one that lasts for a given
+    /// time.
     pub fn is_done(&self) -> bool {
         self.lasts || self.takes_ns().is_some()
     }
@@ -484,7 +497,8 @@ impl Run {
         self.limit.limit.millicpus()
     }
 
-    /// Latencies of the limited group.
+    /// Latencies of the limited group in the run that `outcome` is of; `None` if it has no such
+    /// group.
     pub fn latencies(&self) -> Option<&Histogram> {
         self.outcome.groups.get(&self.group).map(|group| &group.latency_histogram_ns)
     }

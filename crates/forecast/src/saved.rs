@@ -69,6 +69,8 @@ pub struct Predicted {
 }
 
 impl From<replay::Run> for Predicted {
+    /// The prediction of a run with its latencies; the limit keeps no words that it was parsed
+    /// from.
     fn from(run: replay::Run) -> Predicted {
         Predicted {
             latencies: run.latencies().cloned().unwrap_or_default(),
@@ -84,6 +86,7 @@ impl From<replay::Run> for Predicted {
 }
 
 impl Predicted {
+    /// The prediction of one run of advice, with the role of its limit.
     fn advised(role: Role, limit: &Try, run: RunHeld) -> Predicted {
         Predicted {
             recording: run.recording,
@@ -112,7 +115,8 @@ impl Saved {
         saved
     }
 
-    /// Whether a file may be a study: a JSON array by its first bytes, and not a recording.
+    /// Whether a file may be a study: its first bytes begin a JSON array. A file that cannot be
+    /// read is none.
     pub fn is_in(path: &Path) -> bool {
         let mut start = [0; 64];
         let read = File::open(path).and_then(|mut file| file.read(&mut start));
@@ -120,7 +124,7 @@ impl Saved {
         start.trim_ascii_start().starts_with(b"[")
     }
 
-    /// Reads a study from a file.
+    /// Reads a study from a file of at most 256 MiB.
     ///
     /// # Errors
     /// The file cannot be read, or is not a study.
@@ -133,7 +137,7 @@ impl Saved {
         Saved::parse(&name, &text)
     }
 
-    /// Reads a study from a text; `name` is for messages.
+    /// Reads a study from a text, a JSON array of documents; `name` is for messages.
     ///
     /// # Errors
     /// The text is not a study.
@@ -152,8 +156,8 @@ impl Saved {
         Ok(saved)
     }
 
-    /// Replays a recording under limits, on these kernels or the usual ones; also returns the
-    /// repairs.
+    /// Reads a recording, replays it with seed 1 on these kernels or the usual ones, and traces the
+    /// decisive runs; also returns the repairs.
     ///
     /// # Errors
     /// As of [`recorded::read`] and [`Replay::runs`].
@@ -173,7 +177,7 @@ impl Saved {
         Ok((Saved::of_replay(recorded, runs), replay.summary().defects.clone()))
     }
 
-    /// Adds a recording, a run or advice; other kinds are refused.
+    /// Adds a recording, a run or advice; an error tells what is wrong, such as another kind.
     fn add_document(&mut self, item: Value) -> Result<(), String> {
         if item.get("kind").is_none() && item.get("prediction").is_some() {
             self.runs.extend(run_without_kind(item)?);
@@ -197,6 +201,7 @@ impl Saved {
         Ok(())
     }
 
+    /// Adds the advice, its recordings, and the runs of all its limits; those parts move out of it.
     fn add_advice(&mut self, mut advice: Advised) {
         for Tried { role, limit, runs, .. } in std::mem::take(&mut advice.limits) {
             let limit = Try::of(limit.limit);
@@ -207,8 +212,9 @@ impl Saved {
     }
 }
 
-/// The prediction of a document that an earlier cpumax wrote, whose answers had no kind: enough to
-/// be verified. `None` where it tells the recording. Latencies that lack a percentile are left out.
+/// The prediction of a run's document that an earlier cpumax wrote without a kind: enough to be
+/// verified. `None` where the document describes the recording; an error where it is no run.
+/// Latencies that lack p95 are left out.
 fn run_without_kind(mut item: Value) -> Result<Option<Predicted>, String> {
     #[derive(Deserialize)]
     struct Run {

@@ -89,8 +89,8 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Intervals in which it does not sleep: from, until (ns since the start of a stretch of this
-    /// length), and the state.
+    /// Intervals in which the thread does not sleep: from, until (ns since the start of a stretch
+    /// of `length_ns`), and the state. They end with the stretch.
     pub fn pieces(&self, length_ns: u64) -> impl Iterator<Item = (u64, u64, Does)> + '_ {
         let ends = self.does.iter().skip(1).map(|[at_ns, _]| *at_ns).chain([length_ns]);
         self.does.iter().zip(ends).filter_map(move |(&[from_ns, does], until_ns)| {
@@ -121,7 +121,7 @@ impl Does {
     pub const ALL: [Does; 5] =
         [Does::Sleeps, Does::Runs, Does::Ready, Does::Stopped, Does::WaitsForLock];
 
-    /// The state of this number.
+    /// The state of this number; `None` above 4.
     pub fn of(number: u64) -> Option<Does> {
         Does::ALL.get(usize::try_from(number).ok()?).copied()
     }
@@ -148,10 +148,11 @@ pub struct Wait {
 
 impl Replay {
     /// Traces the runs of a replay that show most, on the last kernel: the smallest limit whose
-    /// effect is hardly noticed, and the next smaller one. Stores the traces in the runs.
+    /// effect is hardly noticed, and the next smaller one. Runs each twice more, and stores the
+    /// traces in `runs`.
     ///
     /// # Errors
-    /// As of [`Replay::runs`].
+    /// A run's kernel is not modelled; of several failed runs, the first one's error.
     pub fn trace_decisive(
         &self,
         runs: &mut [Run],
@@ -162,10 +163,11 @@ impl Replay {
         self.trace(&mut decisive, running, watch)
     }
 
-    /// Traces these runs, and stores the traces in them.
+    /// Runs each of these twice more: once to find its requests, once to keep what happens around
+    /// two of them. Stores the traces in `runs`.
     ///
     /// # Errors
-    /// As of [`Replay::runs`].
+    /// A run's kernel is not modelled; of several failed runs, the first one's error.
     pub fn trace(
         &self,
         runs: &mut [&mut Run],
@@ -183,6 +185,7 @@ impl Replay {
         Ok(())
     }
 
+    /// The job that makes the outcome of `run` again; an error if its kernel is not modelled.
     fn job_of(&self, run: &Run) -> Result<Job, Error> {
         let kernel = kernels::modelled(&run.outcome.kernel)?.remove(0);
         self.job_again(run, kernel.kernel)
@@ -213,7 +216,8 @@ struct Span {
 }
 
 impl Plan {
-    /// Chooses the stretches around the slowest and the median request of a run.
+    /// Chooses the stretches around the slowest and the median request of the limited threads,
+    /// three to five periods each. Without requests there are no stretches.
     fn of(job: &Job, look: Look) -> Plan {
         let watch = job.watch;
         let group = watch.map_or(0, |watch| watch.group);
@@ -249,22 +253,24 @@ impl Plan {
         Plan { group, from_ns, names: look.names, groups, parks, spans }
     }
 
+    /// The name of a thread, or `#` and its number.
     fn name(&self, task: u32) -> String {
         self.names.tasks.get(task as usize).cloned().unwrap_or_else(|| format!("#{task}"))
     }
 
+    /// The name of a lock, or `#` and its number.
     fn lock_name(&self, lock: u32) -> String {
         self.names.locks.get(lock as usize).cloned().unwrap_or_else(|| format!("#{lock}"))
     }
 
-    /// The groups whose throttle stops a thread.
+    /// The groups whose throttle stops a thread; none if it is not limited.
     fn stops(&self, task: u32) -> &[u32] {
         self.groups.get(task as usize).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The groups of each thread, its own first, by the number of the thread; empty where it is not
-/// below `group`.
+/// The groups of each thread up to the root, its own first, by the number of the thread; empty
+/// where it is not in `group` or below. Threads are found by the names of their tasks.
 fn groups_of_threads(workload: &Workload, group: GroupIx, names: &Names) -> Vec<Vec<u32>> {
     let chain = |group: GroupIx| {
         let above = |at: &GroupIx| workload.groups.get(*at as usize).and_then(|group| group.parent);
@@ -285,7 +291,8 @@ fn groups_of_threads(workload: &Workload, group: GroupIx, names: &Names) -> Vec<
     names.tasks.iter().map(of).collect()
 }
 
-/// Runs the jobs, and feeds the events of each into a sink made for it; returns the sinks.
+/// Runs the jobs in the model, and feeds the events of each into a sink that `make` makes for its
+/// place; returns the sinks in order. The first failed job is the error.
 fn collect_events<T: TraceSink + Send + 'static>(
     jobs: &[Job],
     running: &Running,
@@ -320,6 +327,7 @@ impl<T: TraceSink + Send + 'static> Watch for Tracing<'_, T> {
         self.watch.advanced(by_ns);
     }
 
+    /// A sink of its own for each job.
     fn trace(&self, job: usize) -> Traced {
         Ok(Some(Box::new(EventSink { of: (self.make)(job), to: Arc::clone(&self.kept[job]) })))
     }
@@ -342,6 +350,7 @@ impl<T: TraceSink> TraceSink for EventSink<T> {
 }
 
 impl<T: TraceSink> Trace for EventSink<T> {
+    /// Moves the filled sink to where [`collect_events`] takes it.
     fn done(self: Box<Self>) -> Result<(), OtherError> {
         let EventSink { of, to } = *self;
         *to.lock().unwrap_or_else(PoisonError::into_inner) = Some(of);

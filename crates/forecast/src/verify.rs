@@ -128,7 +128,8 @@ impl Answer for Verified {
 }
 
 impl Verified {
-    /// Whether every measured number came true.
+    /// Whether every measured number came true: within its range and below its bound, where it has
+    /// one.
     pub fn passed(&self) -> bool {
         self.numbers.iter().all(|number| number.came_true)
     }
@@ -136,6 +137,7 @@ impl Verified {
 
 /// Compares the observed counters with the study's prediction of the limit in force. Of several
 /// kernels in the study, the named one counts, else the one that behaves like the running one.
+/// `seed` draws the intervals of the measurement.
 ///
 /// # Errors
 /// The study has no prediction of that limit or kernel, or too few periods passed.
@@ -221,12 +223,14 @@ fn runs_of_limit<'a>(
     Ok(runs)
 }
 
+/// A limit in the form of `cpu.max` with its burst, if any, for messages.
 fn with_burst(limit: &Limit) -> String {
     let burst_us = limit.burst_ns() / 1_000;
     if burst_us > 0 { format!("{limit} with a burst of {burst_us} us") } else { limit.to_string() }
 }
 
-/// The prediction for the named kernel, or for the one that behaves like the running kernel.
+/// The prediction for the named kernel; else for the running version, or one of its generation. An
+/// error lists the kernels of the study where none is meant, or several are.
 fn run_of_kernel<'a>(
     runs: &[&'a Predicted],
     running: Option<Kernel>,
@@ -269,7 +273,8 @@ fn run_of_kernel<'a>(
     })
 }
 
-/// Numbers that were measured and either predicted or asked for.
+/// Numbers that were measured and either predicted or asked for: CPUs, and throttled periods of a
+/// hundred.
 fn numbers(run: &Predicted, deltas: &[Delta], seed: u64) -> Vec<Number> {
     let Prediction { cpus, throttled_percent, .. } = &run.prediction;
     let all = |pair: fn(&Delta) -> Option<(f64, f64)>| -> Option<Vec<(f64, f64)>> {
@@ -313,7 +318,7 @@ impl Number {
     }
 }
 
-/// Predicted numbers that counters do not show.
+/// Names of predicted numbers that counters do not show.
 fn not_told(run: &Predicted) -> Vec<String> {
     let Prediction { request_latency_ns, requests_per_second, work_takes_ns, .. } = &run.prediction;
     let unit = run.prediction.latency_of.name();
@@ -330,7 +335,8 @@ fn not_told(run: &Predicted) -> Vec<String> {
     all
 }
 
-/// Other measured numbers, with what they mean on the running kernel; see docs/guide/verify.md.
+/// Time throttled, periods with a burst and waits for a CPU, where they were measured, with what
+/// they mean on the running kernel; see docs/guide/verify.md.
 fn beside(whole: &Delta, running: Option<Kernel>) -> Vec<Beside> {
     let seconds = whole.length_ns.max(1) as f64 / 1e9;
     let since = |major, minor| running.is_some_and(|k| k.version >= Version { major, minor });
@@ -365,7 +371,8 @@ fn beside(whole: &Delta, running: Option<Kernel>) -> Vec<Beside> {
     all
 }
 
-/// Sentences on the load, the pod, the prediction and the kernel.
+/// Sentences for the user: on a different load, missing counters, the pod's limit, an unreliable
+/// prediction, gaps of the recording and another kernel.
 fn notes(run: &Predicted, numbers: &[Number], saved: &Saved, observed: &Observed) -> Vec<String> {
     let mut notes = Vec::new();
     let cpus = numbers.iter().find(|number| number.what == What::Cpus);

@@ -50,7 +50,7 @@ pub fn usual() -> impl Iterator<Item = &'static str> {
 }
 
 /// Loads the scenario of this name with timers in phase 0, so that periods are the windows in which
-/// use is counted.
+/// use is counted. Without `duration_ns` it keeps its own length.
 ///
 /// # Errors
 /// There is no such scenario, or the duration is out of range.
@@ -61,8 +61,8 @@ pub fn scenario(name: &str, duration_ns: Option<u64>) -> Result<Arc<Workload>, E
     Ok(Arc::new(parts.try_into()?))
 }
 
-/// Loads a recording under a limit, and its repairs. The phase of periods stays random, as its load
-/// comes at times of its own.
+/// Reads a recording as a workload under a limit, and its repairs. The phase of periods stays
+/// random, as its load comes at times of its own.
 ///
 /// # Errors
 /// It cannot be read, or the limit is of a group that it does not have.
@@ -75,8 +75,8 @@ pub fn recording(path: &Path, limit: &Try) -> Result<(Arc<Workload>, Defects), E
     Ok((Arc::new(replay.limited(limit)?), replay.summary().defects.clone()))
 }
 
-/// Runs each workload on each kernel, and idle workloads beside them. Returns for each workload the
-/// kernels in order.
+/// Runs each workload on each kernel with each seed, and idle workloads beside them. Returns for
+/// each workload its weights, one for each kernel in order.
 ///
 /// # Errors
 /// The first error of a run.
@@ -109,7 +109,7 @@ pub fn weigh(
     Ok(workloads.iter().map(of).collect())
 }
 
-/// Place of the kernel that the last one is compared with: the named one, or the one before it.
+/// Place of the kernel that the last one is compared with: the named one, or else the last but one.
 ///
 /// # Errors
 /// The name is of no weighed kernel, or of several.
@@ -166,14 +166,14 @@ pub fn documents<'a>(
     })
 }
 
-/// Whether a workload is a recording. Its periods begin at random times, so use by period is not
+/// Whether a workload is a recording: its periods begin at random times, so use by period is not
 /// counted.
 fn is_recorded(workload: &Workload) -> bool {
     workload.machine.timer_phase_ns.is_none()
 }
 
-/// Busy time of a run, s: all of it, or until the limited threads of a recording were done, if they
-/// were.
+/// Length of a run, s: its duration, or of a recording the time until its limited threads had all
+/// ended, if they did.
 fn lasted_s(workload: &Workload, outcome: &Outcome) -> f64 {
     let limited =
         |task: &&TaskSpec| workload.groups[task.group as usize].limit.quota_ns().is_some();
@@ -216,7 +216,8 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// The weight of a workload over its runs, without `idle`.
+    /// Means and extremes of a workload's runs; `idle` is left 0. Recorded workloads count no use
+    /// above the quota, and their latency is that of groups, not of tasks.
     fn of(workload: &Workload, runs: &[Outcome]) -> Weight {
         let n = runs.len().max(1) as f64;
         let mean = |of: &dyn Fn(&Outcome) -> f64| runs.iter().map(of).sum::<f64>() / n;
@@ -259,7 +260,8 @@ impl Weight {
         }
     }
 
-    /// Numbers in which this is worse than `base` by more than is tolerated.
+    /// Numbers in which this is worse than `base` by more than 5 % and, for times, also by 100 us;
+    /// `over_ns` and times of releases are not compared.
     pub fn worse_than(&self, base: &Weight) -> Vec<Worse> {
         let later = |what, own: f64, other: f64| {
             let is_worse = own > other * TOLERATED + NOISE_NS;
@@ -309,7 +311,8 @@ pub enum Unit {
     Number,
 }
 
-/// The workload's machine and groups; in each limited group a thread runs once, briefly, and exits.
+/// A workload with the machine's CPUs and the groups of this one, for 10 s: in each limited group a
+/// thread runs once, for 0.5 ms, and exits. An error if it is not valid.
 fn idle(workload: &Workload) -> Result<Workload, cpumax_workload::Error> {
     let mut idle = Parts::empty(&workload.name, &workload.shows, IDLE_NS);
     idle.machine.cpus = workload.machine.cpus;
@@ -333,19 +336,20 @@ fn idle(workload: &Workload) -> Result<Workload, cpumax_workload::Error> {
     idle.try_into()
 }
 
-/// Mean number of periods over the groups that have any.
+/// Mean number of periods over the groups that have any; 0 without groups.
 fn timers(idle: &Outcome) -> f64 {
     let fired: Vec<u64> =
         idle.groups.values().map(|g| g.nr_periods).filter(|&periods| periods > 0).collect();
     fired.iter().sum::<u64>() as f64 / fired.len().max(1) as f64
 }
 
+/// The largest value; 0 if there are none.
 fn most(values: impl Iterator<Item = u64>) -> f64 {
     values.max().unwrap_or(0) as f64
 }
 
 /// Among kinds of task with equal program, count and depth of groups: the least CPU time of one
-/// divided by the mean; the smallest such ratio.
+/// divided by the mean. Of several sets the smallest ratio; `None` if no kinds are alike.
 fn even(workload: &Workload, runs: &[Outcome]) -> Option<f64> {
     let mut alike: BTreeMap<(String, u32, usize), Vec<f64>> = BTreeMap::new();
     for kind in &workload.tasks {

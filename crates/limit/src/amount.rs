@@ -41,7 +41,8 @@ pub(crate) enum Level {
 }
 
 /// The text to write into `cpu.max` for an amount such as `500m`, `2`, `50%/10ms`, `25ms/100ms` or
-/// `1.5cpus`.
+/// `1.5cpus`; without a period 100 ms. An error if it is unclear, finer than its system keeps, or
+/// refused by the kernel.
 pub(crate) fn cpu_max(text: &str, level: Level) -> Result<String, SettingError> {
     let (amount, period) = match text.split_once('/') {
         Some((amount, period)) => (amount.trim_end(), Some(period.trim())),
@@ -75,18 +76,20 @@ pub(crate) fn cpu_max(text: &str, level: Level) -> Result<String, SettingError> 
     Ok(format!("{quota_us} {period_us}"))
 }
 
-/// The number, where the text has digits only.
+/// The number, where the text has digits only and fits 64 bits.
 fn whole(text: &str) -> Option<u64> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Parses a period with its unit; returns us.
+/// Parses a period with its unit; returns us. The error has `given`, the whole text; the range is
+/// not checked.
 pub(crate) fn period_us(given: &str, text: &str) -> Result<u64, SettingError> {
     let refused = || SettingError::Period { given: given.to_owned(), text: text.to_owned() };
     time_us(text).ok_or_else(refused)
 }
 
-/// Parses a whole number of microseconds, given as `10ms`, `500us` or `1s`.
+/// The whole us of a time such as `10ms`, `500us` or `1s`; `None` for fractions of a us and other
+/// texts.
 pub(crate) fn time_us(text: &str) -> Option<u64> {
     let at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at(at);
@@ -100,8 +103,8 @@ pub(crate) fn time_us(text: &str) -> Option<u64> {
     us.is_multiple_of(NANO).then_some(us / NANO).and_then(|us| u64::try_from(us).ok())
 }
 
-/// kubelet: milli-CPUs of a period, at least a millisecond. For a pod the systemd driver rounds the
-/// quota up to a hundredth of a CPU, as systemd keeps whole percents.
+/// kubelet's quota, us, for milli-CPUs of a period, at least a millisecond. For a pod the systemd
+/// driver rounds it up to a hundredth of a CPU, as systemd keeps whole percents.
 fn kubernetes(milli: u128, period_us: u128, level: Level) -> u128 {
     const STEP_US: u128 = 10_000;
     let quota_us = (milli * period_us / 1_000).max(LEAST_US);
@@ -114,8 +117,8 @@ fn kubernetes(milli: u128, period_us: u128, level: Level) -> u128 {
     }
 }
 
-/// systemd: hundredths of a percent of a period, which grows until the quota is a millisecond.
-/// Returns quota and period, us.
+/// systemd's quota and period, us, for hundredths of a percent of a CPU. A period in which the
+/// quota would be below a millisecond grows, up to 1 s.
 fn systemd(permyriad: u128, period_us: u128) -> (u128, u128) {
     let in_a_second_us = permyriad * US_PER_S / 10_000;
     let least_us = LEAST_US * US_PER_S / in_a_second_us.max(1);
@@ -123,7 +126,7 @@ fn systemd(permyriad: u128, period_us: u128) -> (u128, u128) {
     ((in_a_second_us * period_us / US_PER_S).max(LEAST_US), period_us)
 }
 
-/// Checks that the kernel takes this quota and period.
+/// An error if the newest kernel refuses this quota or period; `given` is the text it came from.
 fn checked(given: &str, quota_us: u128, period_us: u128) -> Result<(), SettingError> {
     let ns = |us: u128| u64::try_from(us * u128::from(NS_PER_US)).unwrap_or(u64::MAX);
     match Limit::new(Some(ns(quota_us)), ns(period_us), 0) {
@@ -159,6 +162,7 @@ enum Unit {
 }
 
 impl Unit {
+    /// The unit of this word, in any case where it is spelled out; `None` for an unknown one.
     fn of(text: &str) -> Option<Unit> {
         Some(match text {
             "" => Unit::Nothing,
@@ -181,7 +185,9 @@ impl Unit {
 }
 
 impl Amount {
-    /// Parses `text`, which is `given` without its period.
+    /// Parses `text`, which is `given` without its period. A bare number below 100 or with a point
+    /// means CPUs, one from 1000 on us; between them it is ambiguous. An error for 0 and for digits
+    /// that the unit's system does not keep.
     fn parse(given: &str, text: &str, has_period: bool) -> Result<Amount, SettingError> {
         let nothing = || SettingError::NotALimit { text: given.to_owned() };
         let at = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
@@ -237,6 +243,7 @@ fn nanos(text: &str) -> Option<u128> {
     digits.parse().ok()
 }
 
+/// Number of digits behind the point.
 fn fraction(text: &str) -> usize {
     text.split_once('.').map_or(0, |(_, decimals)| decimals.len())
 }

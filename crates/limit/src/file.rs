@@ -41,6 +41,7 @@ impl File {
         }
     }
 
+    /// The form of the file's value, for errors.
     fn takes(self) -> &'static str {
         match self {
             File::CpuMax => "\"QUOTA [PERIOD]\" in us, e.g. \"50000 100000\" or \"max\"",
@@ -93,8 +94,8 @@ impl Limit {
         Limit::new_under(rules, quota_ns, period_ns, burst_ns)
     }
 
-    /// Rounds down to whole microseconds: a kernel from 6.17 on loses the rest when it submits the
-    /// old values again.
+    /// The limit rounded down to whole microseconds: a kernel from 6.17 on loses the rest when it
+    /// submits the old values again.
     fn floored_to_us(self) -> Limit {
         let floor = |ns: u64| ns / NS_PER_US * NS_PER_US;
         Limit {
@@ -127,7 +128,8 @@ struct CpuMax {
 
 impl CpuMax {
     /// Parses like the kernel: junk behind a number is ignored, and so is a second token that is
-    /// not a number. `None` when the first token is neither `max` nor starts with a digit.
+    /// not a number. A number that does not fit wraps. `None` when the first token is neither `max`
+    /// nor starts with a digit.
     fn parse(text: &str) -> Option<CpuMax> {
         let (token, rest) = number::token(text, CPU_MAX_TOKEN_BYTES);
         let quota_us = match number::leading_u64(token) {
@@ -138,7 +140,8 @@ impl CpuMax {
         Some(CpuMax { quota_us, period_us: number::leading_u64(rest) })
     }
 
-    /// Quota and period, ns, after this has been written over `old`.
+    /// Quota (`None`: unlimited) and period, ns, after this has been written over `old`. A number
+    /// too large for ns is an error if `checked_in_us`, else it wraps.
     fn in_ns(&self, old: &Limit, checked_in_us: bool) -> Result<(Option<u64>, u64), LimitError> {
         // In every version, the old period passes through microseconds.
         let period_us = self.period_us.unwrap_or(old.period_ns / NS_PER_US);
@@ -155,11 +158,12 @@ impl CpuMax {
     }
 }
 
+/// Microseconds in ns; an error that names `member` where they do not fit.
 fn to_ns(member: Member, value_us: u64) -> Result<u64, LimitError> {
     value_us.checked_mul(NS_PER_US).ok_or(LimitError::NotRepresentable { member, value_us })
 }
 
-/// The part of foreign text that an error keeps.
+/// The part of foreign text that an error keeps: 64 characters.
 fn cut(text: &str) -> String {
     const KEPT_CHARS: usize = 64;
     text.chars().take(KEPT_CHARS).collect()

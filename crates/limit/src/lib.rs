@@ -76,9 +76,11 @@ impl Limit {
         Limit::new_under(&Rules::NEWEST, quota_ns, period_ns, burst_ns)
     }
 
-    /// [`Limit::new`] by the rules of a given kernel.
+    /// Builds a limit of quota and burst in a period, ns, by the rules of a given kernel;
+    /// `quota_ns`: `None` for no limit.
     ///
     /// # Errors
+    ///
     /// The first rule that is broken.
     pub fn new_under(
         rules: &Rules,
@@ -143,7 +145,8 @@ impl Limit {
         Some(between).filter(|step| *step != old && *step != self).into_iter().chain([self])
     }
 
-    /// The limit after a write of `text` to `cpu.max`, e.g. `50000 100000`, `max`.
+    /// The limit after a write of `text` to `cpu.max`, e.g. `50000 100000`, `max`, on the newest
+    /// kernel; this one stays as it is.
     ///
     /// A lone token keeps the period; the burst is always kept.
     ///
@@ -153,7 +156,8 @@ impl Limit {
         self.write(File::CpuMax, text, &Rules::NEWEST)
     }
 
-    /// The limit after a write of `text` (microseconds) to `cpu.max.burst`.
+    /// The limit after a write of `text` (microseconds) to `cpu.max.burst` on the newest kernel;
+    /// this one stays as it is.
     ///
     /// # Errors
     /// The first rule that is broken; the limit then stays as it was.
@@ -189,13 +193,14 @@ impl Limit {
         self.parts_of_cpus(100)
     }
 
+    /// The quota in parts of a CPU, `parts` to each CPU, rounded up; `None` is unlimited.
     fn parts_of_cpus(&self, parts: u64) -> Option<u64> {
         let quota = u128::from(self.quota_ns?) * u128::from(parts);
         // Quotas are at most 2^44 us, and periods at least 1 ms.
         u64::try_from(quota.div_ceil(u128::from(self.period_ns))).ok()
     }
 
-    /// The limit with another burst, ns.
+    /// The limit with another burst, ns, checked by the rules of the newest kernel.
     ///
     /// # Errors
     /// The first rule that is broken.
@@ -212,6 +217,8 @@ impl Default for Limit {
 
 /// As `cpu.max` reads: `50000 100000` or `max 100000`.
 impl fmt::Display for Limit {
+    /// Writes quota and period in us as `cpu.max` has them: `50000 100000`, or `max 100000` without
+    /// a quota.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let period_us = self.period_ns / NS_PER_US;
         match self.quota_ns {

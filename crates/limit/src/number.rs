@@ -8,13 +8,15 @@ pub(crate) enum Refused {
     DoesNotFit,
 }
 
-/// Strict: optional `+`, then decimal, `0x` hexadecimal or `0` octal, then at most one newline.
+/// Strict: optional `+`, then decimal, `0x` hexadecimal or `0` octal, then at most one newline. The
+/// error tells whether it is no number, or does not fit.
 pub(crate) fn strict_u64(text: &str) -> Result<u64, Refused> {
     let text = c_string(text);
     magnitude(text.strip_prefix(b"+").unwrap_or(text))
 }
 
-/// [`strict_u64`] with an optional `-` instead of the `+`.
+/// Strict: optional `+` or `-`, then decimal, `0x` hexadecimal or `0` octal, then at most one
+/// newline. The error tells whether it is no number, or does not fit.
 pub(crate) fn strict_i64(text: &str) -> Result<i64, Refused> {
     let text = c_string(text);
     if let Some(rest) = text.strip_prefix(b"-") {
@@ -34,8 +36,8 @@ pub(crate) fn leading_u64(text: &[u8]) -> Option<u64> {
     Some(digits.fold(0, wrap))
 }
 
-/// The first token of at most `limit` bytes, and the rest without leading white space. A longer
-/// token is split there.
+/// The first token, of at most `limit` bytes, and the rest; white space before either is skipped. A
+/// longer token is split there. Ends at a NUL.
 pub(crate) fn token(text: &str, limit: usize) -> (&[u8], &[u8]) {
     let text = trim_start(c_string(text));
     let end = text.iter().take(limit).take_while(|byte| !is_space(**byte)).count();
@@ -48,6 +50,7 @@ fn c_string(text: &str) -> &[u8] {
     text.as_bytes().split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
+/// The text without leading white space.
 fn trim_start(text: &[u8]) -> &[u8] {
     let skipped = text.iter().take_while(|byte| is_space(**byte)).count();
     &text[skipped..]
@@ -58,7 +61,8 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b'\t'..=b'\r' | b' ' | 0xa0)
 }
 
-/// Parses an unsigned number by its prefix: `0x` hexadecimal, `0` octal, else decimal.
+/// Parses an unsigned number by its prefix: `0x` hexadecimal, `0` octal, else decimal; one newline
+/// may follow. The error tells whether the digits do not fit 64 bits, or it is no number.
 fn magnitude(text: &[u8]) -> Result<u64, Refused> {
     let text = text.strip_suffix(b"\n").unwrap_or(text);
     let (digits, radix) = match text {

@@ -52,6 +52,7 @@ impl Default for Rules {
     }
 }
 
+/// Whether `version` is `major.minor` or newer.
 const fn from(version: (u32, u32), major: u32, minor: u32) -> bool {
     version.0 > major || (version.0 == major && version.1 >= minor)
 }

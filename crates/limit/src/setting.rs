@@ -106,8 +106,9 @@ impl Setting {
 }
 
 impl Part {
-    /// Writes this part, in the order given, to a group that has `limit`, under a kernel with these
-    /// rules; returns the result.
+    /// Applies the writes of this part, in the order given, to `limit`, under a kernel with these
+    /// rules; returns the result, with the weight if one is given. A file that the kernel lacks is
+    /// left out and listed.
     ///
     /// # Errors
     /// The kernel refuses a value, or has none of the files.
@@ -137,6 +138,7 @@ impl Part {
 }
 
 impl Target {
+    /// The group as it stands before a limit: nothing, `pod:`, or its path and a colon.
     fn prefix(&self) -> String {
         match self {
             Target::Chosen => String::new(),
@@ -145,6 +147,7 @@ impl Target {
         }
     }
 
+    /// The group in words, or its path, for errors.
     fn named(&self) -> String {
         match self {
             Target::Chosen => "the group".to_owned(),
@@ -157,6 +160,8 @@ impl Target {
 impl FromStr for Setting {
     type Err = SettingError;
 
+    /// Parses `[GROUP:]LIMIT`, several with commas between; the error tells the fault and what may
+    /// have been meant.
     fn from_str(text: &str) -> Result<Setting, SettingError> {
         let parts = parts_of(text).map_err(|error| match without_comma(text) {
             Some(meant) => SettingError::Comma { text: text.to_owned(), meant },
@@ -166,7 +171,9 @@ impl FromStr for Setting {
     }
 }
 
-/// Parses a setting into parts, one for each group.
+/// Parses a setting into parts, one for each group. A limit without a group is for that of the
+/// limit before it. An error for a group without a limit, two values for one file of a group, or a
+/// value that cannot be parsed.
 fn parts_of(text: &str) -> Result<Vec<Part>, SettingError> {
     let mut parts: Vec<Part> = Vec::new();
     let mut target = Target::Chosen;
@@ -220,7 +227,8 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Splits at commas. A comma in a path, before its colon, belongs to the path.
+/// Splits at commas, and at ` --` before options of docker. A comma in a path, before its colon,
+/// belongs to the path.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
     // Options of docker are separated by spaces.
@@ -237,7 +245,9 @@ fn pieces(text: &str) -> Vec<String> {
 }
 
 impl Write {
-    /// Parses one limit without its group.
+    /// Parses one limit without its group, and checks that the newest kernel takes the value for
+    /// the file by itself. `is_pod`: amounts are rounded as for a pod. An error for an unknown
+    /// file, a missing or an impossible value.
     fn parse(given: &str, is_pod: bool) -> Result<Write, SettingError> {
         let write = |file, value: String| Write { file, value, given: given.to_owned() };
         let translated = elsewhere::translated(given)?;
@@ -270,7 +280,7 @@ impl Write {
         Ok(write(SetFile::Limit(file), value))
     }
 
-    /// Whether the written value differs from the given text.
+    /// Whether the written value differs from the given text by more than white space.
     fn is_translated(&self) -> bool {
         let given = self.given.split_once('=').map_or(self.given.as_str(), |(_, value)| value);
         !given.split_whitespace().eq(self.value.split_whitespace())
@@ -278,6 +288,7 @@ impl Write {
 }
 
 impl SetFile {
+    /// The name in the group's directory.
     fn name(self) -> &'static str {
         match self {
             SetFile::Limit(file) => file.name(),
@@ -286,7 +297,7 @@ impl SetFile {
     }
 }
 
-/// Parses a `cpu.weight` from 1 to 10000.
+/// Parses a `cpu.weight` from 1 to 10000; an error for anything else.
 fn weight(text: &str) -> Result<u32, SettingError> {
     match text.parse() {
         Ok(weight @ 1..=10_000) => Ok(weight),
@@ -294,8 +305,8 @@ fn weight(text: &str) -> Result<u32, SettingError> {
     }
 }
 
-/// Whether it looks like the two words of `cpu.max`, and not like a number with a unit behind a
-/// space.
+/// Whether it looks like the two words of `cpu.max` (`max` or a digit, then a digit), and has no
+/// slash.
 fn is_own(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let begins = |word: Option<&str>| word.is_some_and(|word| word.starts_with(is_digit));
@@ -303,12 +314,14 @@ fn is_own(text: &str) -> bool {
     (first == Some("max") || begins(first)) && begins(words.next()) && !text.contains('/')
 }
 
+/// Whether it is an ASCII digit.
 fn is_digit(c: char) -> bool {
     c.is_ascii_digit()
 }
 
-/// Checks a value for `cpu.max` in the kernel's own form. The kernel stops reading a number at the
-/// first other character and ignores the rest; a text with such a rest is refused.
+/// Checks a value for `cpu.max` in the kernel's own form, and returns it with single spaces. The
+/// kernel stops reading a number at the first other character and ignores the rest; a text with
+/// such a rest is refused.
 fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
     let words: Vec<&str> = value.split_ascii_whitespace().collect();
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());

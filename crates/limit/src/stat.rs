@@ -72,7 +72,8 @@ impl CpuStat {
         Ok(stat)
     }
 
-    /// The lines of these counters, as the kernel prints them.
+    /// The file of these counters as the kernel prints it: v1 without CPU times, bursts only where
+    /// the kernel has them.
     pub fn print(&self, hierarchy: Hierarchy, rules: &Rules) -> String {
         let mut lines = Vec::new();
         if hierarchy == Hierarchy::V2 {
@@ -116,6 +117,7 @@ impl LocalStat {
     }
 }
 
+/// A line with a time, in us for v2 and ns for v1.
 fn time(what: &str, ns: u64, hierarchy: Hierarchy) -> String {
     match hierarchy {
         Hierarchy::V1 => format!("{what}_time {ns}"),
@@ -123,7 +125,8 @@ fn time(what: &str, ns: u64, hierarchy: Hierarchy) -> String {
     }
 }
 
-/// Hands name and value of each line that is not blank to `take`; a `None` from it is an error.
+/// Hands name and value of each line that is not blank to `take`. An error for the first line that
+/// is no name and number, or for which it returns `None`.
 fn each_line(text: &str, mut take: impl FnMut(&str, i128) -> Option<()>) -> Result<(), StatError> {
     for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let mut words = line.split_ascii_whitespace();
@@ -137,15 +140,17 @@ fn each_line(text: &str, mut take: impl FnMut(&str, i128) -> Option<()>) -> Resu
     Ok(())
 }
 
-/// A 32-bit counter, printed signed or unsigned.
+/// A 32-bit counter, printed signed or unsigned; `None` if it does not fit.
 fn count(value: i128) -> Option<u32> {
     u32::try_from(value).ok().or_else(|| i32::try_from(value).ok().map(i32::cast_unsigned))
 }
 
+/// The value as ns; `None` if it is negative or too large.
 fn ns(value: i128) -> Option<u64> {
     u64::try_from(value).ok()
 }
 
+/// The value of us in ns; `None` if it is negative or too large.
 fn us(value: i128) -> Option<u64> {
     ns(value)?.checked_mul(NS_PER_US)
 }

@@ -22,12 +22,13 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden)
 }
 
-/// A path on one line, as [`one_line`] shows it.
+/// A path on one line, as [`one_line`] shows it; bytes that are not UTF-8 are replaced.
 pub fn shown(path: &Path) -> String {
     one_line(&path.to_string_lossy()).into_owned()
 }
 
-/// The text with the chosen characters shown by number.
+/// The text with the chosen characters shown by number, newlines and tabs as `\n` and `\t`;
+/// borrowed if there are none.
 pub fn escaped(text: &str, is_hidden: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.chars().any(&is_hidden) {
         return Cow::Borrowed(text);

@@ -15,6 +15,7 @@ pub(crate) struct Written {
 }
 
 impl From<Limit> for Written {
+    /// The contents of its files, in whole us.
     fn from(limit: Limit) -> Written {
         Written { cpu_max: limit.to_string(), burst_usec: limit.burst_ns / NS_PER_US }
     }
@@ -23,6 +24,7 @@ impl From<Limit> for Written {
 impl TryFrom<Written> for Limit {
     type Error = LimitError;
 
+    /// The limit of these contents on the newest kernel; an error if it refuses them.
     fn try_from(written: Written) -> Result<Limit, LimitError> {
         let limit = Limit::UNLIMITED.write_cpu_max(&written.cpu_max)?;
         limit.write_cpu_max_burst(&written.burst_usec.to_string())
@@ -30,12 +32,15 @@ impl TryFrom<Written> for Limit {
 }
 
 impl Serialize for Missing {
+    /// Writes the name of the file only.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.file.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for Missing {
+    /// Reads the name of a file of a limit, or an error for other names; its first kernel is always
+    /// that of the burst.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Missing, D::Error> {
         let name = String::deserialize(deserializer)?;
         let file = File::ALL.into_iter().find(|file| file.name() == name);

@@ -168,7 +168,8 @@ pub struct Asked {
     pub seed: u64,
 }
 
-/// Answers the question from observed counters.
+/// Answers the question from observed counters: use of CPUs, throttled periods, and bounds of
+/// throttled periods for each limit of a ladder.
 ///
 /// # Errors
 /// Usage is unknown or 0, or no time passed.
@@ -225,7 +226,8 @@ struct Present {
 }
 
 impl Present {
-    /// The observed limit, or else the one given by the user.
+    /// The observed limit, or else the one given by the user, with its share of throttled periods,
+    /// whose interval is drawn by the seed.
     fn of(observed: &Observed, asked: &Asked, deltas: &[Delta]) -> Present {
         let limit = observed.limit.or(asked.current);
         let is_limited = limit.is_none_or(|limit| limit.quota_ns().is_some());
@@ -234,7 +236,8 @@ impl Present {
         Present { limit, throttled, is_throttled: throttled.is_some_and(|share| share.value > 0.0) }
     }
 
-    /// The limit itself and some above it.
+    /// The present limit and multiples of it up to three times; nothing where it is unlimited or
+    /// unknown.
     fn ladder(&self) -> impl Iterator<Item = Limit> {
         let limited = self.limit.filter(|limit| limit.quota_ns().is_some());
         let above = |present: Limit| {
@@ -251,19 +254,22 @@ impl Present {
         limited.into_iter().flat_map(above)
     }
 
-    /// Whether `limit` is at most this one, so that it throttles at least as often.
+    /// Whether `limit` gives at most as many CPUs as this one, so that it throttles at least as
+    /// often; false if either has no quota or is unknown.
     fn is_no_less_than(&self, limit: Limit) -> bool {
         let own = self.limit.and_then(|own| own.cpus());
         limit.cpus().zip(own).is_some_and(|(limit, own)| limit <= own)
     }
 }
 
-/// Whether a group above was throttled in the observed time.
+/// Whether a group above was throttled in any observed period.
 fn is_throttled(above: &Above) -> bool {
     above.periods.nr_throttled > 0
 }
 
-/// Judges a limit by usage and by the throttled periods of the present limit; `None` for no limit.
+/// Judges a limit by usage and, up to the present limit, by the throttled periods that were
+/// measured. `None` for a limit without a quota. Bounds are made only where its period is the asked
+/// one.
 fn judged(
     limit: Limit,
     cpus: &Ranged<f64>,
@@ -289,8 +295,9 @@ fn judged(
     })
 }
 
-/// The smallest limit, in thousandths of a CPU, that surely throttles at most `most` periods of a
-/// hundred.
+/// The smallest limit from the mean usage on, in thousandths of a CPU by steps of 50, whose upper
+/// bound is at most `most` throttled periods of a hundred; `None` up to all CPUs or twice the
+/// largest usage.
 fn enough_for(most: f64, cpus: &Ranged<f64>, periods: &Periods, asked: &Asked) -> Option<u64> {
     const STEP: u64 = 50;
     let first = (cpus.value * 1e3 / STEP as f64).ceil() as u64 * STEP;
@@ -306,7 +313,8 @@ fn enough_for(most: f64, cpus: &Ranged<f64>, periods: &Periods, asked: &Asked) -
     all.find(keeps).and_then(|limit| limit.millicpus())
 }
 
-/// Sentences for the user on missing or censored counters, and how to get them.
+/// Sentences for the user on missing or censored counters and how to get them; `periods` is `None`
+/// where readings are too coarse.
 fn notes(
     observed: &Observed,
     present: &Present,
@@ -359,8 +367,9 @@ struct Periods {
 }
 
 impl Periods {
-    /// Made of usage and length of each reading, ns. `None` where readings are further apart than
-    /// half a period, or cover too few periods.
+    /// Sums up pairs of usage and length of each reading, both in ns, at four phases of the period.
+    /// `None` where readings are more than half a period apart, or cover fewer than
+    /// [`LEAST_PERIODS`].
     fn of(used: &[(f64, f64)], period_ns: u64, cpus: usize) -> Option<Periods> {
         const PHASES: u32 = 4;
         let period_ns = period_ns as f64;
@@ -381,7 +390,7 @@ impl Periods {
         self.phases.iter().flatten().fold(0.0, |most, ns| most.max(*ns))
     }
 
-    /// Least, deciles and most of the usage of periods, us.
+    /// Least, deciles and most of the usage of periods at the first phase, us: eleven numbers.
     fn deciles(&self) -> Vec<u64> {
         let mut all: Vec<u64> = self.phases[0].iter().map(|ns| (ns / 1e3) as u64).collect();
         all.sort_unstable();
@@ -389,8 +398,9 @@ impl Periods {
         (0..=10).filter_map(decile).collect()
     }
 
-    /// Bounds on the throttled periods of a hundred under a quota. Only periods with work count, as
-    /// the kernel's period timer stops when the group has none.
+    /// Bounds on the throttled periods of a hundred under a quota, each the extreme over the phases
+    /// and an end of its 95 % interval. Only periods with work count, as the kernel's period timer
+    /// stops when the group has none; `None` with fewer than [`LEAST_PERIODS`] of them.
     fn bounds(&self, quota_ns: u64, asked: &Asked) -> Option<Bounds> {
         let quota_ns = quota_ns as f64;
         let stranded_ns = SLICE_NS * self.cpus.saturating_sub(1) as f64 + self.read_off_ns;
@@ -425,7 +435,8 @@ impl Periods {
     }
 }
 
-/// The largest usage of any consecutive readings that together just reach this length.
+/// The largest usage of consecutive readings that together just reach `length_ns`; `used` has pairs
+/// of usage and length, ns.
 fn most_within(used: &[(f64, f64)], length_ns: f64) -> f64 {
     let from = |first: usize| {
         let (mut sum, mut length) = (0.0, 0.0);
@@ -440,8 +451,8 @@ fn most_within(used: &[(f64, f64)], length_ns: f64) -> f64 {
     (0..used.len()).map(from).fold(0.0, f64::max)
 }
 
-/// Usage, spread evenly over each reading and summed up in periods from `first_ns` on; an
-/// incomplete last period is left out.
+/// Usage in each period from `first_ns` on, ns. The usage of a reading (`used`: usage and length)
+/// is spread evenly over its length; an incomplete last period is left out.
 pub(crate) fn in_periods(used: &[(f64, f64)], period_ns: f64, first_ns: f64) -> Vec<f64> {
     let length_ns: f64 = used.iter().map(|(_, length)| length).sum();
     let count = ((length_ns - first_ns) / period_ns).floor().max(0.0) as usize;

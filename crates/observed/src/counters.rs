@@ -111,7 +111,8 @@ pub struct Periods {
 }
 
 impl Moment {
-    /// The difference to a later moment. Counts of periods are 32 bits wide and wrap around.
+    /// The difference to a later moment, `None` for what either lacks. Numbers that went back count
+    /// as 0, except counts of periods, which are 32 bits wide and wrap around.
     pub fn until(&self, later: &Moment) -> Delta {
         let both = |a: Option<u64>, b: Option<u64>| Some(b?.saturating_sub(a?));
         let count = |a: u32, b: u32| u64::from(b.wrapping_sub(a));
@@ -148,19 +149,20 @@ impl Delta {
         }
     }
 
-    /// Throttled periods times 100, and all periods, as [`interval`] takes them.
+    /// Throttled periods times 100, and all periods, as [`interval`] takes them; `None` if not
+    /// counted.
     pub fn throttled(&self) -> Option<(f64, f64)> {
         self.periods.map(|periods| (periods.nr_throttled as f64 * 100.0, periods.nr_periods as f64))
     }
 
-    /// CPU time and length, ns, as [`interval`] takes them.
+    /// CPU time and length, ns, as [`interval`] takes them; `None` if usage is unknown.
     pub fn used(&self) -> Option<(f64, f64)> {
         Some((self.usage_ns? as f64, self.length_ns as f64))
     }
 }
 
 impl Above {
-    /// Throttled periods of a hundred.
+    /// Throttled periods of a hundred over the observed time; 0 without periods.
     pub fn throttled_percent(&self) -> f64 {
         self.periods.nr_throttled as f64 * 100.0 / self.periods.nr_periods.max(1) as f64
     }
@@ -177,8 +179,9 @@ impl Above {
 }
 
 impl Observed {
-    /// Checks that the counters only grow. They go back where a group was recreated while it was
-    /// counted, or scrapes are in the wrong order.
+    /// Checks that usage, throttled time and periods only grow, unless the group was recreated in
+    /// between. They go back where a group was recreated unnoticed, or scrapes are in the wrong
+    /// order.
     ///
     /// # Errors
     /// A counter went back.
@@ -201,19 +204,21 @@ impl Observed {
         Ok(self)
     }
 
-    /// The sum of [`Observed::deltas`].
+    /// The sum of [`Observed::deltas`]; a number is `None` where any of them lacks it.
     pub fn whole(&self) -> Delta {
         self.deltas().into_iter().reduce(Delta::and).unwrap_or_default()
     }
 
-    /// From each moment to the next, without those between which the group was recreated.
+    /// The differences from each moment to the next, without those between which the group was
+    /// recreated.
     pub fn deltas(&self) -> Vec<Delta> {
         let pairs = self.moments.windows(2).filter(|pair| !pair[1].is_anew);
         pairs.map(|pair| pair[0].until(&pair[1])).collect()
     }
 }
 
-/// Interval between readings of counters that are observed for `length`.
+/// The interval at which counters are read to observe for `length`: a sixtieth of it, at least 100
+/// ms.
 pub fn every(length: Duration) -> Duration {
     const READINGS: u32 = 60;
     const LEAST: Duration = Duration::from_millis(100);
@@ -264,7 +269,8 @@ const EVERY_LEAST: Duration = Duration::from_millis(1);
 /// Longest sleep before the caller is asked again whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
-/// Sleeps in short naps and reports them to `watch`; an error when the caller asks to stop.
+/// Sleeps until `due` in naps of at most 100 ms and reports their lengths, ns, to `watch`;
+/// [`Error::Interrupted`] when that asks to stop.
 fn sleep_until(due: Instant, watch: &dyn Watch) -> Result<(), Error> {
     loop {
         if watch.stopped() {

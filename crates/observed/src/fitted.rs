@@ -173,7 +173,8 @@ pub struct OnKernel {
 }
 
 impl Fitting {
-    /// On this kernel, with nothing else known or asked.
+    /// A question about counters from this kernel, or an unknown one: no other kernels, bounds or
+    /// knowledge, [`DRAWS`] draws, seed 1.
     pub fn on(kernel: impl Into<Option<Kernel>>) -> Fitting {
         Fitting {
             kernel: kernel.into(),
@@ -188,8 +189,9 @@ impl Fitting {
     }
 }
 
-/// Fits services to observed counters. The inner `Err` says, as half a sentence, why there is no
-/// result: the counters lack something, or no service of one kind has such counters.
+/// Draws services that reproduce observed counters, and runs them under other limits and kernels.
+/// The inner `Err` says, as half a sentence, why there is no result: the counters lack something,
+/// or too few services have such counters.
 ///
 /// # Errors
 /// The caller asked to stop.
@@ -234,7 +236,9 @@ struct Predictor<'a> {
 }
 
 impl Predictor<'_> {
-    /// Runs the draws under all limits and kernels of the question.
+    /// Runs the draws under all limits and kernels of the question, and searches the smallest limit
+    /// that keeps its bounds. `is_kernel_told` is always true; the caller corrects it. An error if
+    /// the caller stopped the runs.
     fn fit(&self) -> Result<Fit, Error> {
         let present = self.measured.limit;
         let at = |times: f64| self.limit((self.measured.limit_cpus() * times * 1e3).round() as u64);
@@ -270,11 +274,15 @@ impl Predictor<'_> {
         })
     }
 
+    /// The limit of so many thousandths of a CPU with the period of the present one; `None` where
+    /// the kernel would refuse it.
     fn limit(&self, millicpus: u64) -> Option<Limit> {
         Limit::of_millicpus(millicpus, self.measured.limit.period_ns())
     }
 
-    /// Runs the draws under a limit; the row of the present limit is the measurement.
+    /// Runs the draws under a limit and makes ranges of it. For the present limit nothing is run:
+    /// its row is the measurement. p99 is predicted only for larger limits. An error if the caller
+    /// stopped the runs.
     fn row(&self, limit: Limit) -> Result<FittedLimit, Error> {
         let measured = self.measured;
         let cpu_max = limit.to_string();
@@ -319,8 +327,8 @@ impl Predictor<'_> {
         })
     }
 
-    /// Bounds a predicted share of throttled periods by the measured one: a larger limit throttles
-    /// no more, a smaller one no less.
+    /// Bounds a predicted per cent of throttled periods by the measured one, give or take a point:
+    /// a larger limit throttles no more, a smaller one no less.
     fn bounded(&self, told: Ranged<f64>, is_raised: bool) -> Ranged<f64> {
         let measured = self.measured.throttled_percent();
         let off = if is_raised { LEAST_OFF_PERCENT } else { -LEAST_OFF_PERCENT };
@@ -334,7 +342,8 @@ impl Predictor<'_> {
         }
     }
 
-    /// Ranges over the runs of all draws; the kernel's name is left empty.
+    /// Weighted ranges over the runs of all draws (`None`: a failed run); the kernel's name is left
+    /// empty.
     fn ranges(&self, seen: &[Option<Seen>]) -> OnKernel {
         let of = |number: &dyn Fn(&Seen) -> f64, scale: Scale| {
             let both = self.draws.all.iter().zip(seen);
@@ -349,7 +358,8 @@ impl Predictor<'_> {
         }
     }
 
-    /// Ranges under the measured limit on each other kernel that was asked for, in that order.
+    /// Runs the draws under the measured limit on each other kernel that was asked for, and makes
+    /// ranges.
     ///
     /// # Errors
     /// A run of the model fails.
@@ -361,8 +371,9 @@ impl Predictor<'_> {
         self.fitting.others.iter().map(on).collect()
     }
 
-    /// Searches the smallest limit that keeps the bounds, between the last row that does not and
-    /// the next. Adds the rows that it tries.
+    /// Searches the smallest limit that keeps the bounds, in thousandths of a CPU, by six halvings
+    /// between the last row that does not and the next. Adds the rows that it tries. `None` without
+    /// bounds, or if only no limit keeps them; an error if the caller stopped the runs.
     fn enough(&self, rows: &mut Vec<FittedLimit>) -> Result<Option<u64>, Error> {
         const LOOKS: u32 = 6;
         if self.fitting.keep == Keep::default() {
@@ -391,7 +402,7 @@ impl Predictor<'_> {
         Ok(Some(most))
     }
 
-    /// Whether the worse ends of its ranges keep the bounds.
+    /// Whether the worse ends of its ranges keep the bounds, and its CPUs are within the limit.
     fn keeps(&self, row: &FittedLimit) -> bool {
         let Keep { throttled_percent, p99_ns } = self.fitting.keep;
         let is_enough = row.cpus.high * 1e3 <= row.millicpus.unwrap_or(u64::MAX) as f64;

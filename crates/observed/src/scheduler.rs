@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// Name of the scheduler's program.
 pub const PROGRAM: &str = "scx_cpumax";
 
-/// Path of the scheduler: beside this program, or in `PATH`.
+/// Path of the scheduler: beside this program, or else in `PATH`; `None` where there is none.
 pub fn program() -> Option<PathBuf> {
     let beside = env::current_exe().ok().and_then(|me| Some(me.parent()?.to_owned()));
     let path = env::var_os("PATH").unwrap_or_default();
@@ -188,7 +188,8 @@ pub fn ask(socket: &Path, group: Option<&str>, tasks: bool) -> Result<Vec<GroupS
     }
 }
 
-/// Connects; gives up after two seconds, where the backlog is full.
+/// Connects on a thread of its own; an error if refused, or `TimedOut` after two seconds, where the
+/// backlog is full. That thread then stays until the kernel answers it.
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     let (tell, told) = mpsc::channel();
     let socket = socket.to_owned();
@@ -205,6 +206,8 @@ struct Patient {
 }
 
 impl Read for Patient {
+    /// Reads what is there, and waits for it at most two seconds and until the whole answer is due;
+    /// `TimedOut` after that.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.until.saturating_duration_since(Instant::now()).min(PATIENCE);
         if left.is_zero() {

@@ -87,7 +87,8 @@ impl Tolerances {
         Tolerances { mode: Mode::Parallel, tick_ns }
     }
 
-    /// The tolerance of a field; `None` if it has none. `tasks`: number of tasks of its kind.
+    /// The tolerance of a field in its unit; `None` if it has none. `tasks`: number of tasks of its
+    /// kind, for completions.
     fn width(&self, field: Field, tasks: u64) -> Option<Width> {
         let (percent, amount) = match self.mode {
             Mode::Exact => match field {
@@ -112,6 +113,7 @@ impl Tolerances {
     }
 }
 
+/// The square root, rounded up.
 fn rounded_up_root(n: u64) -> u64 {
     let root = n.isqrt();
     if root * root < n { root + 1 } else { root }
@@ -171,15 +173,15 @@ pub fn worst(deviations: &[Deviation]) -> Option<&Deviation> {
 }
 
 impl Deviation {
-    /// Whether it has a tolerance and is beyond it.
+    /// Whether its difference is larger than its tolerance; false without a tolerance.
     pub fn is_beyond(&self) -> bool {
         self.ratio > 1.0
     }
 }
 
 impl Field {
-    /// Tolerance of numbers of releases: which CPUs have run out at the edge of a period often
-    /// depends on a tick.
+    /// The tolerance of numbers of releases, 10 % or 2; `None` for other fields. Which CPUs have
+    /// run out at the edge of a period often depends on a tick.
     fn of_release_width(self) -> Option<Width> {
         let is_of_release = matches!(
             self,
@@ -203,6 +205,7 @@ impl Field {
         }
     }
 
+    /// The last part of its path, as [`Outcome::metric`] takes it.
     fn metric(self) -> &'static str {
         match self {
             Field::GroupUse | Field::TaskUse => "usage_usec",
@@ -244,6 +247,7 @@ impl fmt::Display for Field {
     }
 }
 
+/// The compared numbers of a group.
 fn of_group(group: &GroupOutcome) -> Vec<(Field, u64)> {
     vec![
         (Field::GroupUse, group.usage_usec),
@@ -253,6 +257,7 @@ fn of_group(group: &GroupOutcome) -> Vec<(Field, u64)> {
     ]
 }
 
+/// The compared numbers of a kind of task.
 fn of_task(task: &TaskOutcome) -> Vec<(Field, u64)> {
     vec![
         (Field::TaskUse, task.usage_usec),
@@ -264,6 +269,7 @@ fn of_task(task: &TaskOutcome) -> Vec<(Field, u64)> {
     ]
 }
 
+/// The compared numbers of a function that releases.
 fn of_calls(calls: &Calls) -> Vec<(Field, u64)> {
     let Did { told, rqs, cfs_rqs, tasks } = calls.did;
     vec![
@@ -275,7 +281,8 @@ fn of_calls(calls: &Calls) -> Vec<(Field, u64)> {
     ]
 }
 
-/// Appends the deviations of one group, kind of task or function.
+/// Appends the deviations of one group, kind of task or function: `table` and `of` make their
+/// paths. `tasks`: number of tasks of the kind.
 fn add(
     deviations: &mut Vec<Deviation>,
     (table, of): (&str, &str),

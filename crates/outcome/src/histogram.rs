@@ -16,7 +16,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// The histogram of values with their counts; fastest where values are in order.
+    /// The histogram of values with their counts, in any order; fastest where values are in order.
     pub fn of(values: impl IntoIterator<Item = (u64, u64)>) -> Histogram {
         let values = values.into_iter();
         let mut buckets: Vec<[u64; 3]> = Vec::with_capacity(values.size_hint().0.min(32));
@@ -42,7 +42,7 @@ impl Histogram {
     }
 }
 
-/// Sorts buckets `[low, high, count]`, and adds up the counts of equal ones.
+/// Sorts buckets `[low, high, count]`, and adds up the counts of those with an equal `low`.
 pub(crate) fn merge(buckets: &mut Vec<[u64; 3]>) {
     buckets.sort_unstable();
     buckets.dedup_by(|next, one| {
@@ -52,6 +52,7 @@ pub(crate) fn merge(buckets: &mut Vec<[u64; 3]>) {
     });
 }
 
+/// Width of the bucket that holds `value`: an eighth of the power of two below it, at least 1.
 fn width(value: u64) -> u64 {
     let power = 1 << value.max(1).ilog2();
     (power / BUCKETS).max(1)

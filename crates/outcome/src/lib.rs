@@ -18,13 +18,13 @@ pub use histogram::Histogram;
 pub use metric::{MetricError, stands_for};
 pub use release::{Call, Calls, Did, IrqOff, OfLength, ReleaseOutcome, Releaser};
 
-/// The percentile of values in ascending order. The rank is rounded up, so the median of two is the
-/// first; `None` for no values.
+/// The percentile (0 to 100) of values in ascending order. The rank is rounded up, so the median of
+/// two is the first; `None` for no values.
 pub fn percentile<T>(sorted: &[T], percent: usize) -> Option<&T> {
     permille(sorted, 10 * percent)
 }
 
-/// The permille of values in ascending order; otherwise as [`percentile`].
+/// The permille (0 to 1000) of values in ascending order; otherwise as [`percentile`].
 pub fn permille<T>(sorted: &[T], permille: usize) -> Option<&T> {
     sorted.get((sorted.len() * permille).div_ceil(1000).max(1) - 1)
 }

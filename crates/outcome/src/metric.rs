@@ -37,12 +37,13 @@ pub enum MetricError {
     },
 }
 
+/// The followed part of a path in quotes, or "the result" at the top, for messages.
 fn place(found: &str) -> String {
     if found.is_empty() { "the result".to_owned() } else { format!("`{found}`") }
 }
 
 impl Outcome {
-    /// The number at `path`, in the unit that its name ends with.
+    /// The number at `path` of the outcome's JSON, in the unit that its name ends with.
     ///
     /// # Errors
     /// The path names nothing, or something that is not a number.
@@ -68,8 +69,8 @@ struct DeadEnd<'a> {
     rest: String,
 }
 
-/// Follows a path from `at`. Tries the longest member name first, and shorter ones only if that
-/// leads nowhere; of several dead ends the deepest is reported.
+/// The value that a path leads to from `at`. Tries the longest member name first, and shorter ones
+/// only if that leads nowhere; of several dead ends the deepest is the error.
 fn follow<'a>(at: &'a Value, path: &str) -> Result<&'a Value, DeadEnd<'a>> {
     let mut deepest = DeadEnd { at, rest: path.to_owned() };
     let ends = path.match_indices('.').map(|(dot, _)| dot).chain([path.len()]);
@@ -91,6 +92,7 @@ fn follow<'a>(at: &'a Value, path: &str) -> Result<&'a Value, DeadEnd<'a>> {
     Err(deepest)
 }
 
+/// The member of an object by name, or of a list by number; `None` if there is none.
 fn member<'a>(at: &'a Value, name: &str) -> Option<&'a Value> {
     match at {
         Value::Object(members) => members.get(name),
@@ -99,6 +101,7 @@ fn member<'a>(at: &'a Value, name: &str) -> Option<&'a Value> {
     }
 }
 
+/// The error of a path that ends at `end`, with a hint how it could go on.
 fn no_such_member(path: &str, end: &DeadEnd) -> MetricError {
     let found = path[..path.len() - end.rest.len()].trim_end_matches('.');
     MetricError::NoSuchMember {
@@ -109,7 +112,7 @@ fn no_such_member(path: &str, end: &DeadEnd) -> MetricError {
     }
 }
 
-/// The member of `at` that `asked` probably meant, else all of them.
+/// A text on the member of `at` that `asked` probably meant, else on the first twelve.
 fn hint(at: &Value, asked: &str) -> String {
     let Value::Object(members) = at else {
         return format!("it is {}", kind(at));
@@ -133,6 +136,7 @@ fn hint(at: &Value, asked: &str) -> String {
     format!("there are: {}{more}", listed.join(", "))
 }
 
+/// The kind of a JSON value, in words.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",

@@ -38,6 +38,7 @@ impl Did {
         [self.told, self.rqs, self.cfs_rqs, self.tasks]
     }
 
+    /// Adds the numbers of other work to these.
     fn add(&mut self, other: Did) {
         self.told += other.told;
         self.rqs += other.rqs;
@@ -91,7 +92,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Adds a call.
+    /// Adds a call to the sums, to its length, and as the longest if it is longer than all before.
     pub fn add(&mut self, call: Call) {
         if self.calls == 0 || call.ns > self.longest.ns {
             self.longest = call;
@@ -149,7 +150,7 @@ pub struct IrqOff {
 }
 
 impl ReleaseOutcome {
-    /// The calls of a function, to be added to.
+    /// The calls of a function, to be added to; other sums do not follow.
     pub fn of(&mut self, releaser: Releaser) -> &mut Calls {
         match releaser {
             Releaser::Distribute => &mut self.distribute,
@@ -157,7 +158,8 @@ impl ReleaseOutcome {
         }
     }
 
-    /// All calls by length, as [`IrqOff::histogram`] has them.
+    /// Calls of both functions by length: `[low, high, count]`, ns, ascending, as
+    /// [`IrqOff::histogram`] has them.
     pub fn by_length(&self) -> Vec<[u64; 3]> {
         let both = self.distribute.by_length.iter().chain(&self.handler.by_length);
         let mut all: Vec<[u64; 3]> = both.map(|of| [of.low, of.high, of.calls]).collect();

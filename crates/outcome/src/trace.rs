@@ -88,7 +88,7 @@ pub struct Message {
 }
 
 impl What {
-    /// The event at the end of a call.
+    /// The event at the end of a call of `by`; counts beyond 32 bits are cut to the largest.
     pub fn release(by: Releaser, call: Call) -> What {
         let [told, rqs, cfs_rqs, tasks] =
             call.did.numbers().map(|n| u32::try_from(n).unwrap_or(u32::MAX));
@@ -109,9 +109,9 @@ pub struct Names {
 
 /// A sink for the events of a run.
 pub trait TraceSink {
-    /// Called in order of time.
+    /// Takes an event; called in order of time.
     fn event(&mut self, event: TraceEvent);
-    /// Called once, at the end, with the names of everything that is numbered.
+    /// Takes the names of everything that is numbered; called once, at the end.
     fn names(&mut self, names: Names);
     /// Whether to emit messages, forks, and the task that passes a lock on. Asked once, before the
     /// run.
@@ -138,7 +138,7 @@ impl Recorded {
         sink.names(self.names);
     }
 
-    /// One line for each event: seconds, CPU, kind, object.
+    /// One line for each event, in order: seconds, CPU, kind, object.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.events.iter().map(|event| {
             let TraceEvent { time_ns, cpu, what } = *event;
@@ -148,7 +148,8 @@ impl Recorded {
         })
     }
 
-    /// The name of an event's kind, and its object in words.
+    /// The name of an event's kind, and its object in words; an object without a name is `#` and
+    /// its number.
     fn told(&self, what: What) -> (&'static str, String) {
         let of = |names: &[String], ix: u32| {
             names.get(ix as usize).cloned().unwrap_or_else(|| format!("#{ix}"))

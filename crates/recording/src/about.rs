@@ -59,14 +59,15 @@ pub struct About {
 }
 
 impl About {
-    /// Whether the recorder measured what recording an event costs.
+    /// Whether the recorder measured what recording a system call or another event costs.
     pub fn is_cost_measured(&self) -> bool {
         self.call_cost_ns > 0 || self.event_cost_ns > 0
     }
 }
 
 impl GroupFiles {
-    /// The limit in the group's files of either hierarchy version; `None` if they hold none.
+    /// The limit with its burst in the group's files of either hierarchy version, which may be
+    /// unlimited. `None` if they hold none, or what no kernel writes there.
     pub fn limit(&self) -> Option<Limit> {
         let file = |name: &str| self.files.get(name).map(|text| text.trim());
         let version_1 = || {

@@ -36,6 +36,7 @@ const MOST_COMM_BYTES: usize = 200;
 
 const ANCESTORS_MOST: usize = 256;
 
+/// Whether `path` is the group `group` or below it.
 fn is_in(path: &str, group: &str) -> bool {
     path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -99,7 +100,7 @@ struct TaskMap {
 }
 
 impl TaskMap {
-    /// An empty workload; only parents are known.
+    /// A map without tasks, channels and groups; only the parents of threads are known.
     fn of(recording: &Recording) -> TaskMap {
         let threads = recording.threads.len();
         TaskMap {
@@ -117,7 +118,8 @@ impl TaskMap {
 }
 
 impl Recording {
-    /// Builds a workload of the recorded threads. No group has a limit yet.
+    /// Builds a workload of the recorded threads that ran, without those of perf. No group has a
+    /// limit yet.
     ///
     /// A task exits where the recording ends. A selector that matches nothing leaves its group
     /// empty.
@@ -142,7 +144,9 @@ impl Recording {
         Ok((parts.try_into()?, service))
     }
 
-    /// The parts of a workload, and the service of the limited group.
+    /// Builds the groups, tasks, channels, sources and jobs of a workload, unchecked, and finds the
+    /// service of the limited group. Chosen threads that begin after the end of the load are left
+    /// out.
     fn build_parts(&self, selection: &Selection) -> (Parts, Option<Service>) {
         let names = self.names();
         let inside = self.inside(&names, selection);
@@ -201,8 +205,9 @@ impl Recording {
         (workload, service)
     }
 
-    /// Cuts the work for requests into sections. Returns these, the service, and its requests by
-    /// connection.
+    /// Cuts the work of the group's threads into sections, each of a known request or of other
+    /// work. Returns these, the service, and its requests by connection. `told`: how clients ask,
+    /// as the caller says.
     fn cut_sections(
         &self,
         mut known: Requests,
@@ -234,7 +239,8 @@ impl Recording {
         (sections, Service { sure, costs_ns, ..service }, served)
     }
 
-    /// How clients ask, as the selection says for a thread that asks the group or serves in it.
+    /// How clients ask by the first clock of the selection that matches a thread of the group, or
+    /// one that wakes such a thread; `None` without one.
     fn told_clients(
         &self,
         names: &[String],
@@ -254,7 +260,8 @@ impl Recording {
         })
     }
 
-    /// The requests of the group, recorded or guessed; `None` if there are none.
+    /// The requests of the threads `inside`, recorded or guessed; `None` if there are none. Fewer
+    /// recorded than `REQUESTS_MIN` count only where none can be guessed.
     fn find_requests(&self, inside: &[bool]) -> Option<Requests> {
         let traffic = Traffic::of(self, inside);
         // A few recorded requests may be health checks, beside clients whose transfers are unknown.
@@ -266,7 +273,8 @@ impl Recording {
         }
     }
 
-    /// Tells for each thread whether it is in the group to be limited.
+    /// Tells for each thread whether it is in the group to be limited, or below; none is without a
+    /// selection.
     pub(crate) fn inside(&self, names: &[String], selection: &Selection) -> Vec<bool> {
         let group = match (&selection.group[..], selection.limited.is_empty()) {
             ("", true) => return vec![false; self.threads.len()],
@@ -280,12 +288,13 @@ impl Recording {
         (0..self.threads.len()).map(inside).collect()
     }
 
-    /// Whether the thread began later than this, ns since the recording began.
+    /// Whether the thread began later than `ns` since the recording began; false without `ns`.
     fn begins_after(&self, ix: usize, ns: Option<u64>) -> bool {
         ns.is_some_and(|ns| self.threads[ix].birth.at_ns() > ns)
     }
 
-    /// Whether the thread leaves out work for which its clock finds it late.
+    /// Whether the thread leaves out work for which its clock finds it late: a selector says so, or
+    /// it is chosen and wakes up at multiples of a period, where the selection lets those skip.
     fn skips_late_work(
         &self,
         ix: usize,
@@ -298,7 +307,7 @@ impl Recording {
             || selection.skip_periodic && chosen && periodic()
     }
 
-    /// Number of waits of the chosen threads, and of unknown ones among them.
+    /// Number of waits of the chosen threads, and of those whose waker is known.
     pub fn waits(&self, selection: &Selection) -> Waits {
         let inside = self.inside(&self.names(), selection);
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| *inside);
@@ -322,8 +331,9 @@ impl Recording {
         })
     }
 
-    /// The parent of each thread, where parent and child agree. A damaged file, or a `perf` that
-    /// became another program, leaves forks without a child and children without a fork.
+    /// The index of the thread that forked each one, where parent and child agree and the parent is
+    /// in the workload. A damaged file, or a `perf` that became another program, leaves forks
+    /// without a child and children without a fork.
     fn parents(&self) -> Vec<Option<u32>> {
         let mut parents = vec![None; self.threads.len()];
         for ix in (0..self.threads.len()).filter(|ix| self.is_included(*ix)) {
@@ -339,14 +349,15 @@ impl Recording {
         parents
     }
 
-    /// Whether the thread is part of the workload: it ran, and is not of the recording tool.
+    /// Whether the thread is part of the workload: it used CPU time, and is not of the recording
+    /// tool.
     pub(crate) fn is_included(&self, ix: usize) -> bool {
         let thread = &self.threads[ix];
         thread.runtime_ns > 0 && !thread.is_perf()
     }
 
-    /// `name/id` of each thread; an id that was used again gets a number. The kernel's names have
-    /// at most 15 bytes; names in a text may be longer.
+    /// `name/id` of each thread; the second and later threads of a name and id get `#2` and so on.
+    /// The kernel's names have at most 15 bytes; names in a text may be longer, and are cut.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut seen = BTreeMap::<String, u32>::new();
         let name = |thread: &Thread| {
@@ -358,18 +369,19 @@ impl Recording {
         self.threads.iter().map(name).collect()
     }
 
-    /// Whether it is a kernel thread, by its parent or, for a thread without system calls, by its
-    /// name.
+    /// Whether it is a kernel thread: marked as such, or without system calls and named like one.
     pub(crate) fn is_kernel(&self, thread: &Thread) -> bool {
         let called = self.has_syscalls && thread.starts_in_kernel.is_some();
         thread.kthread || (!called && kernel_threads::is_kernel_name(&thread.comm))
     }
 
-    /// The path of the thread's group, if it was recorded.
+    /// The path of the thread's group; `None` if it was not recorded.
     pub(crate) fn group_path(&self, thread: &Thread) -> Option<&str> {
         self.groups.get(&thread.group()?).map(String::as_str)
     }
 
+    /// A workload without threads: the machine as recorded or as the selection says, and the length
+    /// of the recording.
     fn empty_workload(&self, selection: &Selection) -> Parts {
         let cpus = selection.cpus.unwrap_or(self.cpus());
         let machine = machine::machine(cpus, self.machine.about.as_deref());
@@ -383,7 +395,9 @@ impl Recording {
         }
     }
 
-    /// Path of the group into which the thread goes; `None`: the root.
+    /// Path of the group into which the thread goes; `None`: the root. Without patterns that is its
+    /// recorded group. A thread that no pattern chooses keeps its recorded group only below the
+    /// parent of the chosen ones.
     fn group_for(&self, ix: usize, names: &[String], selection: &Selection) -> Option<String> {
         let thread = &self.threads[ix];
         if selection.limited.is_empty() {
@@ -399,7 +413,8 @@ impl Recording {
         (!above.is_empty() && is_in(own, above)).then(|| own.to_owned())
     }
 
-    /// Index of the first selector that matches the thread.
+    /// Index of the first selector that matches the thread's name, its name with id, its group, or
+    /// a process among it and its ancestors; `None` if none does.
     fn first_match<'s>(
         &self,
         ix: usize,
@@ -423,7 +438,7 @@ impl Recording {
     }
 
     /// Ids of the thread and its process, then of its ancestors, the nearest first; the search ends
-    /// at `ANCESTORS_MOST`.
+    /// at `ANCESTORS_MOST` ids.
     fn pids(&self, ix: usize) -> Vec<i32> {
         let mut pids = Vec::new();
         let mut next = Some(ix);
@@ -446,7 +461,8 @@ impl Recording {
         pids
     }
 
-    /// Adds the ancestors of processes that existed before the recording, as perf recorded them.
+    /// Appends to `pids` the ancestors of a process that existed before the recording, as perf
+    /// recorded them.
     fn add_known_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
         let told = |pid: i32| self.parent_pids.get(&pid).copied();
         // perf records the parent only of the first thread of a process.
@@ -458,7 +474,8 @@ impl Recording {
         }
     }
 
-    /// The plan of each wait of a thread.
+    /// The plan of each wait of a thread, in order: for a message, an arrival, or a length of time.
+    /// `tasks` tells which wakers are in the workload.
     fn plans(
         &self,
         ix: usize,
@@ -475,7 +492,9 @@ impl Recording {
         })
     }
 
-    /// Adds the channels on which a thread waits, and the source that fills its arrivals.
+    /// Adds the channels on which a thread waits for messages and for its clock, and the source
+    /// with the times of that clock; `lossy`: it skips late work. A thread that serves requests
+    /// gets none.
     fn add_channels(
         &self,
         ix: usize,
@@ -520,7 +539,8 @@ impl Recording {
         });
     }
 
-    /// The task of a thread. `until_ns`: as [`ProgramOptions::until_ns`].
+    /// The task of a thread, which serves its inbox or repeats its recorded steps. A forked task
+    /// starts when its parent forks it. `until_ns`: as [`ProgramOptions::until_ns`].
     fn build_task(
         &self,
         ix: usize,
@@ -566,7 +586,8 @@ impl Recording {
         }
     }
 
-    /// The channel to which a wakeup must send in the workload; `None` if it needs no message.
+    /// The channel to which a wakeup must send in the workload; `None` if it ends no wait, or the
+    /// woken thread waits for no messages.
     fn message_channel(&self, edge: u32, plans_to: &TaskMap) -> Option<ChannelIx> {
         let edge = &self.edges[edge as usize];
         if !edge.is_used() {

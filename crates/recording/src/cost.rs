@@ -61,11 +61,14 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
+    /// A probe that has seen nothing.
     pub fn new() -> Probe {
         Probe { coarse: true, ..Probe::default() }
     }
 
-    /// The estimate; 0 where times are too coarse.
+    /// The measured cost if there is one. Else the shortest times between events of one thread,
+    /// less what the kernel needs anyway, and at least what the recorder noted; only the latter
+    /// where times are whole us. 0 where nothing is known.
     pub fn cost(self) -> EventCost {
         if let Some(measured) = self.measured {
             return measured;
@@ -91,14 +94,13 @@ impl Probe {
 }
 
 /// The cost after the shortest gap: without `native_ns`, the time that passes there anyway. `None`
-/// if it is too large.
+/// if there is no gap, or the cost is above 3 us.
 fn cost_of_least(gaps_ns: impl Iterator<Item = u64>, native_ns: u64) -> Option<u32> {
     let cost_ns = gaps_ns.min()?.saturating_sub(native_ns);
     (cost_ns <= MOST_NS).then_some(cost_ns as u32)
 }
 
-/// The shortest of at least `LEAST` times, ns, after the shortest `LEFT_OUT_PERCENT` of them;
-/// `None` if there are fewer.
+/// The shortest time, ns, without the 2 % below it as outliers; `None` for fewer than 100 times.
 fn shortest_ns(mut gaps_ns: Vec<u64>) -> Option<u64> {
     if gaps_ns.len() < LEAST {
         return None;
@@ -108,6 +110,7 @@ fn shortest_ns(mut gaps_ns: Vec<u64>) -> Option<u64> {
 }
 
 impl Sink for Probe {
+    /// Takes the cost that the recorder measured before it began, or noted at its end.
     fn machine(&mut self, machine: Machine) {
         let ns = |ns: u64| ns.min(MEASURED_MOST_NS) as u32;
         self.measured = machine.about.filter(|about| about.is_cost_measured()).map(|about| {
@@ -118,7 +121,8 @@ impl Sink for Probe {
         self.told = ns.map(|ns| EventCost { syscall_ns: ns, other_ns: ns });
     }
 
-    /// Refuses events once enough are examined.
+    /// Takes the time since the CPU's last event of an equal thread. Refuses events after the first
+    /// 200 000, and all if the cost was measured.
     fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
         self.events += 1;
         if self.events > EVENTS_EXAMINED || self.measured.is_some() {

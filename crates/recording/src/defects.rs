@@ -59,17 +59,20 @@ pub(crate) enum Defect {
 }
 
 impl Defects {
-    /// Whether there are none.
+    /// Whether no fault of any kind was counted, nor time left out.
     pub fn is_empty(&self) -> bool {
         *self == Defects::default()
     }
 
+    /// Adds events that were lost. Both counts of them (`by_the_kernel` or in the stream) are
+    /// summed apart, and the larger sum is `lost_events`.
     pub(crate) fn add_lost(&mut self, events: u64, by_the_kernel: bool) {
         let sum = &mut self.lost[usize::from(by_the_kernel)];
         *sum = sum.saturating_add(events);
         self.lost_events = self.lost[0].max(self.lost[1]);
     }
 
+    /// Counts one fault that a reader found.
     pub(crate) fn count(&mut self, defect: Defect) {
         match defect {
             Defect::UnreadableRecord => self.unreadable_records += 1,
@@ -81,6 +84,7 @@ impl Defects {
 
 /// One line for each kind of fault that occurred; empty when there was none.
 impl fmt::Display for Defects {
+    /// Writes number, fault and repair, one line for each kind; time left out has no line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines = [
             (self.lost_events, "events lost while recording"),

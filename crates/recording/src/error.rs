@@ -97,15 +97,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of a file that cannot be opened or read.
     pub(crate) fn io(name: &str, source: io::Error) -> Error {
         Error::Io { name: name.to_owned(), source }
     }
 
+    /// The error of a file of no form that is read; `what` tells its kind.
     pub(crate) fn not_a_recording(name: &str, what: impl Into<String>) -> Error {
         Error::NotARecording { name: name.to_owned(), what: what.into() }
     }
 
-    /// `place`: a byte offset, record, section or line.
+    /// The error of a file that contradicts its format. `place`: a byte offset, record, section or
+    /// line.
     pub(crate) fn malformed(
         name: &str,
         place: impl Into<String>,
@@ -114,11 +117,12 @@ impl Error {
         Error::Malformed { name: name.to_owned(), place: place.into(), what: what.into() }
     }
 
+    /// The error of a recording that lacks what is needed; `what` tells that, and how to record it.
     pub(crate) fn unsupported(name: &str, what: impl Into<String>) -> Error {
         Error::Unsupported { name: name.to_owned(), what: what.into() }
     }
 
-    /// For a recording without thread switches.
+    /// The error of a recording without thread switches, with the command that records them.
     pub(crate) fn no_switches(name: &str) -> Error {
         Error::unsupported(name, format!("it holds no sched_switch events; {RECORD_WITH}"))
     }

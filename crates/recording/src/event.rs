@@ -26,7 +26,7 @@ pub(crate) struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// An event without a thread: only its time and CPU are known.
+    /// An event of kind `Other` without a thread: only its time and CPU are known.
     pub fn without_thread(time_ns: u64, cpu: u32) -> Self {
         Event {
             time_ns,
@@ -73,7 +73,7 @@ pub(crate) enum PrevState {
 }
 
 impl PrevState {
-    /// Whether the thread waits for something.
+    /// Whether the thread waits for something: it is neither runnable nor dead.
     pub fn is_sleep(self) -> bool {
         !matches!(self, PrevState::Runnable | PrevState::Dead)
     }
@@ -183,11 +183,16 @@ pub(crate) struct Machine {
 
 /// Takes the events of a reader.
 pub(crate) trait Sink {
+    /// Takes the machine; readers call it before the first event.
     fn machine(&mut self, machine: Machine);
-    /// The reader holds up to so many bytes to put events in order.
+    /// Takes the most bytes that the reader holds to put events in order.
     fn reader_holds(&mut self, _bytes: u64) {}
+    /// Takes an event, in order of time as far as the file has it. An error: no further ones are
+    /// wanted.
     fn event(&mut self, event: &Event<'_>) -> Result<(), Stop>;
+    /// Takes a record about threads, groups or lost events.
     fn note(&mut self, note: &Note<'_>);
+    /// Counts a fault of the file that the reader has repaired.
     fn defect(&mut self, defect: crate::Defect);
 }
 

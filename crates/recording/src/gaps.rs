@@ -62,7 +62,7 @@ pub enum GapKind {
 }
 
 impl GapKind {
-    /// Advice for a better recording, to stand behind the word "record".
+    /// The better recording to make, as the object of "record", with options of perf.
     pub fn instead(self) -> &'static str {
         match self {
             GapKind::Cpus | GapKind::Runs => "all CPUs (`-a`, without `-C` or a mask of CPUs)",
@@ -123,12 +123,12 @@ const FLAGS: &str = "abdghilnqsvBNPRTW";
 /// Most threads named in a sentence.
 const NAMED_MOST: usize = 3;
 
-/// Whether `part` is more than `percent` per cent of `all`.
+/// Whether `part` is more than `percent` per cent of `all`; exact, without overflow.
 fn exceeds(part: u64, percent: u64, all: u64) -> bool {
     u128::from(part) * 100 > u128::from(all) * u128::from(percent)
 }
 
-/// `part` as a percentage of `all`, rounded down.
+/// `part` as a percentage of `all`, rounded down; an `all` of 0 counts as 1.
 fn percent(part: u64, all: u64) -> u64 {
     let percent = u128::from(part) * 100 / u128::from(all.max(1));
     u64::try_from(percent).unwrap_or(u64::MAX)
@@ -139,8 +139,8 @@ fn seconds(ns: u64) -> String {
     format!("{}.{} s", ns / 1_000_000_000, ns / 100_000_000 % 10)
 }
 
-/// The rest of the word, its value, if it is one of these options of perf. Short options may stand
-/// together, as in `-aC0`.
+/// The rest of the word behind an option of perf, its value, if it is one of `options`; it may be
+/// empty or begin with `=`. Short options may stand together, as in `-aC0`. `None` for other words.
 fn option_value<'a>(word: &'a str, options: &[&str]) -> Option<&'a str> {
     let is_value = |rest: &str| rest.is_empty() || rest.starts_with('=');
     if word.starts_with("--") {
@@ -169,20 +169,21 @@ fn option_value<'a>(word: &'a str, options: &[&str]) -> Option<&'a str> {
 struct Gaps(Vec<Gap>);
 
 impl Gaps {
+    /// Appends a gap.
     fn add(&mut self, kind: GapKind, doubtful: bool, told: String) {
         self.0.push(Gap { kind, doubtful, told });
     }
 }
 
 impl Recording {
-    /// The gaps of the whole recording.
+    /// Everything that the whole recording lacks, as it concerns all of its threads.
     pub fn gaps(&self) -> Vec<Gap> {
         let all = vec![true; self.threads.len()];
         self.gaps_among(&all, None)
     }
 
-    /// The gaps that matter to the selection's chosen threads. `service`: what is known of their
-    /// requests, if anything.
+    /// The gaps that matter to the selection's chosen threads. `service`: their requests, if known;
+    /// only without does the lack of clients on other machines count.
     pub fn gaps_of(&self, selection: &Selection, service: Option<&Service>) -> Vec<Gap> {
         let inside = self.inside(&self.names(), selection);
         let mut gaps = Gaps(self.gaps_among(&inside, service));
@@ -192,7 +193,8 @@ impl Recording {
         gaps.0
     }
 
-    /// The gaps that matter to the threads that are `inside`.
+    /// The gaps of the recording as a whole, and those of the threads that are `inside`; a missing
+    /// context is doubtful where the requests of `service` are inferred.
     fn gaps_among(&self, inside: &[bool], service: Option<&Service>) -> Vec<Gap> {
         let mut gaps = Gaps::default();
         self.add_missing_cpus(&mut gaps);
@@ -211,9 +213,9 @@ impl Recording {
         gaps.0
     }
 
-    /// Adds CPUs without events, doubtful if the user chose the CPUs or threads must have run
-    /// there. If every CPU has events, adds threads that were woken again and again but not seen to
-    /// run.
+    /// Adds CPUs without events, doubtful if perf was given a list of CPUs or threads must have run
+    /// there. If every CPU has events, adds as doubtful that threads were woken again and again but
+    /// not seen to run. A wrong number of CPUs in the head is added instead.
     fn add_missing_cpus(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         let online = self.machine.cpus.unwrap_or(0);
@@ -255,13 +257,14 @@ impl Recording {
         }
     }
 
-    /// Whether so many events are on impossible CPUs that the head, not the events, is damaged.
+    /// Whether more than 5 % of the events are on impossible CPUs: the head, not the events, is
+    /// damaged then.
     fn is_head_wrong(&self) -> bool {
         exceeds(self.defects.impossible_cpus, IMPOSSIBLE_PERCENT, self.events)
     }
 
-    /// Adds, as doubtful, that only some threads were recorded. An option of perf shows it, or one
-    /// thread in every switch of a CPU.
+    /// Adds, as doubtful, that only some threads were recorded: perf had an option such as `-p`, or
+    /// one thread is part of every switch of a CPU. Adds nothing otherwise.
     fn add_filtered_threads(&self, gaps: &mut Gaps) {
         const FILTERS: [&str; 7] = ["--filter", "-p", "--pid", "-t", "--tid", "-u", "--uid"];
         let words = self.perf_option(&FILTERS);
@@ -278,8 +281,8 @@ impl Recording {
         gaps.add(GapKind::Threads, true, told);
     }
 
-    /// The first option of perf's own command among `options`, with its value; options of the
-    /// recorded command do not count.
+    /// The first option of perf's own command among `options`, with its value, for messages;
+    /// options of the recorded command do not count. `None` for recordings of `cpumax record`.
     fn perf_option(&self, options: &[&str]) -> Option<String> {
         let command = self.machine.command.as_deref().filter(|_| self.machine.about.is_none())?;
         let words: Vec<&str> =
@@ -291,8 +294,8 @@ impl Recording {
         Some(cpumax_limit::one_line(&words.join(" ")).to_string())
     }
 
-    /// Adds intervals in which no CPU has an event, and an end that was cut off. Long intervals are
-    /// doubtful unless they are cut out of the recording.
+    /// Adds intervals in which no CPU has an event, and apart from that an end that was cut off.
+    /// Intervals of more than 20 % of the recording are doubtful unless they are cut out of it.
     fn add_silences(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
         if signs.silences > 0 {
@@ -362,8 +365,8 @@ impl Recording {
     }
 
     /// Adds what is wrong with the CPU time that the kernel charged: it was not recorded; it
-    /// exceeds the time on a CPU (doubtful); or it falls short, because interrupts or the host took
-    /// the rest.
+    /// exceeds the time on a CPU by more than 3 % (doubtful); or it falls short by more than 10 %,
+    /// because interrupts or the host took the rest.
     fn add_wrong_charges(&self, gaps: &mut Gaps) {
         if !self.has_runtime {
             let told = "The CPU time that the kernel charged (sched_stat_runtime) was not \
@@ -394,8 +397,8 @@ impl Recording {
         }
     }
 
-    /// Adds the cost of recording where it is an estimate and a notable share of the CPU time of
-    /// the `chosen` threads; doubtful from `COST_PERCENT` on.
+    /// Adds the cost of recording where it is an estimate and above 5 % of the CPU time of the
+    /// `chosen` threads; doubtful above 20 %.
     fn add_guessed_cost(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let cost_ns = sum(chosen.iter().map(|thread| thread.cost_ns));
         let all_ns = sum(chosen.iter().map(|thread| thread.runtime_ns)).saturating_add(cost_ns);
@@ -423,8 +426,8 @@ impl Recording {
         gaps.add(GapKind::Context, inferred, told.to_owned());
     }
 
-    /// Adds real-time threads among the `chosen` ones, whose CPU time cpu.max does not hold;
-    /// doubtful where their share is large.
+    /// Adds that more than 1 % of the CPU time of the `chosen` threads is of a real-time class,
+    /// which cpu.max does not hold; doubtful above 5 %. Kernel threads do not count.
     fn add_real_time(&self, chosen: &[&Thread], gaps: &mut Gaps) {
         let ordinary: Vec<&&Thread> = chosen.iter().filter(|t| !self.is_kernel(t)).collect();
         let all_ns = sum(ordinary.iter().map(|thread| thread.runtime_ns));
@@ -449,8 +452,8 @@ impl Recording {
         gaps.add(GapKind::RealTime, much, told);
     }
 
-    /// Adds clients on other machines, where data from the network ends a notable share of the
-    /// waits of the threads that are `inside`. Never doubtful.
+    /// Adds clients on other machines, where data from the network ends more than 20 % of the waits
+    /// of the threads that are `inside`. Never doubtful.
     fn add_network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| **inside);
         let (asked, waits) = chosen.fold((0, 0), |(asked, waits), (thread, _)| {
@@ -467,8 +470,8 @@ impl Recording {
     }
 }
 
-/// Adds, as doubtful, that too many waits of the `chosen` threads end for an unknown reason to tell
-/// latencies from them.
+/// Adds, as doubtful, that more than a tenth of the waits of the `chosen` threads end for an
+/// unknown reason, too many to tell latencies from them.
 fn add_unknown_waits(chosen: &[&Thread], gaps: &mut Gaps) {
     let waits = chosen.iter().fold(Waits::default(), |sum, thread| sum.with(thread));
     if !waits.are_known() {

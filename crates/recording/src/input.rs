@@ -58,35 +58,42 @@ pub(crate) struct Source<F> {
 }
 
 impl<F: Read + Seek> Source<F> {
+    /// Seeks to the beginning of a file, and finds by its first bytes how it is packed; an error if
+    /// it cannot be read.
     pub fn new(mut file: F) -> io::Result<Self> {
         file.seek(SeekFrom::Start(0))?;
         let packing = Packing::of(&start_of(&mut file)?);
         Ok(Source { file, packing })
     }
 
-    /// The unpacked file, from its beginning.
+    /// Seeks to the beginning, and returns a reader of the unpacked content; an error if the file
+    /// cannot be read.
     pub fn open(&mut self) -> io::Result<Box<dyn BufRead + '_>> {
         self.file.seek(SeekFrom::Start(0))?;
         self.packing.unpacked(BufReader::with_capacity(READ_BYTES, &mut self.file))
     }
 
+    /// Whether the file is compressed as a whole.
     pub fn is_packed(&self) -> bool {
         self.packing != Packing::Plain
     }
 
+    /// The form of the file, by its unpacked start; an error tells the kind of one that is not
+    /// read.
     pub fn form(&mut self, name: &str) -> Result<Form, Error> {
         let start = self.open().and_then(|mut file| start_of(&mut file));
         Form::of(name, &start.map_err(|e| Error::io(name, e))?)
     }
 
-    /// The whole file, unpacked.
+    /// Reads the whole file, unpacked; an error beyond [`HELD_MAX_BYTES`].
     pub fn read_into_memory(&mut self, name: &str) -> Result<Vec<u8>, Error> {
         let file = self.open().map_err(|e| Error::io(name, e))?;
         read_into_memory(name, file)
     }
 }
 
-/// A pipe, unpacked.
+/// Unpacks what comes through a pipe, with the packing that its first 4 KiB tell; blocks for these.
+/// An error if they cannot be read.
 pub(crate) fn from_pipe<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let start = start_of(&mut file)?;
     let packing = Packing::of(&start);
@@ -110,6 +117,7 @@ pub(crate) fn read_into_memory(name: &str, file: impl Read) -> Result<Vec<u8>, E
 }
 
 impl Packing {
+    /// The packing, by the first bytes of a file.
     fn of(start: &[u8]) -> Self {
         match start {
             [0x1f, 0x8b, 8, ..] => Packing::Gzip,
@@ -119,6 +127,8 @@ impl Packing {
         }
     }
 
+    /// A reader that unpacks a file of this packing. Text before the packed part of atrace is
+    /// skipped at once; an error if that cannot be read.
     fn unpacked<'a>(self, mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
         let buffered = |file: Box<dyn Read + 'a>| -> Box<dyn BufRead + 'a> {
             Box::new(BufReader::with_capacity(READ_BYTES, file))
@@ -152,8 +162,8 @@ impl Form {
         }
     }
 
-    /// The form, by the start of an unpacked file. A file that cannot be a recording is refused by
-    /// name.
+    /// The form, by the start of an unpacked file. A known kind that is not read is refused by
+    /// name, as is unknown binary data; everything else counts as text.
     pub(crate) fn of(name: &str, start: &[u8]) -> Result<Form, Error> {
         if is_perf_data(start) {
             return Ok(Form::PerfData);
@@ -177,7 +187,8 @@ impl Form {
     }
 }
 
-/// Where the packed part of the output of `atrace -z` begins: behind a line `TRACE:`.
+/// Where the packed part of the output of `atrace -z` begins: the byte behind a line `TRACE:`.
+/// `None` if it is no zlib data, or no text stands before.
 fn atrace_at(start: &[u8]) -> Option<usize> {
     const LINE: &[u8] = b"TRACE:\n";
     let at = start.windows(LINE.len()).position(|window| window == LINE)? + LINE.len();
@@ -189,7 +200,8 @@ fn atrace_at(start: &[u8]) -> Option<usize> {
     (is_zlib && is_text).then_some(at)
 }
 
-/// The kind of a file that is not read, and how to get one that is.
+/// The kind of a file that is not read, and how to get one that is; `None` if its start is of no
+/// such kind.
 fn unread_kind(start: &[u8]) -> Option<&'static str> {
     Some(match start {
         [] => "it is empty",
@@ -232,7 +244,7 @@ fn unread_kind(start: &[u8]) -> Option<&'static str> {
 pub(crate) const CTF: &str = "it is a CTF trace (LTTng), which is not read; record with `perf \
     sched record -a --all-cgroups -- sleep 10` instead";
 
-/// Whether a text begins as JSON does.
+/// Whether a text begins as JSON does: with an object, or an array of objects.
 pub(crate) fn looks_like_json(start: &[u8]) -> bool {
     let text = start.trim_ascii_start();
     let behind = text.get(1..).unwrap_or_default().trim_ascii_start().first();
@@ -243,11 +255,13 @@ pub(crate) fn looks_like_json(start: &[u8]) -> bool {
     }
 }
 
+/// Whether a text begins as HTML or XML does.
 fn looks_like_html(start: &[u8]) -> bool {
     let text = start.trim_ascii_start().get(..5).unwrap_or_default().to_ascii_lowercase();
     text.starts_with(b"<!") || text == b"<html" || text == b"<?xml"
 }
 
+/// Reads at most the first 4 KiB; fewer are no error.
 fn start_of(file: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     file.take(START_BYTES).read_to_end(&mut start)?;

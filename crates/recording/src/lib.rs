@@ -53,7 +53,7 @@ pub use thread::unnumbered;
 
 use defects::Defect;
 
-/// The error of a reader whose sink takes no further events.
+/// The error for a sink that takes no further events; it names `name` and what to record instead.
 fn refused(name: &str, stop: event::Stop) -> Error {
     let name = name.to_owned();
     match stop {

@@ -15,7 +15,8 @@ pub(crate) enum End {
     TooLong,
 }
 
-/// Reads a line without its newline into `buffer`, and skips the rest of a line that is too long.
+/// Reads a line without its newline into `buffer`, which it clears first. Skips what goes beyond 16
+/// KiB. Tells how the line ended; an error if the file cannot be read.
 pub(crate) fn next_line(file: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<End> {
     buffer.clear();
     let mut too_long = false;

@@ -81,7 +81,7 @@ const WEIGHT: u64 = 1_000_000;
 const PAUSES: u64 = 3;
 
 impl Recording {
-    /// The bursts of the selection's chosen threads.
+    /// The bursts of the selection's chosen threads, and the cost of recording them.
     pub fn load(&self, selection: &Selection) -> Load {
         let names = self.names();
         let inside = self.inside(&names, selection);
@@ -95,6 +95,8 @@ impl Recording {
         Load { bursts, span_ns: self.span_ns(), cost_ns }
     }
 
+    /// Appends the bursts of a thread, from each wakeup (or its birth) to the next wait, with times
+    /// since the recording began; the first and the last may not be whole.
     fn bursts_of(&self, thread: &Thread, bursts: &mut Vec<Burst>) {
         let since = |ns: u64| ns.saturating_sub(self.first_ns);
         let at_ns = thread.birth.at_ns();
@@ -126,7 +128,8 @@ impl Recording {
 }
 
 impl Load {
-    /// The load of a service's requests: each request is a burst of equal weight.
+    /// The load of a service's requests: each request is a burst of equal weight, so its CPU times
+    /// mean nothing.
     pub fn of_requests(service: &Service, span_ns: u64) -> Load {
         let burst = |request: &Request| Burst {
             from_ns: request.arrived_ns,
@@ -139,7 +142,9 @@ impl Load {
         Load { bursts, span_ns, cost_ns: 0 }
     }
 
-    /// The window of the load; the whole recording if there is none.
+    /// The window of the load: from the start of the first burst to the end of the last one in the
+    /// steps (a fiftieth of the recording) with much CPU time, and bursts beside it after short
+    /// pauses. The whole recording if there is no load.
     pub fn window(&self) -> Window {
         let whole = Window { from_ns: 0, until_ns: self.span_ns };
         let step_ns = self.span_ns / STEPS;
@@ -174,7 +179,8 @@ impl Load {
         window
     }
 
-    /// Sums within a window. A burst across an edge counts in part, its duration where it ended.
+    /// Sums within a window: CPU time, of a burst across an edge in part; the duration of each
+    /// whole burst that ends in it; and a share of the cost of recording in proportion to CPU time.
     pub fn within(&self, window: Window) -> Usage {
         let mut found = Usage::default();
         for burst in &self.bursts {
@@ -191,7 +197,8 @@ impl Load {
         found
     }
 
-    /// CPU demand in a window, in intervals of one period, all of them entirely inside the window.
+    /// CPU demand in a window: CPU time used in each of its periods, ascending, at most 20 000 that
+    /// lie entirely inside it, and how long how many threads had work at once.
     pub fn demand(&self, window: Window, period_ns: u64) -> Demand {
         let period_ns = period_ns.max(1);
         let windows = (window.length_ns() / period_ns).min(WINDOWS_MAX);
@@ -219,7 +226,8 @@ impl Load {
         Demand { windows_ns, at_once_ns: at_once(changes) }
     }
 
-    /// First and last step that belong to the load.
+    /// First and last of the steps of `step_ns` that belong to the load: they hold at least 5 % of
+    /// the CPU time of the step that contains the median of all CPU time. `None` without CPU time.
     fn core_steps(&self, step_ns: u64) -> Option<(u64, u64)> {
         let mut used_ns = vec![0u64; (self.span_ns / step_ns) as usize + 1];
         for burst in &self.bursts {
@@ -261,8 +269,8 @@ impl Load {
     }
 }
 
-/// Element `n` is the time with at least `n + 1` things present. A change is an arrival (true) or a
-/// departure.
+/// For each number `n` from 1 on the time with at least `n` things present, ns, as element `n - 1`.
+/// A change is a time with an arrival (true) or a departure.
 fn at_once(mut changes: Vec<(u64, bool)>) -> Vec<u64> {
     // Departures sort before arrivals at equal times.
     changes.sort_unstable();
@@ -285,7 +293,8 @@ fn at_once(mut changes: Vec<(u64, bool)>) -> Vec<u64> {
 }
 
 impl Burst {
-    /// CPU time between two times, spread evenly over the burst.
+    /// CPU time of the burst between two times, ns, as if it were spread evenly; that of a burst
+    /// without length is at its start.
     fn cpu_between(&self, from_ns: u64, until_ns: u64) -> u64 {
         let length_ns = self.until_ns - self.from_ns;
         let inside_ns = self.until_ns.min(until_ns).saturating_sub(self.from_ns.max(from_ns));

@@ -24,7 +24,9 @@ const BUFFER_SIZE: usize = 1 << 18;
 /// Flag in `misc` of a `LOST_SAMPLES` record: dropped by a filter.
 const MISC_LOST_BY_FILTER: u16 = 1 << 15;
 
-/// Reads a file, or what was written to a pipe, into `sink`. `name` is for messages.
+/// Reads a file, or what was written to a pipe, into `sink`. `name` is for messages. A pipe's
+/// missing end is counted as a defect. Malformed files, and those without thread switches, are
+/// errors.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     mut file: F,
@@ -44,7 +46,8 @@ pub(crate) fn read<F: Read + Seek>(
     read_file(name, file, sink)
 }
 
-/// Reads a directory of `perf record --threads`: its file `data` first, then those of the threads.
+/// Reads a directory of `perf record --threads` into `sink`: its file `data` first, then those of
+/// the threads. An error as for a single file that is malformed or lacks thread switches.
 pub(crate) fn read_threads<F: Read + Seek>(
     name: &str,
     files: Vec<F>,
@@ -53,6 +56,9 @@ pub(crate) fn read_threads<F: Read + Seek>(
     read_file(name, spliced::from_threads(name, files)?, sink)
 }
 
+/// Checks a file and reads its machine, notes and samples into `sink`, in order of time. Records
+/// that cannot be read are counted as defects; a malformed file, and one without thread switches,
+/// is an error.
 fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Result<(), Error> {
     let mut file = BufReader::with_capacity(BUFFER_SIZE, file);
     sink.reader_holds(guard::check(name, &mut file)?);
@@ -92,15 +98,18 @@ fn read_file<F: Read + Seek>(name: &str, file: F, sink: &mut impl Sink) -> Resul
     }
 }
 
+/// Seeks to the beginning, or returns the error of reading the file of this name.
 fn rewind(name: &str, file: &mut impl Seek) -> Result<(), Error> {
     file.seek(SeekFrom::Start(0)).map_err(|source| Error::io(name, source))?;
     Ok(())
 }
 
+/// The error of the crate that reads perf.data, at this place.
 fn malformed(name: &str, place: &str, error: &linux_perf_data::Error) -> Error {
     Error::malformed(name, place, error.to_string())
 }
 
+/// Kernel, CPUs and command from the head of the file, as far as it has them.
 fn machine(perf_file: &PerfFile) -> Machine {
     let string =
         |x: Result<Option<&str>, linux_perf_data::Error>| x.ok().flatten().map(str::to_owned);
@@ -115,7 +124,8 @@ fn machine(perf_file: &PerfFile) -> Machine {
     }
 }
 
-/// The descriptions of the recorded tracepoints.
+/// The descriptions of the tracepoints that were recorded, not only counted; an error if the file
+/// has none, one is malformed, or thread switches are not among them.
 fn formats(name: &str, perf_file: &PerfFile) -> Result<Formats, Error> {
     // In a group (`{...}:S`) only the first event is recorded; the others are counted.
     let is_recorded = |attribute: &&AttributeDescription| {
@@ -158,7 +168,7 @@ fn counts_lost(perf_file: &PerfFile) -> bool {
     format.is_some_and(|format| format & FORMAT_LOST != 0)
 }
 
-/// Refuses a sample of the thread switches: each one is needed.
+/// An error if only some thread switches were sampled, as each one is needed.
 fn check_periods(name: &str, perf_file: &PerfFile, formats: &Formats) -> Result<(), Error> {
     let sampled = |attribute: &AttributeDescription| {
         let id = tracepoint_id(attribute).and_then(|id| u16::try_from(id).ok());
@@ -173,6 +183,7 @@ fn check_periods(name: &str, perf_file: &PerfFile, formats: &Formats) -> Result<
     Err(Error::unsupported(name, SWITCHES_SAMPLED))
 }
 
+/// The number of the tracepoint; `None` if the event is of another type.
 fn tracepoint_id(attribute: &AttributeDescription) -> Option<u64> {
     match attribute.attributes().type_ {
         PerfEventType::Tracepoint(id) => Some(id),
@@ -180,7 +191,8 @@ fn tracepoint_id(attribute: &AttributeDescription) -> Option<u64> {
     }
 }
 
-/// Passes on a record that is not a sample. False: it should be understood and is not.
+/// Passes on a record that is not a sample to `sink`; other types are ignored. False: it should be
+/// understood and is not.
 fn pass_on_note(record: &RawEventRecord<'_>, sink: &mut impl Sink) -> bool {
     let data = record.data.as_slice();
     let bytes = Bytes::new(&data, record.parse_info.endian);
@@ -198,14 +210,17 @@ fn pass_on_note(record: &RawEventRecord<'_>, sink: &mut impl Sink) -> bool {
     note.map(|note| sink.note(&note)).is_some()
 }
 
+/// The name that a thread takes, from a `COMM` record; `None` if it is too short.
 fn comm(bytes: Bytes<'_>) -> Option<Note<'_>> {
     Some(Note::Comm { pid: bytes.i32(0)?, tid: bytes.i32(4)?, comm: bytes.text(8, 16)? })
 }
 
+/// A new thread and its parent, from a `FORK` record; `None` if it is too short.
 fn task(bytes: Bytes<'_>) -> Option<Note<'_>> {
     Some(Note::Task { pid: bytes.i32(0)?, parent_pid: bytes.i32(4)?, tid: bytes.i32(8)? })
 }
 
+/// Number and path of a control group, from a `CGROUP` record; `None` if it is too short.
 fn cgroup(bytes: Bytes<'_>) -> Option<Note<'_>> {
     Some(Note::Cgroup { id: bytes.u64(0)?, path: bytes.text(8, bytes.len().checked_sub(8)?)? })
 }

@@ -29,7 +29,12 @@ const LINES_PER_UNREADABLE: u64 = 20;
 const NEEDED: &str = "each event needs thread with its id, CPU, time, event and content, as `perf \
     script -F comm,pid,tid,cpu,time,event,trace` prints them";
 
-/// Reads a whole file into `sink`. `name` is for messages.
+/// Reads a whole text into `sink`; `name` is for messages. Lines that cannot be read are counted as
+/// defects.
+///
+/// # Errors
+/// The file cannot be read, has no thread switches or only samples of them, more than 20 and a
+/// twentieth of its lines are unreadable, or the sink wants no more.
 pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut machine = Some(Machine::default());
@@ -84,7 +89,8 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     check_unreadable(name, bad, events + read + bad, first_bad)
 }
 
-/// Refuses a file with too many unreadable lines.
+/// An error if more than 20 lines and a twentieth of `all` are unreadable; it names the first of
+/// them.
 fn check_unreadable(name: &str, bad: u64, all: u64, first_bad: Option<First>) -> Result<(), Error> {
     if let Some(first) = first_bad
         && bad > UNREADABLE_FEW.max(all / LINES_PER_UNREADABLE)
@@ -95,6 +101,8 @@ fn check_unreadable(name: &str, bad: u64, all: u64, first_bad: Option<First>) ->
     Ok(())
 }
 
+/// The error of a text without thread switches, with the likeliest reason: the first unreadable
+/// line, if there is one.
 fn no_switches(name: &str, lines: &Lines, events: u64, first_bad: Option<First>) -> Error {
     match (events, first_bad) {
         _ if lines.has_switch_records => {
@@ -117,11 +125,12 @@ struct First {
 }
 
 impl First {
+    /// Keeps the start of the line, and finds its fault.
     fn new(number: u64, text: &str) -> Self {
         First { number, text: start_of(text), fault: columns::fault(text) }
     }
 
-    /// Whether it is an event that lacks a column.
+    /// Whether the line looks like an event that lacks a column.
     fn is_event(&self) -> bool {
         self.fault.contains("without its")
     }
@@ -133,13 +142,14 @@ impl fmt::Display for First {
     }
 }
 
-/// The first characters of a line, for a message.
+/// The first 60 characters of a line, for a message; control characters become `?`.
 fn start_of(text: &str) -> String {
     let visible = text.trim().chars().map(|c| if c.is_control() { '?' } else { c });
     visible.take(60).collect()
 }
 
-/// Takes the kernel's head of its ring buffer: events that were overwritten, and CPUs online.
+/// Takes the kernel's head of its ring buffer: CPUs online into `machine`, overwritten events as a
+/// note. Without `cpus` events were overwritten, but their number is unknown.
 fn ring(machine: Option<&mut Machine>, overwritten: u64, cpus: Option<u32>, sink: &mut impl Sink) {
     if let (Some(machine), Some(cpus)) = (machine, cpus) {
         machine.cpus = Some(cpus);
@@ -149,7 +159,8 @@ fn ring(machine: Option<&mut Machine>, overwritten: u64, cpus: Option<u32>, sink
     }
 }
 
-/// Takes a line of perf's head.
+/// Takes a line of perf's head: into `machine` while that is not passed on, and `--overwrite` as a
+/// note.
 fn header(machine: Option<&mut Machine>, key: &str, value: &str, sink: &mut impl Sink) {
     if key == "cmdline" && value.split(' ').any(|word| word == "--overwrite") {
         sink.note(&Note::Overwritten { events: 0 });

@@ -57,7 +57,12 @@ const SYSTEM_INFO: u32 = 45;
 const CPU_INFO: u32 = 67;
 const MACHINE_ID: u32 = 98;
 
-/// Reads a whole trace into `sink`. `name` is for messages.
+/// Reads a whole trace into `sink`, in two passes; `name` is for messages. Events come in order of
+/// time.
+///
+/// # Errors
+/// The file cannot be read, is malformed, holds no thread switches, or is too much out of order; or
+/// the sink wants no more.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     source: &mut Source<F>,
@@ -128,6 +133,8 @@ struct FirstPass {
 }
 
 impl FirstPass {
+    /// Takes machine, losses and descriptions from a packet, passes on processes and threads to
+    /// `sink`, and notes the earliest event of the section.
     fn read_packet(&mut self, packet: &[u8], sink: &mut impl Sink) {
         let mut earliest_ns = u64::MAX;
         if !is_of_another_machine(packet) {
@@ -163,7 +170,8 @@ impl FirstPass {
         self.section.pass(packet);
     }
 
-    /// Examines a bundle, and returns the time of its first event.
+    /// Takes descriptions and samples of events from a bundle. Returns the time of its first event,
+    /// ns; `u64::MAX` if it has none.
     fn read_bundle(&mut self, bytes: &[u8]) -> u64 {
         bundle::describe(bytes, &mut self.described);
         let Ok(Some(mut bundle)) = Bundle::new(bytes.to_vec(), 0) else { return u64::MAX };
@@ -193,7 +201,8 @@ impl FirstPass {
         first_ns
     }
 
-    /// Passes on the losses that the trace records.
+    /// Passes on to `sink` the events that were overwritten, dropped or lost, as far as the trace
+    /// tells.
     fn pass_on_losses(&self, sink: &mut impl Sink) {
         if self.is_overwritten {
             sink.note(&Note::Overwritten { events: 0 });
@@ -217,6 +226,7 @@ struct Current {
 }
 
 impl Current {
+    /// A thread of which nothing is known.
     fn unknown() -> Self {
         Current { tid: -1, prio: 0, comm: String::new() }
     }
@@ -241,6 +251,8 @@ struct SecondPass<'a, S> {
 }
 
 impl<'a, S: Sink> SecondPass<'a, S> {
+    /// Prepares the second pass by the results of the first one: descriptions, whether events name
+    /// the thread that runs, and the earliest time of each section and all later ones.
     fn new(name: &'a str, look: FirstPass, sink: &'a mut S) -> Self {
         let mut earliest_ns = look.earliest_ns;
         for at in (1..earliest_ns.len()).rev() {
@@ -262,6 +274,9 @@ impl<'a, S: Sink> SecondPass<'a, S> {
         }
     }
 
+    /// Takes the bundles of a packet, unless it is of another machine; at the end of a section
+    /// passes on all events that no later one precedes. An error if too much is held, or the sink
+    /// wants no more.
     fn read_packet(&mut self, packet: &[u8]) -> Result<(), Error> {
         if !is_of_another_machine(packet) {
             let bundles = fields(packet).filter(|(number, _)| *number == FTRACE_EVENTS);
@@ -276,6 +291,8 @@ impl<'a, S: Sink> SecondPass<'a, S> {
         Ok(())
     }
 
+    /// Holds a bundle until its events are due; one that cannot be read is counted as a defect. An
+    /// error if more than 256 MiB are held.
     fn read_bundle(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.bundles += 1;
         match Bundle::new(bytes.to_vec(), self.bundles) {
@@ -298,7 +315,9 @@ impl<'a, S: Sink> SecondPass<'a, S> {
         Ok(())
     }
 
-    /// Passes on the events before that time; all if it is `u64::MAX`.
+    /// Passes on the held events before that time, in order; all if it is `u64::MAX`. Lost events
+    /// before a bundle are passed on as a note, and make the CPU's thread unknown. An error if the
+    /// sink wants no more.
     fn emit_before(&mut self, end_ns: u64) -> Result<(), Error> {
         while let Some(mut bundle) = self.pending.peek_mut() {
             let Some(now_ns) = bundle.next_ns() else {
@@ -331,6 +350,7 @@ impl<'a, S: Sink> SecondPass<'a, S> {
     }
 }
 
+/// Remembers the group of a thread, if there is one; new threads only up to a bound.
 fn note_group(groups: &mut HashMap<i32, u64>, tid: i32, group: Option<u64>) {
     if let Some(group) = group
         && (groups.len() < GROUPS_MAX || groups.contains_key(&tid))

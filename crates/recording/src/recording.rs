@@ -98,7 +98,7 @@ impl Recording {
         read_source(name, &mut ThreadFiles(files), options)
     }
 
-    /// Reads a recording in memory. `name` is for messages.
+    /// Reads a recording in memory, of any known form. `name` is for messages.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ impl Recording {
         Recording::read_seekable(name, Cursor::new(data), options)
     }
 
-    /// Reads an open file. `name` is for messages.
+    /// Reads an open file of any known form from its beginning. `name` is for messages.
     ///
     /// # Errors
     ///
@@ -125,8 +125,8 @@ impl Recording {
         read_source(name, &mut OpenFile { form, source, held_bytes: 0 }, options)
     }
 
-    /// Reads from a pipe. Text is read as it comes, other forms when they are complete. `name` is
-    /// for messages.
+    /// Reads from a pipe. Text is read as it comes, other forms when they are complete; these may
+    /// have 256 MiB. `name` is for messages.
     ///
     /// # Errors
     ///
@@ -153,7 +153,8 @@ impl Recording {
         cpus.clamp(1, 4096) as u16
     }
 
-    /// Index from 0, without gaps, of the CPU with this number.
+    /// Index from 0, without gaps, of the CPU with this number; `None` if the machine has no such
+    /// CPU.
     pub(crate) fn cpu_ix(&self, number: u16) -> Option<u16> {
         if self.cpus_seen.last().is_none_or(|last| *last < self.cpus()) {
             return Some(number).filter(|number| *number < self.cpus());
@@ -169,6 +170,7 @@ impl Recording {
 
 /// A source that can be read more than once.
 trait Readable {
+    /// Form of the source.
     fn form(&self) -> Form;
 
     /// Bytes of it that are in memory.
@@ -176,6 +178,7 @@ trait Readable {
         0
     }
 
+    /// Reads the source from its beginning into `sink`; an error as of the reader of its form.
     fn read<S: Sink>(&mut self, name: &str, sink: &mut S) -> Result<(), Error>;
 }
 
@@ -225,14 +228,14 @@ impl Readable for ThreadFiles {
     }
 }
 
-/// Reads a file that is in memory only for being read: its bytes count as held.
+/// Reads a recording from the bytes of a file; these count as memory that the reader holds.
 fn read_held(name: &str, form: Form, held: Vec<u8>, options: Options) -> Result<Recording, Error> {
     let held_bytes = held.len() as u64;
     let source = Source::new(Cursor::new(held)).map_err(|e| Error::io(name, e))?;
     read_source(name, &mut OpenFile { form, source, held_bytes }, options)
 }
 
-/// Reads a source, after estimating the cost of events if the caller gave none.
+/// Reads a source, twice if the caller gave no cost of events: the first time to estimate that.
 fn read_source(name: &str, file: &mut impl Readable, options: Options) -> Result<Recording, Error> {
     let cost = options.event_cost.unwrap_or_else(|| estimate_cost(name, file));
     assemble(name, file.form(), (cost, options.event_cost.is_none()), |sink| {
@@ -241,14 +244,17 @@ fn read_source(name: &str, file: &mut impl Readable, options: Options) -> Result
     })
 }
 
-/// Estimates the cost of recording an event. The second reading reports the faults of the file.
+/// Estimates the cost of recording an event by a first reading; its faults do not count, as the
+/// second reading reports them.
 fn estimate_cost(name: &str, file: &mut impl Readable) -> EventCost {
     let mut probe = Probe::new();
     let _ = file.read(name, &mut probe);
     probe.cost()
 }
 
-/// Runs a reader with a timeline as its sink, and takes the results.
+/// Runs `read` with a timeline as its sink, ends that, and takes its results. `cost` is subtracted
+/// from CPU times; `is_guessed`: the caller gave none. Errors are those of `read`, and of a
+/// timeline that no machine can have.
 fn assemble(
     name: &str,
     form: Form,

@@ -74,6 +74,8 @@ pub struct Service {
 }
 
 impl Service {
+    /// The service of `known` requests. `served`: by connection; `told`: how clients ask, if the
+    /// caller knows.
     pub(crate) fn of(
         known: &Requests,
         served: &[Vec<Request>],
@@ -96,8 +98,9 @@ impl Service {
 }
 
 impl Recording {
-    /// The services of a recording by the name of their threads, without its number, as far as
-    /// recorded system calls and messages of sockets show them. Most requests first.
+    /// Services by the name of their threads, without its number, as far as recorded system calls
+    /// and messages of sockets show at least ten requests. Most requests first; only the 16 names
+    /// that read most are examined.
     pub fn services(&self) -> Vec<(String, Service)> {
         let name = |ix: usize| self.threads[ix].unnumbered();
         let mut reads: BTreeMap<&str, u64> = BTreeMap::new();
@@ -145,6 +148,7 @@ pub(crate) enum Requests {
 }
 
 impl Requests {
+    /// The evidence for closed or open clients in these requests.
     fn evidence(&self, served: &[Vec<Request>], asking: &SleepEvidence) -> Evidence {
         let guess = match self {
             Requests::Recorded(traffic) => return traffic.evidence(served, asking),
@@ -155,7 +159,7 @@ impl Requests {
         Evidence { anew: guess.is_anew(), ..of }
     }
 
-    /// Whether there may be more connections than are known.
+    /// Whether guessed connections may be more than are known.
     fn may_be_more(&self) -> bool {
         let Requests::Guessed(guess) = self else { return false };
         guess
@@ -164,6 +168,7 @@ impl Requests {
             .any(|server| server.connections.is_some_and(|connections| connections.or_more))
     }
 
+    /// The group's threads (`inside`) by the queue from which they take requests.
     pub fn pools(&self, recording: &Recording, inside: &[bool]) -> Pools {
         match self {
             Requests::Recorded(traffic) => Pools::of(recording, traffic, inside),
@@ -208,8 +213,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Whether the client connected anew for most requests. Nothing then tells which request
-    /// follows which answer.
+    /// Whether the client connected anew for most requests: more than half as many ends as
+    /// requests. Nothing then tells which request follows which answer.
     fn is_anew(&self) -> bool {
         // An older connection may have had requests before the recording began.
         let least = if self.accepted == self.ends.len() { 1 } else { 2 };
@@ -220,6 +225,7 @@ impl Connection {
         Connection { ends: Vec::new(), counts: Vec::new(), accepted: 0, requests: Vec::new() }
     }
 
+    /// Appends an end with its requests.
     fn add(&mut self, end: EndpointIx, requests: &[TracedRequest], ends: &Endpoints) {
         self.ends.push(end);
         self.accepted += usize::from(ends.all[end as usize].accepted.is_some());
@@ -249,6 +255,7 @@ pub(crate) struct TracedRequest {
 }
 
 impl TracedRequest {
+    /// The request without its transfers, with times since the recording began.
     fn request(&self, recording: &Recording, connection: u32) -> Request {
         let (first_ns, answer) = (recording.first_ns, &recording.ios[self.answer as usize]);
         Request {
@@ -311,6 +318,7 @@ impl Traffic {
         }
     }
 
+    /// The evidence for closed or open clients in these requests, by connection (`served`).
     fn evidence(&self, served: &[Vec<Request>], asking: &SleepEvidence) -> Evidence {
         let mut times: Vec<u64> = served.iter().flatten().map(|one| one.arrived_ns).collect();
         times.sort_unstable();
@@ -320,6 +328,7 @@ impl Traffic {
         Evidence { anew: self.is_anew(), ..of }
     }
 
+    /// Number of requests on all connections.
     pub fn requests_known(&self) -> usize {
         self.connections.iter().map(|one| one.requests.len()).sum()
     }
@@ -334,10 +343,10 @@ impl Traffic {
         2 * anew > all
     }
 
-    /// Regroups the requests of closed clients that connect anew for each one. Each request goes to
-    /// the client that has been idle longest, of the given (`told`) or the likeliest number.
-    /// Descriptors do not distinguish clients, because the kernel gives out the lowest free one.
-    /// `asking`: evidence from the clients' sleep.
+    /// Regroups the requests of closed clients that connect anew for each one; does nothing for
+    /// others. Each request goes to the client that has been idle longest, of the given (`told`) or
+    /// the likeliest number. Descriptors do not distinguish clients, because the kernel gives out
+    /// the lowest free one. `asking`: evidence from the clients' sleep.
     pub fn regroup(
         &mut self,
         recording: &Recording,
@@ -382,8 +391,8 @@ impl Traffic {
         self.connections.iter().enumerate().map(requests).collect()
     }
 
-    /// Connections that were accepted for a request: the accept (index into the transfers), and the
-    /// request.
+    /// Connections that were accepted for a request, at most 1 ms before it or one for each: accept
+    /// (index of transfer), request.
     pub fn accepted_for(&self, recording: &Recording) -> Vec<(u32, Tag)> {
         let mut all = Vec::new();
         for (line, one) in self.connections.iter().enumerate() {
@@ -437,6 +446,7 @@ impl Traffic {
         outside && self.serves(recording, inside, end)
     }
 
+    /// Whether the first transfer at the end is of a thread outside the group.
     fn is_outside(&self, recording: &Recording, inside: &[bool], end: EndpointIx) -> bool {
         self.ends.first_transfer(recording, end).is_some_and(|io| !inside[io.thread as usize])
     }
@@ -474,7 +484,8 @@ impl Traffic {
             .then_some(InnerConnection { client, server })
     }
 
-    /// Whether a thread of the group reads requests at this end.
+    /// Whether a thread of the group reads requests at this end; counters that only wake threads
+    /// are none.
     fn serves(&self, recording: &Recording, inside: &[bool], end: EndpointIx) -> bool {
         let one = &self.ends.all[end as usize];
         let Some(first) = self.ends.first_transfer(recording, end) else { return false };
@@ -486,7 +497,7 @@ impl Traffic {
         inside[first.thread as usize] && serves && (one.peer.is_some() || !counts)
     }
 
-    /// The requests at an end, in order of time.
+    /// The answered requests at an end, in order of time: reads, then at least one write.
     fn requests_at(
         &self,
         recording: &Recording,
@@ -581,7 +592,7 @@ impl PollTimes {
         PollTimes { bounds }
     }
 
-    /// The middle of the bounds, or the beginning of the read if there are none.
+    /// The middle of the bounds, or the beginning of the read if there are none, ns.
     fn arrival_ns(&self, at: u32, io: &Io) -> u64 {
         let (from_ns, to_ns) = self.bounds[at as usize];
         if to_ns == 0 { io.entered_ns } else { (from_ns / 2 + to_ns / 2).min(io.left_ns) }

@@ -44,7 +44,7 @@ impl Selector {
     }
 }
 
-/// Whether the path of the group, or of one above it, matches.
+/// Whether the path of the group, or of one above it, matches, with or without its first slash.
 fn in_group(pattern: &WildMatch, group: Option<&str>) -> bool {
     let Some(group) = group else { return false };
     let group = group.trim_end_matches('/');
@@ -56,6 +56,8 @@ fn in_group(pattern: &WildMatch, group: Option<&str>) -> bool {
 impl FromStr for Selector {
     type Err = Error;
 
+    /// Reads `pid:N`, `comm:PATTERN`, `cgroup:PATTERN` or `PATTERN`; an error for an empty pattern,
+    /// or a process that is no number above 0.
     fn from_str(text: &str) -> Result<Self, Error> {
         let refuse =
             |what: &str| Err(Error::Selector { pattern: text.to_owned(), what: what.to_owned() });

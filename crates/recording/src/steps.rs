@@ -59,15 +59,17 @@ impl Steps {
         self.packed.len()
     }
 
+    /// The steps in order, unpacked.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Step> + ExactSizeIterator + '_ {
         self.packed.iter().map(|packed| Step::from(*packed))
     }
 
+    /// Appends a step as it is; runs are not joined.
     pub fn push(&mut self, step: Step) {
         push_one(&mut self.packed, step.into());
     }
 
-    /// Adds `ns` of execution, to the last step if that is a run.
+    /// Adds `ns` of execution: to the last step if that is a run, else as a step.
     pub fn push_run(&mut self, ns: u64) {
         let last = self.packed.last_mut();
         match last.map(|last| (Step::from(*last), last)) {
@@ -78,7 +80,7 @@ impl Steps {
         }
     }
 
-    /// Bytes of memory that they take.
+    /// Bytes of memory reserved for them.
     pub fn bytes(&self) -> usize {
         self.packed.capacity() * size_of::<Packed>()
     }

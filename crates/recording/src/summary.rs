@@ -90,7 +90,7 @@ impl Waits {
         }
     }
 
-    /// Whether latencies and the effect of a limit can be told from them: at most a tenth are
+    /// Whether latencies and the effect of a limit can be told from them: at most a tenth is
     /// unknown.
     pub fn are_known(self) -> bool {
         self.unknown * 10 <= self.all
@@ -129,7 +129,8 @@ pub struct ThreadSummary {
 }
 
 impl Recording {
-    /// The contents of the recording: threads, defects and gaps.
+    /// The contents of the recording: threads, defects and gaps. Threads that used no CPU time, and
+    /// perf's own, are left out.
     pub fn summary(&self) -> Summary {
         let names = self.names();
         let mut threads: Vec<ThreadSummary> = (0..self.threads.len())
@@ -181,7 +182,7 @@ impl Recording {
     }
 }
 
-/// Sums saturate: damaged files may hold any number.
+/// The sum of the values, which saturates: damaged files may hold any number.
 pub(crate) fn sum(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(0, u64::saturating_add)
 }

@@ -62,7 +62,8 @@ impl Abi {
         }
     }
 
-    /// How long a call means to wait, by its number and arguments.
+    /// How long a call means to wait, by its number and arguments; [`Hint::Other`] for calls that
+    /// are not known.
     pub fn hint(self, number: i64, args: &[u64; 6]) -> Hint {
         let call = match self {
             Abi::X86_64 => x86_64(number),
@@ -85,7 +86,8 @@ impl Abi {
 }
 
 impl Abi {
-    /// The operation and the descriptor of a call; `None` for calls without a descriptor.
+    /// The operation and the descriptor of a call, which means nothing for polls; `None` for other
+    /// calls.
     pub fn transfer(self, number: i64, args: &[u64; 6]) -> Option<(IoKind, i32)> {
         let (kind, at) = match self {
             Abi::X86_64 => x86_64_transfer(number),
@@ -96,7 +98,8 @@ impl Abi {
     }
 }
 
-/// The operation, and the index of the argument with the descriptor.
+/// The operation of an x86-64 call on a descriptor, by the call's number, and the index of the
+/// argument with that descriptor; `None` for other calls.
 fn x86_64_transfer(number: i64) -> Option<(IoKind, usize)> {
     Some(match number {
         0 | 19 | 45 | 47 | 299 => (IoKind::Read, 0), // read, readv, recvfrom, recvmsg, recvmmsg
@@ -111,6 +114,9 @@ fn x86_64_transfer(number: i64) -> Option<(IoKind, usize)> {
     })
 }
 
+/// The operation of a call on a descriptor, by the call's number in the table of newer
+/// architectures such as arm64, and the index of the argument with that descriptor; `None` for
+/// other calls.
 fn generic_transfer(number: i64) -> Option<(IoKind, usize)> {
     Some(match number {
         // read, readv, recvfrom, recvmsg, recvmmsg
@@ -125,6 +131,7 @@ fn generic_transfer(number: i64) -> Option<(IoKind, usize)> {
     })
 }
 
+/// The waiting call of this number on x86-64; `None` if it is not known to wait.
 fn x86_64(number: i64) -> Option<Call> {
     Some(match number {
         0 | 17 | 19 | 45 | 47 => Call::Read, // read, pread64, readv, recvfrom, recvmsg
@@ -139,6 +146,8 @@ fn x86_64(number: i64) -> Option<Call> {
     })
 }
 
+/// The waiting call of this number in the table of newer architectures; `None` if it is not known
+/// to wait.
 fn generic(number: i64) -> Option<Call> {
     Some(match number {
         63 | 65 | 67 | 207 | 212 => Call::Read, // read, readv, pread64, recvfrom, recvmsg

@@ -90,6 +90,7 @@ pub(crate) enum Birth {
 }
 
 impl Birth {
+    /// When it was first seen or forked, ns since the recording began.
     pub fn at_ns(self) -> u64 {
         let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = self;
         at_ns
@@ -194,6 +195,7 @@ impl Edge {
         Edge { waker, wakee_used: wakee, at_ns }
     }
 
+    /// Index of the woken thread.
     pub fn wakee(&self) -> u32 {
         self.wakee_used & !Edge::USED
     }
@@ -208,6 +210,7 @@ impl Edge {
         self.wakee_used = wakee | self.wakee_used & Edge::USED;
     }
 
+    /// Sets whether the woken thread was waiting.
     pub fn set_used(&mut self, used: bool) {
         self.wakee_used = self.wakee() | if used { Edge::USED } else { 0 };
     }
@@ -221,12 +224,13 @@ pub(crate) struct FdOrSocket(u32);
 impl FdOrSocket {
     const SOCKET: u32 = 1 << 31;
 
-    /// A negative `fd` becomes a number that no descriptor has: calls on it fail.
+    /// A descriptor of the process. A negative `fd` becomes a number that no descriptor has: calls
+    /// on it fail.
     pub fn descriptor(fd: i32) -> FdOrSocket {
         FdOrSocket(u32::try_from(fd).unwrap_or(FdOrSocket::SOCKET - 1))
     }
 
-    /// Sockets are numbered in the order in which they are first seen.
+    /// A socket by its number; they are numbered in the order in which they are first seen.
     pub fn socket(number: u32) -> FdOrSocket {
         FdOrSocket(number | FdOrSocket::SOCKET)
     }
@@ -281,10 +285,12 @@ pub fn unnumbered(name: &str) -> &str {
 }
 
 impl Thread {
+    /// Its name without the digits at its end.
     pub fn unnumbered(&self) -> &str {
         unnumbered(&self.comm)
     }
 
+    /// A thread of nice 0 of which only the id is known; 2 is `kthreadd`.
     pub fn new(tid: i32) -> Self {
         Thread {
             tid,
@@ -331,12 +337,12 @@ impl Thread {
         self.pid.unwrap_or(self.tid)
     }
 
-    /// Whether it belongs to the tool that makes the recording.
+    /// Whether it belongs to the tool that makes the recording, by its name.
     pub fn is_perf(&self) -> bool {
         matches!(&*self.comm, "perf" | "perf-exec" | "cpumax-record")
     }
 
-    /// Clears its steps, waits and sums, and returns its waits.
+    /// Clears its steps, waits and sums, and returns its waits; name, group and CPUs stay.
     pub fn forget(&mut self) -> Vec<Wait> {
         self.steps = Steps::default();
         (self.runtime_ns, self.wall_ns, self.stays) = (0, 0, 0);
@@ -349,7 +355,8 @@ impl Thread {
         std::mem::take(&mut self.waits)
     }
 
-    /// Adds `ns` of execution, of which up to `cost_ns` went into the recording of events.
+    /// Adds `ns` of execution, without the part that recording of events took: `cost_ns` and what
+    /// is still owed. A cost above `ns` is owed up to `owed_most_ns`.
     pub fn run(&mut self, ns: u64, cost_ns: u32) {
         let owed_ns = self.owed_ns + u64::from(cost_ns);
         let cost_ns = owed_ns.min(ns);
@@ -368,7 +375,8 @@ impl Thread {
         self.waits.iter().filter(|wait| wait.is_for_network()).count()
     }
 
-    /// Notes that it got a CPU after it could have run since `from_ns`; short times are dropped.
+    /// Notes that it got a CPU after it could have run since `from_ns`; times below 5 us are
+    /// dropped.
     pub fn add_queued(&mut self, from_ns: u64, to_ns: u64) {
         if to_ns.saturating_sub(from_ns) >= QUEUED_MIN_NS {
             push_one(&mut self.queued, Queued { from_ns, to_ns });
@@ -381,25 +389,27 @@ impl Thread {
         self.long_queued_beside_idle = self.long_queued_beside_idle.saturating_add(u32::from(kept));
     }
 
-    /// Whether its affinity keeps it from some CPUs: most of its long waits were for a busy CPU
-    /// while another was idle.
+    /// Whether its affinity keeps it from some CPUs: most of its long waits, and at least ten, were
+    /// for a busy CPU while another was idle.
     pub fn is_pinned(&self) -> bool {
         self.cpus != u64::MAX
             && self.long_queued_beside_idle >= OBSERVATIONS_MIN
             && 2 * u64::from(self.long_queued_beside_idle) > self.long_queued.into()
     }
 
-    /// Whether it was seen often enough to infer the CPUs that it may use.
+    /// Whether it was on a CPU ten times, often enough to infer the CPUs that it may use.
     pub fn is_often_seen(&self) -> bool {
         self.stays >= OBSERVATIONS_MIN.into()
     }
 
+    /// Counts a stay on this CPU.
     pub fn add_cpu(&mut self, cpu: usize) {
         self.stays += 1;
         // A thread seen on a CPU beyond 63 may use any: the mask does not hold it.
         self.cpus |= if cpu < 64 { 1 << cpu } else { u64::MAX };
     }
 
+    /// Counts that it was switched out in this group; beyond 64 groups new ones are left out.
     pub fn add_group(&mut self, group: u64) {
         if let Some((_, times)) = self.groups.iter_mut().find(|(id, _)| *id == group) {
             *times += 1;
@@ -408,6 +418,7 @@ impl Thread {
         }
     }
 
+    /// Adds CPU time at a priority; beyond 16 priorities new ones are left out.
     pub fn add_runtime_at(&mut self, prio: i32, ns: u64) {
         if let Some((_, sum_ns)) = self.prios_ns.iter_mut().find(|(at, _)| *at == prio) {
             *sum_ns = sum_ns.saturating_add(ns);
@@ -432,7 +443,7 @@ impl Thread {
         own.max_by_key(|(at, ns)| (*ns, Reverse(*at))).map_or(self.prio, |(prio, _)| *prio)
     }
 
-    /// The group in which it was switched out most often.
+    /// The group in which it was switched out most often; `None` without any.
     pub fn group(&self) -> Option<u64> {
         let most = self.groups.iter().max_by_key(|(id, times)| (*times, *id));
         most.map(|(id, _)| *id)

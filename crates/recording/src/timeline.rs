@@ -161,6 +161,7 @@ struct Wake {
 }
 
 impl Timeline {
+    /// An empty timeline; `cost` is subtracted from CPU times.
     pub fn new(cost: EventCost) -> Self {
         Timeline { cost, ..Timeline::default() }
     }
@@ -229,7 +230,8 @@ impl Timeline {
         &mut self.threads[ix]
     }
 
-    /// An event happened in the context of `tid` on this CPU: makes it the current thread there.
+    /// An event happened in the context of `tid` on this CPU. If another thread is current there, a
+    /// switch is missing: it leaves the CPU, and `tid` enters it.
     fn set_current(&mut self, cpu: usize, tid: i32, now_ns: u64) {
         if tid < 0 || self.cpus[cpu].current == Some(tid) {
             return;
@@ -325,7 +327,8 @@ impl Timeline {
         entry == Entry::Seen { from_idle: false } && was_busy && self.cpus.iter().any(idle)
     }
 
-    /// A thread gets off its CPU; `left` says why, `None` if that is unknown.
+    /// Ends the stay of a thread on a CPU and settles its CPU time; `left` says why it leaves,
+    /// `None` if that is unknown. The CPU keeps it as its current thread.
     fn leave_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, left: Option<PrevState>) {
         if tid <= 0 {
             return;
@@ -436,7 +439,7 @@ impl Timeline {
         }
     }
 
-    /// Settles the running thread by a charge of `ns`, or keeps the charge until it runs.
+    /// Settles a running thread by a charge of `ns`; keeps it for one that is not, if it can be true.
     fn apply_charge(&mut self, tid: i32, ns: u64, now_ns: u64) {
         if tid <= 0 {
             return;
@@ -460,8 +463,8 @@ impl Timeline {
         }
     }
 
-    /// Counts the event and returns its time, not before that of the last one; `None` if it must be
-    /// left out.
+    /// Counts the event and returns its time, after silences were cut out and not before that of
+    /// the last one. `None` if its CPU cannot be; an error if too many events went backwards.
     fn admit(&mut self, event: &Event<'_>) -> Result<Option<u64>, Stop> {
         self.events += 1;
         if event.cpu >= self.machine.cpus_possible.unwrap_or(CPUS_MAX).clamp(1, CPUS_MAX) {
@@ -538,6 +541,7 @@ impl Sink for Timeline {
         self.reader_bytes = bytes;
     }
 
+    /// Applies an event, unless it is a repetition or part of a switch; an error beyond a bound.
     fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
         let Some(time_ns) = self.admit(event)? else {
             return Ok(());

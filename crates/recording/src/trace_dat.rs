@@ -23,6 +23,7 @@ mod pages;
 use head::Head;
 use pages::CpuBuffer;
 
+/// Whether the file begins as trace.dat files do.
 pub(crate) fn is_trace_dat(start: &[u8]) -> bool {
     start.starts_with(b"\x17\x08\x44")
 }
@@ -30,7 +31,11 @@ pub(crate) fn is_trace_dat(start: &[u8]) -> bool {
 /// Bound on the pieces of buffers held, of all CPUs together.
 const HELD_MAX_BYTES: u64 = 64 << 20;
 
-/// Reads a whole file into `sink`. `name` is for messages.
+/// Reads a whole file into `sink`, in order of time. `name` is for messages.
+///
+/// # Errors
+/// The file cannot be read, is malformed, lacks thread switches or has a clock without ns; or the
+/// sink wants no more.
 pub(crate) fn read<F: Read + Seek>(
     name: &str,
     mut file: F,
@@ -48,7 +53,8 @@ pub(crate) fn read<F: Read + Seek>(
     pass_on_in_order(name, &mut file, &head, sink)
 }
 
-/// Passes on the events of all CPUs in order of time.
+/// Passes on the events of all CPUs to `sink` in order of time, and lost ones as notes. An error if
+/// a buffer is malformed, there is no thread switch, or the sink wants no more.
 fn pass_on_in_order<F: Read + Seek>(
     name: &str,
     file: &mut F,
@@ -102,6 +108,9 @@ struct EventsSeen<'a> {
 }
 
 impl EventsSeen<'_> {
+    /// Passes on the event of a raw record to `sink`. Records of no described type are ignored;
+    /// those that do not fit their description are counted as defects. Notes in `self` that a
+    /// switch or a waking came.
     fn pass_on(
         &mut self,
         raw: Bytes<'_>,
@@ -132,6 +141,7 @@ impl EventsSeen<'_> {
     }
 }
 
+/// The error of a file that ends or contradicts itself at this place.
 fn to_error(name: &str, place: &str, error: WalkError) -> Error {
     match error {
         WalkError::Io(source) => Error::io(name, source),

@@ -38,12 +38,14 @@ pub(crate) const SWITCH_RECORDS: &str = "it holds switches as records of perf (`
     which do not tell why threads leave a CPU and who wakes them";
 
 impl Tracepoint {
-    /// By system and name: a probe in another system may have the name of a tracepoint.
+    /// The tracepoint of this system and name: a probe in another system may have the name of a
+    /// tracepoint.
     pub fn from_system(system: &str, name: &str) -> Self {
         let tracepoint = Tracepoint::from_name(name);
         if tracepoint.system() == system { tracepoint } else { Tracepoint::Other }
     }
 
+    /// The system to which the tracepoint belongs.
     fn system(self) -> &'static str {
         match self {
             Tracepoint::Switch
@@ -66,7 +68,8 @@ impl Tracepoint {
         }
     }
 
-    /// By the name without its system.
+    /// The tracepoint of this name, whatever its system; [`Tracepoint::Other`] if it is not
+    /// understood.
     pub fn from_name(name: &str) -> Self {
         match name {
             "sched_switch" => Tracepoint::Switch,
@@ -92,8 +95,9 @@ impl Tracepoint {
     }
 }
 
-/// Why a thread left the CPU, by the letters of `prev_state`. The kernel joins several by `|` and
-/// marks preemption by `+`.
+/// Why a thread left the CPU, by the letters of `prev_state`, of which the kernel joins several by
+/// `|`. In this order: dead (`X`, `Z`), idle (`I`), blocked (`D`), stopped (`T`), runnable (`R`,
+/// `+` or no letter), and else sleeping.
 pub(crate) fn prev_state(letters: &str) -> PrevState {
     let has = |set: &str| letters.chars().any(|c| set.contains(c));
     if has("XZx") {

@@ -74,7 +74,8 @@ struct Task<'a> {
     comm: Cow<'a, str>,
 }
 
-/// Reads a whole file into `sink`. `name` is for messages.
+/// Reads a whole file into `sink`. `name` is for messages. Lines that are no events are counted as
+/// defects; more than 20 and a twentieth of them are an error.
 pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> Result<(), Error> {
     let mut buffer = Vec::new();
     let mut next = |buffer: &mut Vec<u8>| {
@@ -129,7 +130,8 @@ pub(crate) fn read(name: &str, mut file: impl BufRead, sink: &mut impl Sink) -> 
     }
 }
 
-/// Passes on one event; false if the line is malformed.
+/// Passes on one event, or ignores one of a type of no use; false if the line is malformed.
+/// `prios`: the last priority of each thread, which switches update.
 fn pass_on(
     line: &Line<'_>,
     prios: &mut BTreeMap<i32, i32>,
@@ -186,6 +188,7 @@ fn pass_on(
 }
 
 impl Task<'_> {
+    /// The thread with its last known priority.
     fn named(&self, prios: &BTreeMap<i32, i32>) -> ThreadRef<'_> {
         let prio = prios.get(&self.tid).copied().unwrap_or(PRIO_DEFAULT);
         ThreadRef { tid: self.tid, comm: &self.comm, prio }

@@ -62,7 +62,7 @@ impl<T: Answer + JsonSchema> JsonSchema for Document<T> {
     }
 }
 
-/// The kind of a document, if this version of cpumax can read it.
+/// The kind of a document; an error, as a sentence, if it has none or is of another version.
 pub fn kind(document: &Value) -> Result<&str, String> {
     let Some(kind) = document.get("kind").and_then(Value::as_str) else {
         return Err("it has no `kind`, as every answer of cpumax has".to_owned());
@@ -76,7 +76,7 @@ pub fn kind(document: &Value) -> Result<&str, String> {
     }
 }
 
-/// Reads the answer of a document.
+/// Reads an answer from a document, whatever its kind; the error is serde's message.
 pub fn read<T: DeserializeOwned>(document: Value) -> Result<T, String> {
     serde_json::from_value(document).map_err(|error| error.to_string())
 }

@@ -35,7 +35,7 @@ pub struct Listed {
     pub expectations: usize,
 }
 
-/// All built-in scenarios for listings.
+/// All built-in scenarios for listings, by name.
 ///
 /// # Errors
 /// No error is possible: every built-in scenario can be read.
@@ -56,17 +56,17 @@ pub fn listed() -> Result<Vec<Listed>, Error> {
 /// All built-in scenarios, by name.
 pub const ALL: &[BuiltIn] = include!(concat!(env!("OUT_DIR"), "/scenarios.rs"));
 
-/// The built-in scenario of this name.
+/// The built-in scenario of exactly this name; `None` if there is none.
 pub fn find(name: &str) -> Option<&'static BuiltIn> {
     ALL.iter().find(|built_in| built_in.name == name)
 }
 
-/// The built-in name that was probably meant.
+/// The built-in name most like a mistyped one; `None` if none is like it.
 pub fn nearest(name: &str) -> Option<&'static str> {
     most_alike(ALL.iter().map(|built_in| built_in.name), name)
 }
 
-/// The one of the names that is most like `given`, if any is like it.
+/// The name most like `given`, by a Jaro-Winkler likeness above 0.8; `None` if none is.
 pub(crate) fn most_alike<'a>(names: impl Iterator<Item = &'a str>, given: &str) -> Option<&'a str> {
     let near = names.map(|name| (strsim::jaro_winkler(name, given), name));
     let near = near.filter(|(likeness, _)| *likeness > 0.8);

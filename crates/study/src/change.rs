@@ -7,7 +7,8 @@ use cpumax_limit::{Missing, Part, Rules, Setting, Target, one_line};
 use cpumax_machine::kernel::Kernel;
 use cpumax_workload::{Action, GroupIx, Workload};
 
-/// The workload after a setting `GROUP:LIMIT`, as [`Setting`] parses it.
+/// Applies a setting `GROUP:LIMIT` to a workload, as [`Setting`] parses it. A part for the pod goes
+/// to the group above that of the first part.
 ///
 /// # Errors
 /// The setting names no group or an unknown one, or the kernel would refuse a value.
@@ -26,7 +27,8 @@ pub fn apply(mut workload: Workload, setting: &str) -> Result<Workload, Error> {
     Ok(workload)
 }
 
-/// The workload after one part of a setting was written to `group`.
+/// The workload with the limit and weight of `group` as one part of a setting leaves them; an error
+/// for the root group and for a value that the kernel refuses.
 fn write_part(workload: Workload, group: GroupIx, part: &Part) -> Result<Workload, Error> {
     if group == 0 {
         let root = "the root group has no such file: give another group";
@@ -42,12 +44,14 @@ pub(crate) fn rules(kernel: Kernel) -> Rules {
     Rules::of(kernel.version.major.into(), kernel.version.minor.into())
 }
 
-/// The part of a workload's limits that a kernel does not have, and leaves out.
+/// The first part of a workload's limits that a kernel does not have, such as burst; `None` if it
+/// has all. Initial limits and those written during the run count.
 pub fn lacks(workload: &Workload, kernel: Kernel) -> Option<Missing> {
     lacks_beside(workload, kernel, |_| false)
 }
 
-/// [`lacks`] without the groups whose initial limit is replaced.
+/// The first part of a workload's limits that a kernel does not have; `None` if it has all. Initial
+/// limits of groups for which `has_other` is true do not count; limits written during the run do.
 pub(crate) fn lacks_beside(
     workload: &Workload,
     kernel: Kernel,
@@ -63,19 +67,21 @@ pub(crate) fn lacks_beside(
     own.chain(later).find_map(|limit| limit.missing_under(&rules))
 }
 
-/// The group above `group`; an error if that is the root.
+/// The group above `group`; [`Error::NoPod`] if that is the root or none.
 pub(crate) fn parent_group(workload: &Workload, group: GroupIx) -> Result<GroupIx, Error> {
     let group = &workload.groups[group as usize];
     let parent = group.parent.filter(|&parent| parent > 0);
     parent.ok_or_else(|| Error::NoPod { path: group.path.clone() })
 }
 
+/// The error of a setting without a group, which lists the workload's groups.
 fn no_group(workload: &Workload) -> Error {
     let form = "give GROUP:LIMIT, such as '/limited:500m'";
     Error::Change(format!("the group is missing: {form}; there are: {}", paths(workload)))
 }
 
-/// The group of this path; the error names a similar one.
+/// The index of the group of this path, whose trailing slashes do not count. The error names the
+/// most similar path, else the first ten.
 pub(crate) fn find_group(workload: &Workload, path: &str) -> Result<GroupIx, Error> {
     let wanted = match path.trim_end_matches('/') {
         "" if path.starts_with('/') => "/",
@@ -92,7 +98,7 @@ pub(crate) fn find_group(workload: &Workload, path: &str) -> Result<GroupIx, Err
     }))
 }
 
-/// The paths of the first ten groups, for messages.
+/// The paths of the first ten groups below the root and the number of others, for messages.
 fn paths(workload: &Workload) -> String {
     let mut paths = workload.groups.iter().skip(1).map(|group| group.path.as_str());
     let shown: Vec<&str> = paths.by_ref().take(10).collect();

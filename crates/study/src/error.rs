@@ -188,6 +188,7 @@ pub enum Error {
 }
 
 impl From<cpumax_lab::Error> for Error {
+    /// Interruptions and refusals become the engine's own; every other error is [`Error::Lab`].
     fn from(error: cpumax_lab::Error) -> Error {
         match error {
             cpumax_lab::Error::Interrupted => Error::Interrupted,
@@ -197,7 +198,8 @@ impl From<cpumax_lab::Error> for Error {
     }
 }
 
-/// Why there is no group to limit; `recorded`: whether the recording has groups.
+/// The half sentence on why there is no group to limit; `recorded`: whether the recording has
+/// groups.
 #[must_use]
 pub fn no_groups(recorded: bool) -> &'static str {
     if recorded {
@@ -207,6 +209,7 @@ pub fn no_groups(recorded: bool) -> &'static str {
     }
 }
 
+/// Names and CPU times of threads in ms, for a message; "none" if there are none.
 fn list(busy: &[(String, u64)]) -> String {
     let of = |(name, ns): &(String, u64)| format!("{name} ({:.1} ms)", *ns as f64 / 1e6);
     let busy: Vec<String> = busy.iter().map(of).collect();

@@ -59,7 +59,8 @@ pub struct Measured {
     pub passed: bool,
 }
 
-/// Kernels that were not asked for but must run, because ratios are taken over them.
+/// Kernels that were not asked for but must run, because an expectation that holds on an asked
+/// kernel divides by their number (`over`).
 ///
 /// # Errors
 /// A list of kernels cannot be read.
@@ -81,7 +82,7 @@ pub fn references(workload: &Parts, asked: &[Kernel]) -> Result<Vec<Kernel>, Err
     Ok(more)
 }
 
-/// The one kernel that `over` of an expectation names.
+/// The one kernel that `over` of an expectation names; an error if it names several or none.
 fn reference(over: &str) -> Result<Kernel, String> {
     match kernel::parse_kernels(over).map_err(|error| error.to_string())?.as_slice() {
         [kernel] => Ok(*kernel),
@@ -96,8 +97,9 @@ fn wrong(workload: &Parts, index: usize, what: &dyn Display) -> Error {
     Error::Expectation { place, what: what.to_string() }
 }
 
-/// Checks every expectation on the runs of the kernels that were asked for. `runs` also holds those
-/// of the reference kernels.
+/// Checks every expectation on the runs of the kernels that were asked for and that it covers.
+/// `runs` also holds those of the reference kernels. A missed bound is no error: the [`Verdict`]
+/// tells it.
 ///
 /// # Errors
 /// A metric names nothing, or a list of kernels cannot be read.
@@ -113,10 +115,11 @@ pub fn check<'a>(
 /// ratio), and the number.
 pub type Slack<'a> = &'a dyn Fn(&Outcome, &str, f64) -> f64;
 
-/// [`check`] of the wanted expectations only, with tolerances.
+/// Checks those expectations that are `wanted`, as [`check`] does, with tolerances beyond their
+/// bounds.
 ///
 /// # Errors
-/// As [`check`].
+/// A metric names nothing, a list of kernels cannot be read, or a run to divide by is missing.
 pub fn check_some<'a>(
     workload: &'a Parts,
     asked: &[Kernel],
@@ -140,8 +143,8 @@ pub fn check_some<'a>(
     all.filter(|(_, expectation)| wanted(expectation)).map(verdict).collect()
 }
 
-/// Whether an expectation can be checked where some numbers are not measured and only the kernels
-/// asked for can run: its numbers must be measured, and the kernel of its divisor must run.
+/// Whether the expectation's numbers are all measured, as `is_measured` tells by their paths, and
+/// the kernel of its divisor (`over`) is among those asked for.
 pub fn can_be_checked(
     expectation: &Expectation,
     asked: &[Kernel],
@@ -155,7 +158,8 @@ pub fn can_be_checked(
         })
 }
 
-/// The number of a run for an expectation, and whether it lies within the bounds.
+/// The number of a run, divided by that of `over` with the same seed, and whether it lies within
+/// the bounds and their slack. An error for an unknown metric or a missing run of `over`.
 fn measure(
     expectation: &Expectation,
     run: &Done,
@@ -181,7 +185,8 @@ fn measure(
     Ok(Measured { kernel: run.kernel.version, seed: run.seed, value, passed })
 }
 
-/// The metric of an outcome, divided by `per` where that is given.
+/// The metric of an outcome, divided by `per` where that is given; an error where one of them names
+/// nothing.
 fn rate(expectation: &Expectation, outcome: &Outcome) -> Result<f64, MetricError> {
     let value = outcome.metric(&expectation.metric)?;
     Ok(match &expectation.per {
@@ -201,12 +206,12 @@ impl Verdict<'_> {
         &self.measured
     }
 
-    /// Whether every run lies within the bounds; true without any run.
+    /// Whether the number of every run lies within the bounds; true without any run.
     pub fn passed(&self) -> bool {
         self.measured.iter().all(|measured| measured.passed)
     }
 
-    /// Whether it was checked on any run.
+    /// Whether the expectation was checked on any run.
     pub fn applies(&self) -> bool {
         !self.measured.is_empty()
     }

@@ -27,7 +27,7 @@ pub struct Seeds {
 
 const SEEDS_MAX: u64 = 100_000;
 
-/// Parses seeds `A..B`, both included.
+/// Parses seeds `A..B` or `A..=B`, both included; at most 100000 of them.
 ///
 /// # Errors
 /// The fault, and what would be accepted; so for all functions of this module.
@@ -44,10 +44,11 @@ pub fn seeds(text: &str) -> Result<Seeds, String> {
     }
 }
 
-/// Parses `HERE:THERE`: a file of this machine, and an absolute path in the guest.
+/// Parses `HERE:THERE`, split at the last colon: a file of this machine, which is not looked for,
+/// and an absolute path in the guest.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn file_to_put(text: &str) -> Result<(PathBuf, String), String> {
     match text.rsplit_once(':') {
         Some((host, guest)) if !host.is_empty() && guest.starts_with('/') && guest.len() > 1 => {
@@ -63,7 +64,7 @@ pub fn file_to_put(text: &str) -> Result<(PathBuf, String), String> {
 /// Parses a finite number of at least 1.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn ratio(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
@@ -71,10 +72,10 @@ pub fn ratio(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses ticks in a second.
+/// Parses a kernel's ticks in a second: one of `HZ`.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn hz(text: &str) -> Result<u32, String> {
     let hz = text.parse().ok().filter(|hz| HZ.contains(hz));
     hz.ok_or_else(|| "give 100, 250, 300 or 1000".to_owned())
@@ -83,7 +84,7 @@ pub fn hz(text: &str) -> Result<u32, String> {
 /// Parses a factor from 0.01 to 100.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn factor(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(factor) if (0.01..=100.0).contains(&factor) => Ok(factor),
@@ -91,10 +92,10 @@ pub fn factor(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses per cent from 0 to 1000, with or without the sign.
+/// Parses per cent from 0 to 1000, with or without the sign; `10%` is 10.0.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn percent(text: &str) -> Result<f64, String> {
     let text = text.trim();
     match text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>() {
@@ -103,28 +104,28 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses per cent from 0 to 100, with or without the sign.
+/// Parses per cent from 0 to 100, with or without the sign; `5%` is 5.0.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn share(text: &str) -> Result<f64, String> {
     let percent = percent(text).ok().filter(|percent| *percent <= 100.0);
     percent.ok_or_else(|| "give per cent from 0 to 100, such as 5%".to_owned())
 }
 
-/// Parses a time; returns ns.
+/// Parses a time with its unit, also 0, as far as ns fit 64 bits; returns ns.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn time(text: &str) -> Result<u64, String> {
     u64::try_from(duration(text)?.as_nanos())
         .map_err(|_| "give at most a day, such as 10s".to_owned())
 }
 
-/// Parses a selector of recorded threads.
+/// Parses a selector of recorded threads, such as `comm:nginx*`.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn selector(text: &str) -> Result<Selector, String> {
     text.parse().map_err(|error: cpumax_recording::Error| error.to_string())
 }
@@ -132,7 +133,7 @@ pub fn selector(text: &str) -> Result<Selector, String> {
 /// Parses a cost of less than a second; returns ns.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn event_cost(text: &str) -> Result<u32, String> {
     match duration(text)?.as_nanos() {
         ns @ ..1_000_000_000 => Ok(ns as u32),
@@ -143,7 +144,7 @@ pub fn event_cost(text: &str) -> Result<u32, String> {
 /// Parses a length of time, such as `10s`.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| format!("{error}; give a time such as 10s or 500ms"))
 }
@@ -151,7 +152,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// Parses the duration of runs, up to a day; returns ns.
 ///
 /// # Errors
-/// As [`seeds`].
+/// Any other text; the message tells what is accepted.
 pub fn run_time(text: &str) -> Result<u64, String> {
     match u64::try_from(duration(text)?.as_nanos()) {
         Ok(ns @ 1..=MAX_DURATION_NS) => Ok(ns),

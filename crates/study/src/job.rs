@@ -102,9 +102,9 @@ pub struct Share {
     pub weight: Option<u32>,
 }
 
-/// The workload with these limits and weights in place of its own. All parts of a limit are kept,
-/// as on the newest kernel; older kernels leave out at the start of a run the parts that they do
-/// not have.
+/// The workload with these limits and weights in place of its own; without a weight the group keeps
+/// its own. All parts of a limit are kept, as on the newest kernel; older kernels leave out at the
+/// start of a run the parts that they do not have.
 ///
 /// # Errors
 /// There is no such group, or it is the root; a limit or weight is refused.
@@ -119,12 +119,12 @@ pub fn with_shares(workload: Workload, shares: &[(GroupIx, Share)]) -> Result<Wo
 }
 
 impl WhatIf {
-    /// Whether it sets the limit of this group.
+    /// Whether it replaces the limit of this group.
     pub(crate) fn limits(&self, group: GroupIx) -> bool {
         self.shares.iter().any(|(limited, _)| *limited == group)
     }
 
-    /// The workload with these limits, length and phase.
+    /// The workload with these limits, weights and length. The phase stays where none is given.
     ///
     /// # Errors
     /// A limit is refused, or there is no such group.
@@ -158,7 +158,8 @@ pub struct Variant {
 type Change = Arc<dyn Fn(Workload) -> Result<Workload, Error> + Send + Sync>;
 
 impl Variant {
-    /// A change by a function, which must be deterministic.
+    /// A change of workloads by a function, which must be deterministic and may fail; `name` is for
+    /// people.
     pub fn new(
         name: impl Into<String>,
         change: impl Fn(Workload) -> Result<Workload, Error> + Send + Sync + 'static,
@@ -166,7 +167,8 @@ impl Variant {
         Variant { name: name.into(), change: Arc::new(change) }
     }
 
-    /// A change of the phase of the period timers of all groups at the start, ns.
+    /// The change that lets the period timers of all groups first fire `timer_phase_ns` after the
+    /// start.
     pub fn phase(timer_phase_ns: u64) -> Variant {
         Variant::new(format!("periods from {timer_phase_ns} ns on"), move |workload| {
             let mut parts = workload.into_parts();
@@ -193,12 +195,13 @@ impl Job {
         format!("{} on {} with seed {}", self.workload.name, self.kernel.name, self.seed)
     }
 
-    /// Length of the run, ns.
+    /// Length of the run, ns: that of `what_if`, or else of the workload.
     pub fn duration_ns(&self) -> u64 {
         self.what_if.as_ref().map_or(self.workload.duration_ns, |what_if| what_if.duration_ns)
     }
 
-    /// The changed workload. It is copied only here, as recordings are large.
+    /// The workload with first `variant`, then `what_if` applied. It is copied only where there is
+    /// one of them, as recordings are large.
     ///
     /// # Errors
     /// The changes make no valid workload.
@@ -289,8 +292,8 @@ impl Report {
         self.document_of(None, &[], None)
     }
 
-    /// The report as it is written as JSON, with the changes of a plan and the results of
-    /// expectations.
+    /// The report as it is written as JSON, with the settings of a plan and the results of those
+    /// expectations that were checked on this run: on `kernel` with the outcome's seed.
     pub(crate) fn document_of<'a>(
         &'a self,
         plan: Option<&'a Plan>,
@@ -350,6 +353,8 @@ impl Report {
     }
 }
 
+/// Requests completed in a simulated second, by path of the group; only of groups that completed
+/// any.
 fn requests_per_second(outcome: &Outcome) -> BTreeMap<&str, f64> {
     let seconds = outcome.simulated_ns.max(1) as f64 / 1e9;
     let served = outcome.groups.iter().filter(|(_, group)| group.completions > 0);

@@ -39,8 +39,9 @@ pub struct Fetched {
     pub absent: Vec<(String, Vec<String>)>,
 }
 
-/// The kernels of `kernels.toml` that a list names. Of a range it takes those that have been
-/// fetched and have no flavour of their own; the others are listed as absent.
+/// The kernels of `kernels.toml` that a list names, without duplicates. A kernel named by itself is
+/// not checked to be fetched. Of a range it takes those that have been fetched and have no flavour
+/// of their own; the others are listed as absent.
 ///
 /// # Errors
 /// The list names an unknown kernel, or a range of which none has been fetched.
@@ -48,7 +49,8 @@ pub fn fetched(list: &str) -> Result<Fetched, Error> {
     fetched_of(list, is_here)
 }
 
-/// As [`fetched`], with `is_here` to tell which kernels are there.
+/// As [`fetched`], the kernels that a list names, without duplicates; `is_here` tells which of a
+/// range have been fetched. An error for an unknown kernel, and for a range of which none has been.
 fn fetched_of(list: &str, is_here: impl Fn(&str) -> bool) -> Result<Fetched, Error> {
     let mut names: Vec<&str> = Vec::new();
     let mut fetched = Fetched::default();
@@ -78,7 +80,9 @@ fn fetched_of(list: &str, is_here: impl Fn(&str) -> bool) -> Result<Fetched, Err
     Ok(fetched)
 }
 
-/// The kernels from one to another, without those with a flavour of their own.
+/// Names of the catalog's kernels from `low` to `high`, both included, without those with a flavour
+/// such as `6.12-rt`. An empty end stands for the first or the last kernel. `part` names the range
+/// in errors: an unknown kernel, or no kernel at all.
 fn range(part: &str, (low, high): (&str, &str)) -> Result<Vec<&'static str>, Error> {
     let all = catalog::all();
     let place = |name: &str, otherwise: usize| -> Result<usize, Error> {
@@ -95,7 +99,8 @@ fn range(part: &str, (low, high): (&str, &str)) -> Result<Vec<&'static str>, Err
     Ok(names.filter(|name| !name.contains('-')).collect())
 }
 
-/// Whether a kernel has been fetched; a damaged one counts, and fails when it runs.
+/// Whether a kernel has been fetched. Any other fault, such as damage, counts as fetched and shows
+/// when it runs.
 fn is_here(name: &str) -> bool {
     let kernel = Cache::of_user().and_then(|cache| cache.kernel(name));
     !matches!(kernel, Err(cpumax_lab::Error::NotFetched { .. }))
@@ -114,7 +119,8 @@ pub struct Alike {
     pub changed: &'static str,
 }
 
-/// All versions of the model, in order, then the rules that no kernel was released with.
+/// All versions of the model, in runs of equal rules from the oldest on, then the rules that no
+/// kernel was released with.
 pub fn alike() -> Vec<Alike> {
     let ends = RELEASES.iter().skip(1).map(|release| release.from).chain([UNKNOWN_FROM]);
     let alike = |(release, end): (&Release, Version)| Alike {
@@ -154,7 +160,7 @@ pub struct Real {
     pub here: Option<Here>,
 }
 
-/// The oldest real kernel of the catalog; the model of older ones is compared with none.
+/// Version of the oldest real kernel of the catalog; the model of older ones is compared with none.
 pub fn oldest_real() -> &'static str {
     catalog::all().first().map_or("", |entry| entry.version())
 }
@@ -171,7 +177,8 @@ pub struct Here {
     pub config: Option<Config>,
 }
 
-/// All real kernels of the catalog, with those that have been fetched.
+/// All real kernels of the catalog. Those that have not been fetched, or are damaged, have no
+/// package.
 ///
 /// # Errors
 /// A fetched package cannot be read.

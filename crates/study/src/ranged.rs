@@ -23,8 +23,9 @@ impl<T: Copy + PartialOrd> Ranged<T> {
         Ranged { value, low: value, high: value }
     }
 
-    /// The median of the likely samples, within the range of all. Of nine or more samples, the
-    /// lowest and the highest are left out of the range. `None` where a sample lacks the number.
+    /// The median of the likely samples (the `bool`), and the range of all samples, which always
+    /// holds that median. Of nine or more samples, the lowest and the highest are left out of the
+    /// range. `None` where a sample lacks the number, or none is likely.
     pub fn of<S>(samples: &[(S, bool)], number: impl Fn(&S) -> Option<T>) -> Option<Ranged<T>> {
         let mut all = Vec::new();
         let mut likely = Vec::new();

@@ -24,7 +24,8 @@ use std::path::Path;
 /// First bytes of a file written by perf.
 const PERF_MAGIC: &[u8; 8] = b"PERFILE2";
 
-/// Loads the workload that `argument` names; a path is recognised by a separator or an extension.
+/// Loads the workload that `argument` names: a built-in scenario, a random case, or a file. A path
+/// has a separator or an extension, or names a file that is there.
 ///
 /// # Errors
 /// There is no such scenario, or its file cannot be read or is refused.
@@ -53,7 +54,7 @@ pub fn load(argument: &str) -> Result<Workload, Error> {
     Ok(workload)
 }
 
-/// The text of a built-in scenario, or of a random case.
+/// The text of a built-in scenario, or of a random case; files are not read.
 ///
 /// # Errors
 /// There is no scenario of this name.
@@ -64,12 +65,13 @@ pub fn text(name: &str) -> Result<String, Error> {
 }
 
 /// The random case of this name, as `compare` and `search` print it: `case-1000830`, or
-/// `case-1-of-2` for two CPUs.
+/// `case-1-of-2` for two CPUs. `None` where the case of this number has another name.
 pub fn case(name: &str) -> Option<Workload> {
     case_of_number(name).filter(|workload| workload.name == name)
 }
 
-/// The random case of the number in a name; it may be of another number of CPUs.
+/// The random case of the number in `case-N` or `case-N-of-M`; its own name may tell another number
+/// of CPUs. `None` for other names.
 fn case_of_number(name: &str) -> Option<Workload> {
     let number = name.strip_prefix("case-")?;
     let (number, make): (&str, fn(u64) -> Workload) = match number.split_once("-of-") {
@@ -79,7 +81,7 @@ fn case_of_number(name: &str) -> Option<Workload> {
     Some(make(number.parse().ok()?))
 }
 
-/// The error for a name that is no built-in scenario, with the most similar name.
+/// The error for a name that is no built-in scenario, with the name that was probably meant.
 pub fn not_built_in(name: &str) -> Error {
     let shown = cpumax_limit::one_line(name);
     Error::Scenario(if let Some(workload) = case_of_number(name) {
@@ -95,7 +97,7 @@ pub fn not_built_in(name: &str) -> Error {
     })
 }
 
-/// Whether perf wrote this file.
+/// Whether perf wrote this file, by its first bytes; false where it cannot be read.
 pub fn is_recording(path: &Path) -> bool {
     let mut start = [0; PERF_MAGIC.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));

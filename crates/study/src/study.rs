@@ -104,7 +104,7 @@ impl Study {
         self
     }
 
-    /// Sets the seed of random microseconds, in the model.
+    /// Sets the seed of random microseconds in the model; `None` leaves that to the world.
     #[must_use]
     pub fn with_noise(mut self, noise: Option<u64>) -> Study {
         self.noise = noise;
@@ -115,7 +115,8 @@ impl Study {
     /// that has one.
     ///
     /// # Errors
-    /// There is no such group.
+    /// There is no such group, no group has a limit, or a limit beside it is for the root, a
+    /// missing group or one that has two.
     pub fn under(mut self, limits: &[Try]) -> Result<Study, Error> {
         let what_if = |limit: &Try| {
             let groups = &self.workload.groups;
@@ -163,7 +164,7 @@ impl Study {
         self.limits.iter().flat_map(of_limit)
     }
 
-    /// Checks that at least one kernel supports something of the limit.
+    /// The first kernel's error if no kernel supports anything of the limit.
     fn check_supported(&self, limit: &Limit) -> Result<(), Error> {
         let mut all = self.kernels.iter().map(|kernel| lacks(limit, kernel));
         match all.next() {
@@ -172,6 +173,7 @@ impl Study {
         }
     }
 
+    /// The job of a combination, with the noise of the study and no watched group.
     fn job(&self, cell: &Cell<'_>) -> Job {
         Job {
             workload: Arc::clone(&self.workload),
@@ -185,7 +187,7 @@ impl Study {
     }
 
     /// Runs the study, and hands over each row in order, as soon as it and all rows before it are
-    /// complete.
+    /// complete. A failed run is a row with its error; `each` may stop the rest.
     ///
     /// # Errors
     /// Nothing can be run in that world, or no kernel supports anything of a limit.
@@ -233,7 +235,7 @@ impl Study {
     }
 }
 
-/// Parts of a limit that a kernel does not have.
+/// Parts of a limit that a kernel does not have; an error if it supports nothing of it.
 fn lacks(limit: &Limit, kernel: &NamedKernel) -> Result<Vec<Missing>, Error> {
     limit.0.as_ref().map_or(Ok(Vec::new()), |limit| limit.lacks(kernel.kernel))
 }
@@ -247,7 +249,8 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// Parts that the kernel does not have, of the limit and of the workload's own.
+    /// Parts that the kernel does not have, each once: of the tried limit, and of the workload's
+    /// own where that does not replace them.
     fn lacks(&self) -> Vec<Missing> {
         let mut lacks = lacks(self.limit, self.kernel).unwrap_or_default();
         let kernel = self.kernel.kernel;
@@ -258,6 +261,7 @@ impl Cell<'_> {
         lacks
     }
 
+    /// The row of this combination with its report.
     fn row(&self, report: Result<Report, Error>) -> Row {
         Row {
             limit: self.limit.0.clone(),
@@ -281,12 +285,14 @@ pub struct Rows {
 impl Iterator for Rows {
     type Item = Result<Row, Error>;
 
+    /// Blocks until the next row; `None` after the last.
     fn next(&mut self) -> Option<Self::Item> {
         self.receiver.as_ref()?.recv().ok()
     }
 }
 
 impl Drop for Rows {
+    /// Stops the runs, and waits for their thread.
     fn drop(&mut self) {
         self.gone.store(true, Ordering::Relaxed);
         drop(self.receiver.take());
@@ -304,6 +310,7 @@ struct Until {
 }
 
 impl Watch for Until {
+    /// Whether the reader of rows is gone, or the other watch asks to stop.
     fn stopped(&self) -> bool {
         self.gone.load(Ordering::Relaxed) || self.watch.stopped()
     }

@@ -46,7 +46,8 @@ impl Plan {
         }
     }
 
-    /// Changes the limit of one of its groups, `GROUP:LIMIT`. Its expectations no longer apply.
+    /// Changes limits of its groups by a setting such as `/web:500m`. Its expectations no longer
+    /// apply. Limits that are not in the kernel's form are added to the translations.
     ///
     /// # Errors
     /// The limit is not understood, or there is no such group.
@@ -59,8 +60,8 @@ impl Plan {
     }
 
     /// Changes a setting: a field of its `[machine]`; `noise`; the limit of a group (`/web`) or a
-    /// file of it (`/web:cpu.weight`), of several groups with commas between. Expectations still
-    /// apply to any phase of a timer and any noise.
+    /// file of it (`/web:cpu.weight`), of several groups with commas between. After a change other
+    /// than of `noise` or `timer_phase`, expectations no longer apply.
     ///
     /// # Errors
     /// There is no such setting, or it does not take that value.
@@ -84,7 +85,8 @@ impl Plan {
         Ok(self)
     }
 
-    /// Replaces its expectations by numbers to show.
+    /// Replaces its expectations by numbers to show, which are computed even where the plan is
+    /// changed.
     ///
     /// # Errors
     /// One of them is not a metric.
@@ -112,12 +114,13 @@ impl Plan {
         &self.workload
     }
 
-    /// Whether its expectations no longer apply and are not checked.
+    /// Whether its expectations no longer apply and are not checked; false where they are numbers
+    /// to show.
     pub fn is_changed(&self) -> bool {
         self.changed && !self.shown
     }
 
-    /// Settings given in place of its own: names and values.
+    /// Settings given in place of its own: names and values, in the order given.
     pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -177,7 +180,7 @@ pub struct Ended<'a> {
 }
 
 impl Ended<'_> {
-    /// Whether all its checked expectations hold.
+    /// Whether all its checked expectations hold; runs that failed do not count.
     pub fn passed(&self) -> bool {
         self.verdicts.iter().all(Verdict::passed)
     }
@@ -203,7 +206,7 @@ impl Ended<'_> {
         modelled.flatten().filter_map(told).collect()
     }
 
-    /// Numbers that were not measured; with the kernels, where others measured them.
+    /// Paths of numbers that were not measured; with the kernels, where others measured them.
     pub fn not_measured(&self) -> Vec<String> {
         not_measured(&self.reports)
     }
@@ -215,7 +218,8 @@ impl Ended<'_> {
 }
 
 impl Suite {
-    /// A suite of these plans on these kernels, in this world.
+    /// A suite of these plans on these kernels, in this world. Finds the kernels that ratios of
+    /// expectations need besides, for the model only. Runs nothing.
     ///
     /// # Errors
     /// An expectation names a kernel that does not exist.
@@ -252,12 +256,13 @@ impl Suite {
         })
     }
 
-    /// Whether the job is on a kernel that was asked for.
+    /// Whether the job is on a kernel that was asked for, not only for ratios.
     pub fn is_asked(&self, job: &Job) -> bool {
         self.asked.iter().any(|kernel| kernel.name == job.kernel.name)
     }
 
-    /// Runs [`Suite::jobs`] and checks their results.
+    /// Runs the jobs of [`Suite::jobs`], and checks the expectations of each plan. On real kernels
+    /// a failed run is listed, and the others go on.
     ///
     /// # Errors
     /// Nothing can be run, the caller asked to stop, or a run of the model fails (then the scenario
@@ -281,6 +286,7 @@ impl Suite {
     }
 
     /// Sorts the results of one plan into reports and failures, and checks its expectations.
+    /// Reports of reference kernels count only for ratios.
     fn ended<'a, 'j>(
         &self,
         plan: &'a Plan,
@@ -301,7 +307,8 @@ impl Suite {
         Ok(Ended { plan, reports, kernels, verdicts, failed, done })
     }
 
-    /// Checks the expectations, as far as their numbers were measured.
+    /// Checks the plan's expectations by these runs; none if it is changed. On real kernels only
+    /// those whose numbers were measured, with tolerances. An error where a metric names nothing.
     fn verdicts<'a>(
         &self,
         plan: &'a Plan,
@@ -331,11 +338,13 @@ impl Suite {
     }
 }
 
+/// The modelled kernels without their names.
 fn models(kernels: &[NamedKernel]) -> Vec<Kernel> {
     kernels.iter().map(|kernel| kernel.kernel).collect()
 }
 
-/// Tolerances of a comparison: a real kernel never matches the model to the nanosecond.
+/// Tolerances of a comparison with a real kernel, by the tick of its build, else of the workload.
+/// They are smaller where all runs counted time by instructions.
 fn tolerances(workload: &Workload, reports: &[&Report]) -> Tolerances {
     let hz = reports.iter().find_map(|report| report.conditions.as_ref()?.hz);
     let tick_ns = 1_000_000_000 / u64::from(hz.unwrap_or(workload.machine.hz).max(1));
@@ -346,7 +355,7 @@ fn tolerances(workload: &Workload, reports: &[&Report]) -> Tolerances {
     }
 }
 
-/// The tolerance of this number; of ratios and of numbers without a tolerance, a share of the
+/// The tolerance of the number at `path`; of ratios and of numbers without a tolerance 3 % of the
 /// value.
 fn slack(outcome: &Outcome, path: &str, value: f64, tolerances: Tolerances) -> f64 {
     const SHARE: f64 = 0.03;

@@ -30,7 +30,8 @@ pub struct Vary {
     pub values: Vec<String>,
 }
 
-/// Parses `SETTING=VALUE,VALUE`; for noise also `noise=A..B`, both included.
+/// Parses `SETTING=VALUE,VALUE`; for noise also `noise=A..B`, both included; at most 1000 values.
+/// Whether there is such a setting is not checked.
 ///
 /// # Errors
 /// The fault, and what would be accepted.
@@ -54,11 +55,12 @@ pub fn vary(text: &str) -> Result<Vary, String> {
     Ok(Vary { setting, values })
 }
 
-/// Parses a number of a run: `METRIC`, `METRIC per METRIC`, `METRIC over KERNEL` or `METRIC per
-/// METRIC over KERNEL`, as `[[expect]]` in docs/reference/scenarios.md has them.
+/// Parses a number of a run as an expectation that always holds: `METRIC`, `METRIC per METRIC`,
+/// `METRIC over KERNEL` or `METRIC per METRIC over KERNEL`, as `[[expect]]` in
+/// docs/reference/scenarios.md has them.
 ///
 /// # Errors
-/// As [`vary`].
+/// The metric is empty; neither it nor the kernel is looked up.
 pub fn number(text: &str) -> Result<Expectation, String> {
     let (rest, over) = match text.rsplit_once(" over ") {
         Some((rest, kernel)) => (rest, Some(kernel.trim().to_owned())),
@@ -76,7 +78,8 @@ pub fn number(text: &str) -> Result<Expectation, String> {
     Ok(Expectation { kernels, metric, over, per, min: Some(f64::MIN), max: None, why })
 }
 
-/// The plans of every combination of these settings; the last setting changes fastest.
+/// Copies of the plan with every combination of these settings, at most 1000; the last setting
+/// changes fastest.
 ///
 /// # Errors
 /// A setting or a value is not accepted, or there are too many.

@@ -28,7 +28,7 @@ pub use cpumax_lab::Step;
 /// # Ok::<(), Error>(())
 /// ```
 pub trait Watch: Sync {
-    /// Whether to stop; asked now and then.
+    /// Whether to stop; asked now and then, from any thread.
     fn stopped(&self) -> bool {
         false
     }
@@ -42,7 +42,8 @@ pub trait Watch: Sync {
     /// On a real kernel, the job at this place takes a step.
     fn step(&self, _job: usize, _step: Step) {}
 
-    /// The sink for the events of the job at this place, if any; asked before it begins.
+    /// The sink for the events of the job at this place, if any. Models ask before the job begins,
+    /// real worlds before the first one.
     ///
     /// # Errors
     /// The sink cannot be opened.

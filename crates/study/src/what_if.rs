@@ -66,8 +66,8 @@ impl Try {
         Try { limit, weight: None, pod: None, group: None, beside: Vec::new(), setting: None }
     }
 
-    /// Parses `[GROUP:]LIMIT` as [`Setting`] does: of one group, perhaps of the one above it, and
-    /// of others beside. Results are shown of the first group.
+    /// Parses `[GROUP:]LIMIT` as [`Setting`] does: of one group, perhaps of the one above it (its
+    /// pod), and of others beside. Results are shown of the first group.
     ///
     /// # Errors
     /// The text is not understood, or the kernel would refuse it.
@@ -109,7 +109,7 @@ impl Try {
         own + &pod + &self.beside.iter().map(beside).collect::<String>()
     }
 
-    /// Whether it limits the group alone.
+    /// Whether it limits its group alone, neither the pod nor groups beside.
     pub fn is_alone(&self) -> bool {
         self.pod.is_none() && self.beside.is_empty()
     }
@@ -148,7 +148,7 @@ impl Try {
         }
     }
 
-    /// The longest period, ns; `None` without a limit.
+    /// The longest period of all its limits, ns; `None` where none has a quota.
     pub fn period_ns(&self) -> Option<u64> {
         let limited = self.limits().filter(|limit| limit.quota_ns().is_some());
         limited.map(|limit| limit.period_ns()).max()
@@ -160,7 +160,7 @@ impl Try {
         std::iter::once(self.limit).chain(others.map(|share| share.limit))
     }
 
-    /// The other groups that this limits beside `group`, with their shares.
+    /// The pod above `group` and the groups beside that this limits, with their shares.
     ///
     /// # Errors
     /// A group does not exist, is the root, or has two limits.
@@ -187,12 +187,13 @@ impl Try {
         Ok(others)
     }
 
-    /// The changes to make to a workload whose work takes `work_ns` of CPU time and lasted
-    /// `span_ns`. The run's duration is several times the expected one: some generations give less
-    /// than the limit says, and idle time costs nothing to simulate.
+    /// The changes that put this limit on `group` of a workload whose work takes `work_ns` of CPU
+    /// time and lasted `span_ns`. The run's duration is four times the expected one and 1 s, at
+    /// most a day: some generations give less than the limit says, and idle time costs nothing to
+    /// simulate.
     ///
     /// # Errors
-    /// As of [`Try::others`].
+    /// A group of the limit does not exist, is the root, or has two limits.
     pub fn what_if(
         &self,
         workload: &Workload,
@@ -215,7 +216,7 @@ impl Try {
     }
 }
 
-/// The one group that all limits name, if they name any.
+/// The one group that all limits name, if any names one; limits without a group agree with each.
 ///
 /// # Errors
 /// They name several, or the root group.
@@ -231,8 +232,8 @@ pub fn common_group(tries: &[Try]) -> Result<Option<String>, Error> {
     Ok(Some(first.to_owned()))
 }
 
-/// Limits below, at and above the CPUs that were used, in 100 ms periods; then the used CPUs with a
-/// 10 ms period, and with burst.
+/// Limits at 0.75, 1, 1.5 and 2 times the CPUs used, in 100 ms periods; then the used CPUs with a
+/// 10 ms period, and with a burst of a whole quota.
 pub fn ladder(mean_cpus: f64) -> Vec<Try> {
     const PERIOD_NS: u64 = 100_000_000;
     const SHORT_PERIOD_NS: u64 = 10_000_000;
@@ -253,7 +254,7 @@ pub fn ladder(mean_cpus: f64) -> Vec<Try> {
     tries
 }
 
-/// Rounded to two significant digits of microseconds, at least the smallest quota.
+/// Rounded up to two significant digits of microseconds, at least 1 ms (the smallest quota).
 fn two_digits_ns(ns: f64) -> u64 {
     let us = (ns / 1000.0).round().max(1000.0) as u64;
     let unit = 10u64.pow(us.ilog10().saturating_sub(1));

@@ -54,14 +54,15 @@ pub trait World {
         true
     }
 
-    /// Runs jobs, side by side where possible, and hands over their results in order.
+    /// Runs jobs, side by side where possible, and hands over their results in order. `each` may
+    /// stop the rest, which is no error.
     ///
     /// # Errors
     /// No job can be run.
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error>;
 }
 
-/// Runs all jobs and returns their reports in order.
+/// Runs all jobs and returns their reports in order; the first failed job stops the rest.
 ///
 /// # Errors
 /// The error of the first failed job; it stops the rest.
@@ -71,11 +72,12 @@ pub fn all(world: &dyn World, jobs: &[Job], watch: &dyn Watch) -> Result<Vec<Rep
     Ok(done)
 }
 
-/// Runs all jobs and hands each report to `take`, with the place of its job. For results that are
-/// too large to keep together.
+/// Runs all jobs and hands each report to `take`, with the place of its job, in order. For results
+/// that are too large to keep together.
 ///
 /// # Errors
-/// As [`all`].
+/// The error of the first failed job; it stops the rest. Reports of the jobs before have been
+/// taken.
 pub fn each(
     world: &dyn World,
     jobs: &[Job],

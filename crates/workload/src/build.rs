@@ -26,7 +26,7 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// Position of the value of `field`, or else of the whole part.
+    /// Position of the value of `field` in the file, or else of the whole part.
     pub fn of(&self, field: &str) -> ByteRange {
         self.fields.iter().find(|(name, _)| *name == field).map_or(self.whole, |(_, at)| *at)
     }
@@ -53,7 +53,7 @@ impl From<Distribution> for Length {
     }
 }
 
-/// Nanoseconds; `u64::MAX` where they do not fit, which the checks refuse.
+/// The length in ns; `u64::MAX` where it does not fit, which the checks refuse.
 pub(crate) fn to_ns(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -119,14 +119,14 @@ impl Workload {
 }
 
 impl Builder {
-    /// Sets the sentence that says what the workload demonstrates.
+    /// Sets the sentence that says what the workload demonstrates, for listings.
     #[must_use]
     pub fn shows(mut self, shows: impl Into<String>) -> Builder {
         self.shows = shows.into();
         self
     }
 
-    /// Sets the simulated time, up to one day.
+    /// Sets the simulated time, up to one day; [`Builder::build`] refuses more.
     #[must_use]
     pub fn duration(mut self, duration: Duration) -> Builder {
         self.duration_ns = to_ns(duration);
@@ -147,14 +147,14 @@ impl Builder {
         self
     }
 
-    /// Adds a group with this limit and the default weight. Missing parents are added without a
-    /// limit.
+    /// Adds a group with this limit and the default weight. [`Builder::build`] adds missing parents
+    /// without a limit.
     #[must_use]
     pub fn group(self, path: impl Into<String>, limit: Limit) -> Builder {
         self.with_group(Group::new(path).limit(limit))
     }
 
-    /// Adds a group. Missing parents are added without a limit.
+    /// Adds a group. [`Builder::build`] adds missing parents without a limit.
     #[must_use]
     pub fn with_group(mut self, group: Group) -> Builder {
         self.groups.push(group);
@@ -181,7 +181,7 @@ impl Builder {
         self
     }
 
-    /// Adds a kind of task.
+    /// Adds a kind of task with its instances.
     #[must_use]
     pub fn task(mut self, task: Task) -> Builder {
         self.tasks.push(task);
@@ -200,7 +200,8 @@ impl Builder {
         self
     }
 
-    /// Adds threads that answer requests, and the clients that send these.
+    /// Adds threads that answer requests, and the clients that send these, as tasks, channels, jobs
+    /// and sources.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "as all other parts")]
     pub fn service(mut self, service: Service) -> Builder {
@@ -215,21 +216,21 @@ impl Builder {
         self
     }
 
-    /// Adds a change from outside.
+    /// Adds a change that is made from outside during the run.
     #[must_use]
     pub fn change(mut self, change: Change) -> Builder {
         self.changes.push(change);
         self
     }
 
-    /// Adds a bound that results must meet.
+    /// Adds a bound that results must meet; runs do not check it.
     #[must_use]
     pub fn expect(mut self, expect: Expect) -> Builder {
         self.expectations.push(expect);
         self
     }
 
-    /// Resolves all names and checks everything.
+    /// Resolves all names and checks everything; the builder stays as it is.
     ///
     /// # Errors
     /// The first problem, with its part and what would be accepted.
@@ -360,6 +361,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
+    /// A channel from which tokens leave in the order in which they came.
     fn new(name: String, capacity: u64) -> Channel {
         Channel { name, capacity, oldest_first: false, positions: Positions::default() }
     }
@@ -394,7 +396,8 @@ pub struct Task {
 }
 
 impl Task {
-    /// One fair task in the root group, with an empty program: it exits at once.
+    /// One fair task in the root group on any CPU, from the start of the run, with an empty
+    /// program: it exits at once.
     pub fn new(name: impl Into<String>) -> Task {
         Task {
             name: name.into(),
@@ -419,7 +422,7 @@ impl Task {
         self
     }
 
-    /// Sets the number of instances at the start; 0 for a kind that is only forked.
+    /// Sets the number of instances that run from the start; 0 for a kind that is only forked.
     #[must_use]
     pub fn count(mut self, count: u32) -> Task {
         self.count = count;
@@ -454,7 +457,7 @@ impl Task {
         self
     }
 
-    /// Sets the start of the first instance.
+    /// Sets the start of the first instance, counted from the start of the run.
     #[must_use]
     pub fn start(mut self, start: Duration) -> Task {
         self.start_ns = to_ns(start);
@@ -475,7 +478,7 @@ impl Task {
         self
     }
 
-    /// Sets the instructions.
+    /// Sets the instructions in place of those so far.
     #[must_use]
     pub fn program(mut self, steps: impl IntoIterator<Item = Step>) -> Task {
         self.program = steps.into_iter().collect();
@@ -510,7 +513,8 @@ pub(crate) enum Arrive {
 }
 
 impl Source {
-    /// One token in `channel` after each such length of time.
+    /// A source of one token in `channel` after each such length of time, without end; the first
+    /// comes after one length.
     pub fn every(
         name: impl Into<String>,
         channel: impl Into<String>,
@@ -528,7 +532,8 @@ impl Source {
         }
     }
 
-    /// One token in `channel` at each of these times.
+    /// A source of one token in `channel` at each of these times, counted from the start of the
+    /// run.
     pub fn at(
         name: impl Into<String>,
         channel: impl Into<String>,
@@ -553,14 +558,14 @@ impl Source {
         self
     }
 
-    /// Sets the number of arrivals.
+    /// Sets the number of arrivals after which it ends.
     #[must_use]
     pub fn count(mut self, count: u64) -> Source {
         self.count = count;
         self
     }
 
-    /// Sets the jobs that its tokens carry, in turn.
+    /// Sets the jobs that its tokens carry, in turn; without jobs tokens carry none.
     #[must_use]
     pub fn jobs<Name: Into<String>>(mut self, jobs: impl IntoIterator<Item = Name>) -> Source {
         self.jobs = jobs.into_iter().map(Into::into).collect();

@@ -78,7 +78,8 @@ impl Stream {
         ((self.next_u64() >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A number from the standard normal distribution (Box-Muller; always two draws).
+    /// A number from the standard normal distribution (Box-Muller; always takes two from the
+    /// stream).
     fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(self.unit()));
         radius * libm::cos(2.0 * std::f64::consts::PI * self.unit())
@@ -88,6 +89,7 @@ impl Stream {
 /// Increment of `SplitMix64`: 2^64 divided by the golden ratio, made odd.
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// The output of `SplitMix64` after one step from `state`.
 fn mix(state: u64) -> u64 {
     let mut z = state.wrapping_add(GOLDEN_GAMMA);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -156,7 +158,7 @@ impl Span {
     }
 }
 
-/// Whole ns, rounded down; NaN and negative values become 0, values beyond `u64` its maximum.
+/// Whole ns, rounded towards 0; NaN and negative values become 0, values beyond `u64` its maximum.
 fn to_ns(value: f64) -> u64 {
     value as u64
 }

@@ -92,7 +92,7 @@ impl Parts {
         of_tasks.chain(self.jobs.iter().map(|job| &job.program[..]))
     }
 
-    /// Whether some task forks while others are moved to other groups: both take
+    /// Whether some task forks and any task is moved to another group: both take
     /// `cgroup_threadgroup_rwsem`, of which a machine has only one.
     pub fn forks_meet_moves(&self) -> bool {
         let has = |is_it: fn(&Op) -> bool| self.programs().flatten().any(is_it);
@@ -318,6 +318,7 @@ impl fmt::Display for CpuSet {
 impl FromStr for CpuSet {
     type Err = String;
 
+    /// Reads a list such as `0-3,8`; the error tells that form.
     fn from_str(text: &str) -> Result<CpuSet, String> {
         parse_cpus(text).ok_or_else(|| format!("{CPUS_FORM}, each below {MAX_CPUS}"))
     }

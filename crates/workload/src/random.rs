@@ -62,7 +62,7 @@ pub fn workload(seed: u64) -> Workload {
     workload_within(seed, &Bounds::default())
 }
 
-/// The random workload of this seed, within `bounds`.
+/// The random workload of this seed, within `bounds`; equal arguments give equal workloads.
 ///
 /// # Panics
 /// If the checks refuse the generated workload, which is a bug in either.
@@ -161,7 +161,8 @@ impl Dice {
         from[self.0.below(N as u64) as usize]
     }
 
-    /// A length between 1 us and `most_ns`, each order of magnitude equally likely.
+    /// A length between 1 us and `most_ns`, each order of magnitude equally likely, often of whole
+    /// us or ms.
     fn time_ns(&mut self, most_ns: u64) -> u64 {
         let magnitude = self.range(10, u64::from(most_ns.max(1024).ilog2()));
         let ns = self.range(1 << magnitude, (2 << magnitude) - 1).clamp(1_000, most_ns.max(1_000));
@@ -174,13 +175,13 @@ impl Dice {
         .max(1)
     }
 
-    /// As `time_ns`, from 1 us to `most_ns`.
+    /// A length of time as [`Dice::time_ns`] draws it, up to `most_ns`.
     fn time(&mut self, most_ns: u64) -> Duration {
         Duration::from_nanos(self.time_ns(most_ns))
     }
 
-    /// A length of time that is fixed in half of the cases, else drawn anew each time from a random
-    /// distribution.
+    /// A length of time up to `most_ns` that is fixed in half of the cases, else drawn anew each
+    /// time from a random distribution around it.
     fn length(&mut self, most_ns: u64) -> Length {
         let ns = self.time_ns(most_ns);
         match self.0.below(8) {
@@ -297,7 +298,8 @@ fn draw_machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Mac
     machine
 }
 
-/// Trees of groups. In a v1 tree no group has more than its ancestors.
+/// Trees of groups within `bounds`. In a v1 tree no group has more CPU time than the nearest limit
+/// above.
 fn draw_groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let mut depths: Vec<u64> = Vec::new();
@@ -326,7 +328,8 @@ fn draw_groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
     groups
 }
 
-/// Quota and period, us, of the nearest limited group at or above `path`.
+/// Quota and period, us, of the nearest limited group at or above `path`; `None` if none is
+/// limited.
 fn nearest_limit(groups: &[Group], path: &str) -> Option<(u64, u64)> {
     let mut path = path;
     while !path.is_empty() {
@@ -365,7 +368,7 @@ struct KindPlan {
     class: Class,
 }
 
-/// Kinds that run from the start, then kinds that are only forked.
+/// Kinds that run from the start, within `bounds`, then up to two kinds that are only forked.
 fn draw_kinds(dice: &mut Dice, bounds: &Bounds) -> Vec<KindPlan> {
     let started = dice.range(1, bounds.kinds);
     let mut spare = bounds.tasks.saturating_sub(started);

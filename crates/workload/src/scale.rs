@@ -20,6 +20,7 @@ pub enum Tasks<'a> {
 }
 
 impl Tasks<'_> {
+    /// Whether the kind of task is one of these.
     fn are(self, task: &TaskSpec, parts: &Parts) -> bool {
         match self {
             Tasks::All => true,
@@ -82,9 +83,9 @@ impl Workload {
         parts.try_into()
     }
 
-    /// Scales the load of these tasks by `factor`: their sleeps, and the times between tokens that
-    /// sources and `after` send them, become shorter by it. Listed arrival times count from the
-    /// start of the run; a limited number of arrivals stays.
+    /// Scales the load of these tasks by `factor`: their sleeps and periods, and the times between
+    /// tokens that sources and `after` send them, become shorter by it. Listed arrival times count
+    /// from the start of the run; a limited number of arrivals stays.
     ///
     /// # Errors
     /// A factor that is not from 0.001 to 1000, sleeps of more than a day, or periods and arrivals
@@ -122,7 +123,7 @@ impl Workload {
     }
 }
 
-/// Refuses a factor outside of `FACTORS`.
+/// An error for a factor that is not from 0.001 to 1000.
 fn check_factor(factor: f64) -> Result<(), Error> {
     if FACTORS.contains(&factor) {
         return Ok(());
@@ -135,11 +136,12 @@ fn check_factor(factor: f64) -> Result<(), Error> {
     })))
 }
 
+/// For each kind of task whether it is one of these.
 fn chosen(parts: &Parts, which: Tasks<'_>) -> Vec<bool> {
     parts.tasks.iter().map(|task| which.are(task, parts)).collect()
 }
 
-/// The channels from which these tasks take tokens.
+/// For each channel whether the chosen kinds of task take tokens from it.
 fn fed(parts: &Parts, chosen: &[bool]) -> Vec<bool> {
     let mut fed = vec![false; parts.channels.len()];
     let tasks = parts.tasks.iter().zip(chosen).filter(|(_, chosen)| **chosen);
@@ -151,7 +153,7 @@ fn fed(parts: &Parts, chosen: &[bool]) -> Vec<bool> {
     fed
 }
 
-/// The jobs that tokens in these channels carry.
+/// For each job whether tokens in the `fed` channels carry it.
 fn served(parts: &Parts, fed: &[bool]) -> Vec<bool> {
     let mut served = vec![false; parts.jobs.len()];
     for op in parts.programs().flatten() {
@@ -174,6 +176,7 @@ struct Lengths<'a> {
 }
 
 impl Lengths<'_> {
+    /// Scales a length, fixed or drawn.
     fn scale(&mut self, span: &mut Span) {
         *span = match *span {
             Span::Fixed(ns) => Span::Fixed(self.scaled_ns(ns)),
@@ -190,12 +193,12 @@ impl Lengths<'_> {
         }
     }
 
-    /// To the nearest ns; a length above 0 stays above 0.
+    /// The scaled length to the nearest ns; a length above 0 stays above 0.
     fn scaled_ns(&self, ns: u64) -> u64 {
         ((ns as f64 * self.times).round() as u64).max(u64::from(ns > 0))
     }
 
-    /// Index of the scaled copy of a distribution, which is made once.
+    /// Index of the scaled copy of a distribution, which is added on first use.
     fn scaled(&mut self, ix: DistIx) -> DistIx {
         if let Some(&made) = self.made.get(&ix) {
             return made;

@@ -67,7 +67,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The name in documents.
+    /// The lower-case name in documents.
     pub fn name(self) -> &'static str {
         match self {
             Role::None => "none",
@@ -163,7 +163,7 @@ impl From<&Try> for Named {
 }
 
 impl Advice {
-    /// The advice as it is written as JSON.
+    /// The advice as it is written as JSON; `cases` are those that it was made of.
     pub fn document(&self, cases: &[Case]) -> Advised {
         let best = self.recommended();
         let smallest = best.and_then(|found| found.smallest.as_ref());
@@ -194,7 +194,7 @@ impl Advice {
     }
 }
 
-/// A probe in the form of the document.
+/// A probe in the form of the document, with the names of its recordings from `cases`.
 fn tried(role: Role, probe: &Probe, cases: &[Case]) -> Tried {
     let told = |held: &Held| Told {
         measure: held.measure,
@@ -213,6 +213,8 @@ fn tried(role: Role, probe: &Probe, cases: &[Case]) -> Tried {
     Tried { role, limit: (&probe.limit).into(), kept: probe.is_kept(), runs: runs.collect() }
 }
 
+/// A result of the search in the form of the document; `asked` tells that the question names its
+/// kind.
 fn needs(found: &Found, asked: bool) -> KindNeeds {
     KindNeeds {
         period_usec: found.kind.period_ns / 1_000,
@@ -225,6 +227,7 @@ fn needs(found: &Found, asked: bool) -> KindNeeds {
     }
 }
 
+/// The demand of one recording, for each length of period that the replay has.
 fn demanded(case: &Case) -> impl Iterator<Item = Demanded> {
     case.replay
         .demands()
@@ -232,6 +235,7 @@ fn demanded(case: &Case) -> impl Iterator<Item = Demanded> {
         .map(|(period_ns, demand)| demand_of(&case.name, *period_ns, demand))
 }
 
+/// Deciles of the CPU time in windows of `period_ns`, and time by number of ready threads, in us.
 fn demand_of(recording: &str, period_ns: u64, demand: &Demand) -> Demanded {
     let windows = &demand.windows_ns;
     let decile = |tenth: usize| Some(percentile(windows, tenth * 10)? / 1_000);

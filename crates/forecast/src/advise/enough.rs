@@ -23,7 +23,9 @@ pub struct Lack {
     pub instead: String,
 }
 
-/// Reasons why this recording is not enough; `unlimited` is its replay without a limit.
+/// Reasons why this recording is not enough to name a limit. Doubtful gaps count alone. Else too
+/// few requests or periods, busy CPUs, and each run of `unlimited` that differs from the recording
+/// or is not predictable.
 pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<Lack> {
     let replay = case.replay.as_recorded();
     let lack = |(why, instead): (String, &str)| Lack {
@@ -55,7 +57,8 @@ pub(super) fn lacks(case: &Case, question: &Question, unlimited: &[Run]) -> Vec<
     lacks.into_iter().map(lack).collect()
 }
 
-/// The reason why a limit that would keep the goals cannot be relied on.
+/// The reason why the smallest limit that keeps the goals by its ranges cannot be relied on: its
+/// first run that is not predictable. `None` if there is no such limit.
 pub(super) fn unreliable(cases: &[Case], found: &Found) -> Option<Lack> {
     let risky = found.risky.as_ref()?;
     let (at, run, _) = risky.each().find(|(_, run, _)| !run.prediction.predictable)?;
@@ -72,7 +75,8 @@ pub(super) fn unreliable(cases: &[Case], found: &Found) -> Option<Lack> {
 
 const LONGER: &str = "for longer, while the service has its load";
 
-/// Lacks of the recording itself: too few requests, or busy CPUs.
+/// Each lack of the recording itself, with what to record instead: fewer requests than
+/// [`LEAST_REQUESTS`], or CPUs busier than [`MOST_BUSY`].
 fn recording_lacks(replay: &Replay) -> Vec<(String, &'static str)> {
     let mut lacks = Vec::new();
     let (answered, unit) = replay.answered();
@@ -95,8 +99,8 @@ fn recording_lacks(replay: &Replay) -> Vec<(String, &'static str)> {
     lacks
 }
 
-/// The lack of active periods, if any. At a higher load the same requests take less time, so a
-/// recording has fewer periods.
+/// A lack if the service was active in fewer than [`LEAST_PERIODS`] of the longest asked periods.
+/// At a higher load the same requests take less time, so a recording has fewer periods.
 fn too_few_periods(replay: &Replay, question: &Question) -> Option<(String, &'static str)> {
     let longest_ns = question.periods_ns.iter().copied().max().unwrap_or(1);
     let demand = replay.demand(longest_ns).map(|demand| demand.windows_ns.as_slice());

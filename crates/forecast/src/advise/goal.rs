@@ -63,7 +63,8 @@ pub enum Measure {
 }
 
 impl Goal {
-    /// Checks the goal against the predictions with and without the limit.
+    /// Checks the goal against the predictions with and without the limit. Relative goals take
+    /// their bound from the worse end of the range without the limit.
     ///
     /// ```
     /// use cpumax_forecast::{advise::{Goal, Measure}, Replay, Request};
@@ -105,8 +106,9 @@ impl Goal {
     }
 }
 
-/// Whether the length of the load is set by its work. Where a clock sets it, costlier work keeps
-/// more CPUs busy and takes no longer.
+/// Whether costlier work makes the load last longer: the range of its length is at least half as
+/// wide as that of busy CPUs. Where a clock sets the length, it keeps more CPUs busy and takes no
+/// longer.
 fn is_set_by_work(unlimited: &Prediction) -> bool {
     let (Some(takes), Some(cpus)) = (unlimited.work_takes_ns, unlimited.cpus) else { return false };
     let longer = takes.high as f64 / takes.low.max(1) as f64 - 1.0;
@@ -115,7 +117,7 @@ fn is_set_by_work(unlimited: &Prediction) -> bool {
 }
 
 impl Measure {
-    /// The number in a prediction.
+    /// The number in a prediction, times in ns; `None` where the prediction does not have it.
     fn of(self, prediction: &Prediction) -> Option<Ranged<f64>> {
         let ns = |ranged: Ranged<u64>| Ranged {
             value: ranged.value as f64,
@@ -145,12 +147,13 @@ impl Measure {
 }
 
 impl Held {
-    /// The worse end of the range.
+    /// The worse end of the predicted range; `None` if the number is unknown.
     pub fn worst(&self) -> Option<f64> {
         self.found.map(|found| self.measure.worse(found))
     }
 
-    /// The worse end relative to the bound; at most 1 means kept.
+    /// The worse end relative to the bound, inverted for rates. At most 1 means kept; an unknown
+    /// number is infinitely bad.
     pub fn excess(&self) -> f64 {
         match self.worst() {
             None => f64::INFINITY,
@@ -160,7 +163,7 @@ impl Held {
         }
     }
 
-    /// Whether the goal is kept.
+    /// Whether the worse end of the range is within the bound; an unknown number is not.
     pub fn is_kept(&self) -> bool {
         self.excess() <= 1.0
     }

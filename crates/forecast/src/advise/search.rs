@@ -26,7 +26,7 @@ pub struct Searched {
 }
 
 impl Searched {
-    /// Steps that meet the condition although a larger one that was tried does not.
+    /// Steps that meet the condition although a larger one that was tried does not, ascending.
     pub fn uneven(&self) -> Vec<usize> {
         let fails = self.tried.iter().rev().find(|(_, kept)| !**kept).map(|(at, _)| *at);
         let kept = self.tried.iter().filter(|(_, kept)| **kept).map(|(at, _)| *at);
@@ -34,8 +34,9 @@ impl Searched {
     }
 }
 
-/// Searches from step `start` of `steps`. `keeps` tells for several steps at once whether they meet
-/// the condition.
+/// Searches the smallest of the steps 0 to `steps` - 1 from `start`: in growing strides, then by
+/// halves, and at last by trying its neighbours. `keeps` tells for several steps at once whether
+/// they meet the condition; it is never asked twice about a step.
 ///
 /// # Errors
 /// The error of `keeps`.

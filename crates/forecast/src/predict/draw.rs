@@ -63,8 +63,8 @@ impl WorkRange {
 }
 
 impl Default for WorkRange {
-    /// The difference measured between a recording and later runs of the same load; see
-    /// docs/guide/replay.md.
+    /// A tenth less to a fifth more: the difference measured between a recording and later runs of
+    /// an equal load; see docs/guide/replay.md.
     fn default() -> WorkRange {
         WorkRange { low: 0.9, high: 1.2 }
     }
@@ -82,20 +82,22 @@ const OFTEN_PERCENT: f64 = 50.0;
 const GOLDEN_PPM: u64 = 618_034;
 
 impl Unknowns {
-    /// The first run, which tells whether the limit throttles the load often. `period_ns` is `None`
-    /// without a limit.
+    /// The first run, with the rise of often throttled work under a limit. It tells whether the
+    /// limit throttles the load often. `period_ns` is `None` without a limit.
     pub fn first(&self, period_ns: Option<u64>) -> Draw {
         let rise = if period_ns.is_some() { self.rise() } else { 1.0 };
         self.run(0, period_ns, (rise, 1.0), true)
     }
 
-    /// Whether the first run turned out to be a most likely one.
+    /// Whether the first run turned out to be a most likely one: without a limit, or where its rise
+    /// in cost was right and its requests cost as much as the average.
     pub fn is_likely(&self, period_ns: Option<u64>, seen: FirstRun) -> bool {
         let often = self.scale.is_some() || seen.throttled_percent >= OFTEN_PERCENT;
         period_ns.is_none() || often && (seen.relative_cost - 1.0).abs() < f64::EPSILON
     }
 
-    /// The runs after the first. Without a limit phases make no difference, so there are fewer.
+    /// The draws after the first: the rest of five most likely ones and three at each end of the
+    /// range of cost. Without a limit phases make no difference, so there is one at each end only.
     pub fn others(&self, period_ns: Option<u64>, seen: FirstRun) -> Vec<Draw> {
         let limited = period_ns.is_some();
         let often = limited && seen.throttled_percent >= OFTEN_PERCENT;
@@ -117,7 +119,8 @@ impl Unknowns {
         if self.scale.is_some() { 1.0 } else { 1.0 + RISE }
     }
 
-    /// Draws run number `at`: its work costs `rise` times what was recorded, and `work` times that.
+    /// The draw of run number `at`: its work costs `rise` times what was recorded or the user's
+    /// factor says, and `work` times that.
     fn run(
         &self,
         at: usize,
@@ -142,6 +145,7 @@ fn phase_ns(seed: u64, at: u64, period_ns: u64) -> u64 {
     (u128::from(period_ns) * u128::from(turns_ppm) / 1_000_000) as u64
 }
 
+/// A factor in millionths, rounded.
 fn ppm(factor: f64) -> u32 {
     (factor * f64::from(COST_AS_IT_SAYS)).round() as u32
 }

@@ -31,6 +31,8 @@ pub struct Drawn {
 }
 
 impl Drawn {
+    /// A run's draw and numbers as they are saved; `reading` is the place of the recording's
+    /// reading.
     pub(crate) fn new(reading: usize, draw: Draw, sample: &Sample) -> Drawn {
         let Draw { seed, phase_ns, work_ppm, likely, .. } = draw;
         // JSON leaves `answered` out; 0 keeps a run equal to the one read back.
@@ -38,15 +40,16 @@ impl Drawn {
         Drawn { reading: reading as u32, seed, phase_ns, work_ppm, likely, sample }
     }
 
+    /// Whether both runs have equal draws of an equal reading; their numbers do not count.
     fn drew_the_same(&self, other: &Drawn) -> bool {
         let draw = |run: &Drawn| (run.reading, run.seed, run.phase_ns, run.work_ppm, run.likely);
         draw(self) == draw(other)
     }
 }
 
-/// How a number changed from one prediction to another, by the pairs of runs with equal draws.
-/// `between` gives the change between two runs. `None`: there are too few pairs, or a run has no
-/// such number.
+/// How a number changed from one prediction to another, by the pairs of runs with equal draws: the
+/// median of the likely pairs, within the range of all. `between` gives the change between two
+/// runs. `None`: there are fewer than three pairs, or a run has no such number.
 ///
 /// ```
 /// use cpumax_forecast::predict::{Drawn, Prediction, Sample, Unit, change};

@@ -4,7 +4,8 @@ use super::{Latency, Over, Prediction, Sample, Unit};
 use cpumax_study::Ranged;
 
 /// The prediction that several runs of one question make; each sample comes with whether it is a
-/// likely one.
+/// likely one. Where throttled periods spread over more than 50 points of per cent, it is marked
+/// unreliable. `runs` is left empty.
 pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
     let latency =
         |at: usize| Ranged::of(samples, move |sample| sample.latency_ns.map(|points| points[at]));
@@ -35,8 +36,9 @@ pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
 }
 
 impl Prediction {
-    /// Widens every range by an alternative that may hold as well, and takes over its runs; values
-    /// stay. Where the two differ, marks the prediction unreliable for the reason `reason`.
+    /// Widens every range to hold that of an alternative, and takes over its runs; values stay.
+    /// Where p50 or p99 of the alternative is a fifth outside of the range, marks the prediction
+    /// unreliable for `reason`.
     pub(crate) fn widen_by(&mut self, other: Prediction, reason: &str) {
         let differ = self.differs(&other);
         self.runs.extend(other.runs);
@@ -59,21 +61,23 @@ impl Prediction {
         }
     }
 
-    /// Marks the prediction unreliable and adds the reason.
+    /// Marks the prediction unreliable and adds the reason to those before.
     pub(crate) fn mark_unreliable(&mut self, reason: &str) {
         self.predictable = false;
         let told = self.why_not.take().map(|why_not| format!("{why_not}; ")).unwrap_or_default();
         self.why_not = Some(format!("{told}{reason}"));
     }
 
-    /// Lowers the range of CPUs by the share of CPU time that other work may have used.
+    /// Lowers the lower end of the range of CPUs to the value less `share` (0 to 1), which other
+    /// work may have used.
     pub(crate) fn lower_cpus_by(&mut self, share: f64) {
         if let Some(cpus) = &mut self.cpus {
             cpus.low = cpus.low.min(cpus.value * (1.0 - share));
         }
     }
 
-    /// Whether a likely latency of `other` lies outside the range of `self`.
+    /// Whether p50 or p99 of `other` is further outside the range of `self` than a fifth; false
+    /// where either has no latencies.
     fn differs(&self, other: &Prediction) -> bool {
         let (Some(a), Some(b)) = (self.request_latency_ns, other.request_latency_ns) else {
             return false;
@@ -88,13 +92,15 @@ impl Prediction {
 /// Latencies that differ by less than this share count as equal.
 const BEYOND: f64 = 0.2;
 
+/// Extends the range of `a` to that of `b` where both are known.
 fn widen<T: Copy + PartialOrd>(a: &mut Option<Ranged<T>>, b: Option<Ranged<T>>) {
     if let (Some(a), Some(b)) = (a.as_mut(), b) {
         a.widen(b);
     }
 }
 
-/// Why the prediction cannot be relied on, if so.
+/// The reason why the prediction cannot be relied on: its throttled periods spread over more than
+/// 50 points of per cent. `None` if it can.
 fn why_unreliable(prediction: &Prediction) -> Option<String> {
     let throttled = prediction.throttled_percent.as_ref()?;
     if throttled.high - throttled.low <= MOST_POINTS {

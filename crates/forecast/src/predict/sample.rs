@@ -31,8 +31,9 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// The sample of a run that was watched from the beginning of the load at `from_ns`. `over_ns`:
-    /// latencies above this are counted.
+    /// The numbers of a watched run whose load began at `from_ns`. Latencies above `over_ns` are
+    /// counted. Requests still under way count as latencies where they are long and the work was
+    /// not done.
     pub(crate) fn of_run(
         watched: Watched,
         from_ns: u64,
@@ -78,6 +79,7 @@ impl Sample {
     }
 }
 
+/// Requests a second over `length_ns`; `None` for bursts.
 fn of_requests(unit: Unit, answered: u64, length_ns: u64) -> Option<f64> {
     (unit == Unit::Requests).then(|| answered as f64 * 1e9 / length_ns.max(1) as f64)
 }
@@ -95,13 +97,13 @@ fn sorted(mut answered_ns: Vec<u64>, under_way_ns: &[u64]) -> Vec<u64> {
     answered_ns
 }
 
-/// p50, p90, p95, p99 and p99.9 of ascending latencies.
+/// p50, p90, p95, p99 and p99.9 of ascending latencies, ns; `None` if there are none.
 fn points(latencies_ns: &[u64]) -> Option<[u64; 5]> {
     let at = |of_a_thousand| permille(latencies_ns, of_a_thousand).copied();
     Some([at(500)?, at(900)?, at(950)?, at(990)?, at(999)?])
 }
 
-/// Share of the ascending latencies that is above `than_ns`.
+/// Per cent of the ascending latencies above `than_ns`; `None` without a threshold or latencies.
 fn over(latencies_ns: &[u64], than_ns: Option<u64>) -> Option<Over<f64>> {
     let than_ns = than_ns?;
     let longer = latencies_ns.len() - latencies_ns.partition_point(|ns| *ns <= than_ns);

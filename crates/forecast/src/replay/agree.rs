@@ -28,7 +28,8 @@ pub(super) struct Check {
 }
 
 impl Check {
-    /// Prepares the replay of what was recorded, where the request asks for something else.
+    /// Prepares the replay of what was recorded, where the request asks for another load, work or
+    /// machine. Runs nothing. An error as of [`Replay::new`].
     pub fn new(
         name: &str,
         recording: &Recording,
@@ -49,17 +50,20 @@ impl Check {
 }
 
 impl Replay {
-    /// The replay with the recorded traffic, work and machine.
+    /// The replay with the recorded traffic, work and machine: `self`, unless the request asks for
+    /// others.
     pub fn as_recorded(&self) -> &Replay {
         self.check.as_recorded.as_deref().unwrap_or(self)
     }
 
-    /// The limit during the recording, as far as the recording tells it.
+    /// The limit that was in force during the recording; none where the recording does not tell
+    /// one.
     pub fn own_limit(&self) -> &Try {
         &self.check.own
     }
 
-    /// How the replay was compared: "without a limit", or under which one.
+    /// How the replay is compared with the recording, for messages: "without a limit", or under
+    /// which one.
     pub fn checked_how(&self) -> String {
         match self.own_limit().limit.quota_ns() {
             None => "without a limit".to_owned(),
@@ -163,7 +167,7 @@ fn limited_scale(own: &Try) -> Option<f64> {
     own.limit.quota_ns().map(|_| 1.0)
 }
 
-/// Formats a number with three digits.
+/// Formats a number with three digits, or all before the point.
 fn number(value: f64) -> String {
     let decimals = [100.0, 10.0, 1.0].iter().filter(|&&limit| value < limit).count();
     format!("{value:.decimals$}")

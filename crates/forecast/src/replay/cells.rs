@@ -51,10 +51,12 @@ impl Replay {
         self.under(&limits, kernels, seed, running, watch)
     }
 
-    /// Like [`Replay::runs`], under these limits only.
+    /// Runs the replay under these limits on each kernel, and marks predictions on kernels where
+    /// the replay differs from the recording. Returns a run for each limit and kernel, in order of
+    /// limits, then of kernels.
     ///
     /// # Errors
-    /// As [`Replay::runs`].
+    /// No kernel supports anything of a limit; of several failed runs, the first one's error.
     pub fn under(
         &self,
         limits: &[&Try],
@@ -68,13 +70,14 @@ impl Replay {
         Ok(runs)
     }
 
-    /// Like [`Replay::under`], without the comparison with the recording. `seed`: that of the first
-    /// run of each cell; the others follow from it. `scale`: factor on the recorded cost of the
-    /// work; `None`: the cost as recorded, and more where the limit throttles often. Returns a run
-    /// for each limit and kernel, in order of limits, then of kernels.
+    /// Runs the replay under these limits on each kernel, without a comparison with the recording.
+    /// `seed`: that of the first run of each cell; the others follow from it. `scale`: factor on
+    /// the recorded cost of the work; `None`: the cost as recorded, and more where the limit
+    /// throttles often. Returns a run for each limit and kernel, in order of limits, then of
+    /// kernels.
     ///
     /// # Errors
-    /// As [`Replay::runs`].
+    /// No kernel supports anything of a limit; of several failed runs, the first one's error.
     pub(super) fn run_limits(
         &self,
         limits: &[&Try],
@@ -110,8 +113,8 @@ impl Replay {
         Ok(self.runs_of(cells))
     }
 
-    /// The result of a cell's first run that decides its other draws: how often the limit
-    /// throttles, and the cost of the requests in a reading.
+    /// How often the limit throttles the cell's first run, and what its requests cost in a reading
+    /// relative to all; they decide the cell's other draws.
     fn first_run(&self, cell: &Cell<'_>, reading: usize) -> FirstRun {
         let answered = cell.samples[0].first().map_or(0, |(sample, _)| sample.answered);
         let relative_cost = self.readings[reading].costs.relative_cost(answered);
@@ -154,8 +157,8 @@ impl Replay {
         })
     }
 
-    /// How many runs may go on at once, by their memory; 0 if even one takes more than that. A host
-    /// with many CPUs may not have enough of it for a large recording.
+    /// How many runs may go on at once, by the memory of the largest reading; 0 if even one takes
+    /// more than 160 MiB. A host with many CPUs may not have enough of it for a large recording.
     fn runs_at_once(&self) -> usize {
         let bytes = |reading: &Reading| {
             let Reading { workload, .. } = reading;
@@ -198,7 +201,8 @@ impl Replay {
         })
     }
 
-    /// The job whose outcome `run` holds, to run it again.
+    /// The job that makes the outcome of `run` again, of the most likely reading; an error if its
+    /// limit names a group that does not exist.
     pub(crate) fn job_again(&self, run: &Run, kernel: Kernel) -> Result<Job, Error> {
         self.job(&self.readings[0], &run.limit, kernel, run.draw)
     }
@@ -274,7 +278,7 @@ impl<'a> Cell<'a> {
         }
     }
 
-    /// The prediction by the runs of one reading.
+    /// The prediction by the runs of one reading, which it holds sorted by seed.
     fn prediction(&self, reading: usize, unit: Unit) -> Prediction {
         let samples = &self.samples[reading];
         let likely: Vec<_> = samples.iter().map(|(sample, draw)| (sample, draw.likely)).collect();
@@ -284,7 +288,7 @@ impl<'a> Cell<'a> {
         Prediction { runs, ..predict(&likely, unit) }
     }
 
-    /// Throttled periods of the cell's first run, per cent; 0 if it has none.
+    /// Throttled periods of the cell's first run, of a hundred; 0 if it has no run.
     fn throttled_percent(&self) -> f64 {
         self.samples[0].first().and_then(|(sample, _)| sample.throttled_percent).unwrap_or(0.0)
     }

@@ -20,10 +20,12 @@ const MOST: f64 = 1.25;
 const SAME: f64 = 0.02;
 
 impl Costs {
+    /// The costs of a service's requests; none without a service.
     pub fn of(service: Option<&Service>) -> Costs {
         service.map_or_else(Costs::default, |service| Costs::in_order(&service.costs_ns))
     }
 
+    /// Sums of costs (ns) in the order in which the requests came.
     fn in_order(costs_ns: &[u64]) -> Costs {
         let sum = |sum: &mut u64, ns: &u64| {
             *sum = sum.saturating_add(*ns);
@@ -32,7 +34,8 @@ impl Costs {
         Costs { sums_ns: costs_ns.iter().scan(0, sum).collect() }
     }
 
-    /// Mean cost of the first requests, divided by the mean cost of all; 1 if it is about equal.
+    /// Mean cost of the `first` requests, divided by the mean cost of all, within 0.8 and 1.25. 1
+    /// where they differ by less than 2 %, or `first` is 0 or too many.
     pub fn relative_cost(&self, first: usize) -> f64 {
         let mean = |first: usize| {
             let sum_ns = first.checked_sub(1).and_then(|at| self.sums_ns.get(at))?;

@@ -108,7 +108,7 @@ impl Answer for Run {
     const KIND: &'static str = "replay";
 }
 
-/// The recording and its runs as they are written as JSON.
+/// The recording, then its runs, as they are written as JSON, one document for each.
 pub fn documents<'a>(
     recorded: &'a Recorded,
     runs: &'a [Run],
@@ -118,8 +118,8 @@ pub fn documents<'a>(
 }
 
 impl Replay {
-    /// The recording, as it is written beside its runs on these kernels; the first run is without a
-    /// limit.
+    /// The recording as it is written beside its runs. `kernels` are those asked for; the first run
+    /// is without a limit and tells the disagreements.
     pub fn document(&self, kernels: &[Kernel], runs: &[Run]) -> Recorded {
         let taken = self.taken();
         let not_tried = self.not_tried(kernels).into_iter();

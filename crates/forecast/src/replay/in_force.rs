@@ -11,8 +11,8 @@ const USUAL_WEIGHT: u32 = 100;
 /// The default `cpu.shares` (cgroup v1).
 const USUAL_SHARES: u32 = 1024;
 
-/// Limits and weights that groups of the workload had, where they are no defaults; without the
-/// limit of `group`.
+/// Limits and weights that groups of the workload had, where they are no defaults; the root and the
+/// limit of `group` are left out, and an unreadable limit counts as none.
 pub(super) fn in_force(
     told: &[GroupFiles],
     workload: &Workload,
@@ -29,7 +29,8 @@ pub(super) fn in_force(
     told.iter().filter_map(share).collect()
 }
 
-/// `cpu.weight` of a group, or its `cpu.shares` in that unit.
+/// `cpu.weight` of a group, or its `cpu.shares` in that unit; `None` where neither file has a
+/// number that gives 1 to 10000.
 fn weight(files: &GroupFiles) -> Option<u32> {
     let number = |name: &str| files.files.get(name)?.trim().parse::<u32>().ok();
     let of_shares = |shares: u32| {

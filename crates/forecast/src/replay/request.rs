@@ -64,8 +64,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// The window of a recording of length `span_ns`, where `seen` is the one that the activity of
-    /// its threads shows.
+    /// The window of a recording of length `span_ns`: `seen`, as the activity of its threads shows
+    /// it, with the ends that the user gave. [`Error::NoWindow`] where these leave nothing.
     pub(super) fn window(&self, seen: Window, span_ns: u64) -> Result<Window, Error> {
         let from_ns = self.from_ns.unwrap_or(seen.from_ns);
         let until_ns = self.until_ns.map_or(seen.until_ns, |ns| ns.min(span_ns));
@@ -76,10 +76,10 @@ impl Request {
         Ok(Window { from_ns, until_ns: until_ns.max(from_ns) })
     }
 
-    /// The group that the limits name, if they name one.
+    /// Path of the one group that the limits name; `None` if they name none.
     ///
     /// # Errors
-    /// The limits name several groups, or threads were chosen as well.
+    /// The limits name several groups or the root, or threads were chosen as well.
     pub fn limited_group(&self) -> Result<Option<String>, Error> {
         let group = common_group(&self.limits)?;
         match group {
@@ -90,6 +90,10 @@ impl Request {
 
     /// The threads to limit. A recorded group is limited where it is; chosen threads move into a
     /// group of their own. Without a choice it is the group that used most CPU time.
+    ///
+    /// # Errors
+    /// The limits name several groups, or threads were chosen as well, or there is no group to
+    /// choose.
     pub(super) fn selection(&self, summary: &Summary) -> Result<Selection, Error> {
         let path = self.limited_group()?;
         let open = self.open_loop.iter().map(|selector| (selector.clone(), Clock::Absolute));
@@ -121,7 +125,8 @@ impl Request {
         })
     }
 
-    /// The limited group in the workload, and its requests where the recording shows them.
+    /// Imports the recording for the index of the limited group, and its requests where the
+    /// recording shows them.
     ///
     /// # Errors
     /// The patterns choose no thread.
@@ -187,13 +192,16 @@ pub(super) struct Reading {
 }
 
 impl Reading {
+    /// The reading with `factor` times its traffic; an error where that cannot be scaled.
     fn with_traffic(self, factor: f64) -> Result<Reading, Error> {
         let workload = Arc::unwrap_or_clone(self.workload).scale_load(Tasks::All, factor)?;
         Ok(Reading { workload: Arc::new(workload), ..self })
     }
 }
 
-/// Reads the recording with this selection; also returns the limited group and its requests.
+/// Imports the recording with this selection as a workload whose tasks are labelled by kind; also
+/// returns the limited group and its requests. An error if it is larger than a workload may be, or
+/// nothing is in that group.
 fn read(
     name: &str,
     recording: &Recording,

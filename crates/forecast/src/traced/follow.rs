@@ -69,6 +69,7 @@ pub(super) struct Follow {
 }
 
 impl Follow {
+    /// An empty record of the stretches of `plan`; every thread sleeps at first.
     pub(super) fn new(plan: Arc<Plan>) -> Follow {
         let kept = |&span: &Span| Kept {
             span,
@@ -92,7 +93,8 @@ impl Follow {
         }
     }
 
-    /// The state to show for a thread of this scheduler state.
+    /// The state to show for a thread in this scheduler state. Up to 6.17 a ready thread counts as
+    /// stopped while one of its groups is throttled on its CPU.
     fn state_of(&self, task: u32, state: State) -> Does {
         match state {
             State::Away => Does::Sleeps,
@@ -108,7 +110,8 @@ impl Follow {
         }
     }
 
-    /// Sets the state of a limited thread, and records the one that ends.
+    /// Sets the state of a limited thread from now on, and records the interval of the one that
+    /// ends. Other threads are ignored.
     fn set(&mut self, task: u32, does: Does) {
         if self.plan.stops(task).is_empty() {
             return;
@@ -122,7 +125,8 @@ impl Follow {
         self.record_interval(task, was, since_ns);
     }
 
-    /// Records that a thread was in this state until now.
+    /// Records that a thread was in state `was` from `since_ns` until now: in its stops, and in
+    /// each stretch that overlaps. Sleep is not recorded.
     fn record_interval(&mut self, task: u32, was: Does, since_ns: u64) {
         let now_ns = self.now_ns;
         if was == Does::Sleeps || now_ns == since_ns {
@@ -147,7 +151,8 @@ impl Follow {
         }
     }
 
-    /// Time for which the limit had stopped a thread since `since_ns`, ns.
+    /// Time for which the limit had stopped a thread from `since_ns` until now, ns; stops beyond
+    /// those kept do not count.
     fn stopped_since(&self, task: u32, since_ns: u64) -> u64 {
         let before = |at_ns: u64| {
             let stops = self.stops.get(&task).map_or(&[][..], Vec::as_slice);
@@ -164,7 +169,9 @@ impl Follow {
         before(self.now_ns) - before(since_ns) + under_way
     }
 
-    /// Counts a wait of a thread for another one since then.
+    /// Counts a wait of a thread for another one from `since_ns` until now, and the time in which
+    /// the limit had stopped the other. Waits for unlimited threads do not count, nor do new pairs
+    /// of threads once `PAIRS` are kept.
     fn add_wait(&mut self, pair: Pair, since_ns: u64) {
         let since_ns = since_ns.max(self.plan.from_ns).min(self.now_ns);
         let (waiter, _, holder) = pair;
@@ -183,7 +190,8 @@ impl Follow {
         sum.longest_ns = sum.longest_ns.max(lasted_ns);
     }
 
-    /// Counts the wait that an event ends, or notes the one that it begins.
+    /// Counts the wait that an event ends, or notes the one that it begins: for a wakeup or for a
+    /// lock.
     fn count_wait(&mut self, what: What) {
         match what {
             What::WokenBy { task, by } => {
@@ -214,7 +222,8 @@ impl Follow {
         }
     }
 
-    /// Updates the threads that are ready on a CPU where a group was throttled or released.
+    /// Sets the state of threads below `group` that are ready on `cpu`, where that group was just
+    /// throttled or released.
     fn update_ready(&mut self, group: u32, cpu: u16) {
         let ready = self.states.all().filter(|(task, state, _)| {
             *state == (State::Ready { cpu }) && self.plan.stops(*task).contains(&group)
@@ -249,7 +258,8 @@ impl Follow {
         }
     }
 
-    /// Ends the recording, and returns the trace.
+    /// Ends the recording, and returns the trace. Sleeps count as waits only where the limit
+    /// stopped the waking thread.
     pub(super) fn finish(mut self) -> RunTrace {
         for (task, (does, since_ns)) in std::mem::take(&mut self.does) {
             self.record_interval(task, does, since_ns);
@@ -280,6 +290,7 @@ impl Follow {
 }
 
 impl TraceSink for Follow {
+    /// Follows one event: updates states, waits, and the stretches.
     fn event(&mut self, event: TraceEvent) {
         self.now_ns = event.time_ns;
         self.count_wait(event.what);
@@ -306,17 +317,20 @@ impl TraceSink for Follow {
 }
 
 impl Stop {
+    /// Length of the stop, ns.
     fn lasts_ns(&self) -> u64 {
         self.span.end - self.span.start
     }
 }
 
 impl Kept {
+    /// Whether fewer period edges than [`CHANGES`] are kept.
     fn has_room(&self) -> bool {
         self.periods_ns.len() < CHANGES
     }
 
-    /// Adds a point of runtime; keeps the first and the last of points within one step.
+    /// Adds the runtime left in the pool, ns; keeps the first and the last of points within one
+    /// step. Of points before the stretch only the last stays, as its start.
     fn add_runtime(&mut self, now_ns: u64, left_ns: u64) {
         let from_ns = self.span.from_ns;
         if now_ns < from_ns {
@@ -334,7 +348,8 @@ impl Kept {
         }
     }
 
-    /// The stretch with its busiest threads.
+    /// The stretch with its busiest threads: the one that answered the request first, at most 40,
+    /// and few enough changes of state.
     fn into_stretch(self, plan: &Plan) -> Stretch {
         let Span { of, answered, from_ns, until_ns } = self.span;
         let mut by_task: BTreeMap<u32, (u64, Vec<[u64; 2]>)> = BTreeMap::new();

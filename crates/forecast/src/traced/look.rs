@@ -22,6 +22,8 @@ pub(super) struct Look {
 }
 
 impl TraceSink for Look {
+    /// Keeps the time, latency and thread of each completed request, up to a million, and the time
+    /// of the last event.
     fn event(&mut self, event: TraceEvent) {
         self.last_ns = event.time_ns;
         if let What::Done { task, took_ns } = event.what
@@ -38,7 +40,7 @@ impl TraceSink for Look {
 
 /// The runs to trace, on the last kernel. Of the limits that throttle at all: the smallest whose
 /// effect is hardly noticed and the next smaller one; where each is noticed, the largest and the
-/// smallest.
+/// smallest. None without a run that has no limit.
 pub(super) fn decisive(runs: &mut [Run]) -> Vec<&mut Run> {
     let Some(kernel) = runs.last().map(|run| run.outcome.kernel.clone()) else {
         return Vec::new();

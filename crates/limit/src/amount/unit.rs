@@ -33,7 +33,8 @@ pub(super) fn of_large(given: &str, amount: &str, period_us: Option<u64>) -> Opt
     no_unit(given, texts)
 }
 
-/// A fraction of a CPU, `1/4`, or a quota and a period without their units.
+/// The error for a fraction of a CPU, `1/4`, or a quota and a period without their units, with what
+/// may have been meant; `None` for other texts.
 pub(super) fn of_fraction(given: &str, amount: &str, period: &str) -> Option<SettingError> {
     let digits = period.find(|c: char| !c.is_ascii_digit()).unwrap_or(period.len());
     let (period, unit) = period.split_at(digits);
@@ -46,7 +47,7 @@ pub(super) fn of_fraction(given: &str, amount: &str, period: &str) -> Option<Set
     no_unit(given, vec![cpus, format!("{amount}ms/{period}ms")])
 }
 
-/// `25ms per 100ms`.
+/// The error for words in place of a slash, as in `25ms per 100ms`; `None` for other texts.
 pub(super) fn of_words(given: &str) -> Option<SettingError> {
     let words = [" per ", " of ", " in ", " every "];
     let mut texts = words.iter().filter(|word| given.contains(**word));
@@ -58,7 +59,7 @@ pub(super) fn of_words(given: &str) -> Option<SettingError> {
     Some(SettingError::Slash { text: given.to_owned(), meant })
 }
 
-/// The error with those of the texts that are accepted, one for each limit.
+/// The error with those of the texts that are accepted, one for each limit; `None` if none is.
 fn no_unit(given: &str, texts: Vec<String>) -> Option<SettingError> {
     let mut limits = Vec::new();
     let mut meant = Vec::new();
@@ -82,7 +83,7 @@ fn without_zeros(number: &str) -> &str {
     number.trim_end_matches('0').trim_end_matches('.')
 }
 
-/// The limit that a text gives to a group without one.
+/// The limit that a text gives to a group without one; `None` if it is refused.
 fn limit(text: &str) -> Option<Limit> {
     let setting: Setting = text.parse().ok()?;
     let applied = setting.parts().first()?.apply(Limit::UNLIMITED, &Rules::NEWEST);

@@ -17,7 +17,7 @@ const NAMES: [&str; 9] = [
     "resources.limits.cpu",
 ];
 
-/// Name and value, if the name is known.
+/// The name, in lower case without `-` and `_`, and the value without quotes, if the name is known.
 fn known(given: &str) -> Option<(String, &str)> {
     let is_option = given.starts_with("--");
     let ends = |c: char| matches!(c, '=' | ':') || is_option && c.is_whitespace();
@@ -33,7 +33,8 @@ pub(super) fn is_known(given: &str) -> bool {
     known(given).is_some()
 }
 
-/// Translates it to the grammar of [`Setting`]; `None` if the name is unknown.
+/// Translates a known name and its value to the grammar of [`Setting`]; `None` if the name is
+/// unknown. An error for systemd's period, which has no quota, and for nanoCPUs that are no number.
 pub(super) fn translated(given: &str) -> Result<Option<String>, SettingError> {
     const NANO: u64 = 1_000_000_000;
     let Some((name, value)) = known(given) else { return Ok(None) };

@@ -128,13 +128,13 @@ pub enum SettingError {
     Nothing { given: String, missing: Missing },
 }
 
-/// `; give 'A', or 'B'`.
+/// `; give 'A', or 'B'`; nothing without texts.
 fn instead(meant: &[String]) -> String {
     let quoted: Vec<String> = meant.iter().map(|meant| format!("'{meant}'")).collect();
     if quoted.is_empty() { String::new() } else { format!("; give {}", quoted.join(", or ")) }
 }
 
-/// A time as a part of 100 ms, or an example where that is refused.
+/// A time as a part of 100 ms, `25ms/100ms`, or an example where that is refused.
 fn in_a_period(time: &str) -> String {
     let meant = format!("{time}/100ms");
     if meant.parse::<Setting>().is_ok() { meant } else { "50ms/100ms".to_owned() }

@@ -14,9 +14,9 @@ const LEFT_OUT_PERCENT: f64 = 2.5;
 /// With fewer readings there is no bootstrap.
 const READINGS_MIN: usize = 8;
 
-/// The sum of the first numbers divided by the sum of the second, with its 95 % interval; one pair
-/// for each reading. `None` where the second are 0. With fewer than eight readings the interval
-/// spans the ratios of single readings.
+/// The sum of the first numbers divided by the sum of the second, with the 95 % interval of a
+/// bootstrap by `seed`; one pair for each reading. `None` where the second sum to 0. With fewer
+/// than eight readings the interval spans the ratios of single readings.
 pub fn interval(readings: &[(f64, f64)], seed: u64) -> Option<Ranged<f64>> {
     let ratio = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
     let sum = |all: &mut dyn Iterator<Item = (f64, f64)>| {

@@ -25,7 +25,9 @@ pub struct AllowedCpus {
     pub told_by: String,
 }
 
-/// The CPUs of the group in this folder of the `cpu` controller; `None` where no file lists them.
+/// The CPUs of the group in this folder of the `cpu` controller, by the cpuset nearest above or the
+/// machine's online CPUs. `mounts` is the text of `/proc/self/mounts`. `None` where no file lists
+/// them.
 pub(super) fn allowed(folder: &Path, is_v1: bool, mounts: &str) -> Option<AllowedCpus> {
     let (sets, files): (PathBuf, &[&str]) = if is_v1 {
         let below = mounted(mounts, "cpu").and_then(|root| folder.strip_prefix(root).ok());

@@ -64,7 +64,7 @@ impl Group {
         Ok(Group { folder, usage, cpus, is_v1 })
     }
 
-    /// The CPUs that it could run on when it was opened.
+    /// The CPUs that it could run on when it was opened; `None` where no file told.
     pub fn cpus(&self) -> Option<&AllowedCpus> {
         self.cpus.as_ref()
     }
@@ -103,7 +103,8 @@ impl Group {
         Ok(limit)
     }
 
-    /// Reads its counters; `at_ns` is the time since the first reading.
+    /// Reads its counters from `cpu.stat`, on v2 also `cpu.pressure`. `at_ns`, the time since the
+    /// first reading, is only stored.
     ///
     /// # Errors
     /// A file cannot be read, or does not have the kernel's form.
@@ -124,7 +125,8 @@ impl Group {
     }
 }
 
-/// The mount point of the v1 hierarchy with that controller; of cgroup v2 for an empty name.
+/// The mount point of the v1 hierarchy with that controller, or of cgroup v2 for an empty name;
+/// `None` without one. `mounts` is the text of `/proc/self/mounts`.
 pub(super) fn mounted(mounts: &str, controller: &str) -> Option<PathBuf> {
     let place = |line: &str| {
         let mut words = line.split(' ').skip(1);
@@ -138,7 +140,8 @@ pub(super) fn mounted(mounts: &str, controller: &str) -> Option<PathBuf> {
     mounts.lines().find_map(place)
 }
 
-/// v1: the `cpuacct.usage` of a group; that controller may be mounted elsewhere.
+/// v1: the path of a group's `cpuacct.usage`, in its `folder` or where that controller is mounted;
+/// `None` if there is no such file.
 fn usage_of(folder: &Path, mounts: &str) -> Option<PathBuf> {
     const USAGE: &str = "cpuacct.usage";
     let here = folder.join(USAGE);
@@ -149,13 +152,15 @@ fn usage_of(folder: &Path, mounts: &str) -> Option<PathBuf> {
     Some(here).filter(|path| path.is_file()).or_else(elsewhere).filter(|path| path.is_file())
 }
 
-/// The `some` total of a `cpu.pressure`, ns.
+/// The `total=` of the line `some` of a `cpu.pressure`, converted from us to ns; `None` if
+/// malformed.
 fn waited(text: &str) -> Option<u64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let total = some.split(' ').find_map(|word| word.strip_prefix("total="))?;
     total.trim().parse::<u64>().ok()?.checked_mul(1_000)
 }
 
+/// Reads at most the first 64 KiB of a file; the error names its path.
 pub(super) fn read(path: &Path) -> Result<String, Error> {
     let failed = |source| Error::File { path: shown(path), source };
     let mut text = String::new();

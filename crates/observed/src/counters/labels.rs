@@ -24,7 +24,8 @@ pub(super) enum Kind {
 }
 
 impl Labels {
-    /// Reads `{NAME="VALUE",...}` at the beginning of a text; also returns the rest.
+    /// Reads `{NAME="VALUE",...}` at the beginning of a text, and returns the rest behind it too;
+    /// `None` if malformed.
     pub fn read(text: &str) -> Option<(Labels, &str)> {
         let mut all = Vec::new();
         let mut rest = text.strip_prefix('{')?;
@@ -40,7 +41,7 @@ impl Labels {
         }
     }
 
-    /// Labels of these names and values.
+    /// Sorts these names and values by name, and leaves out empty values.
     pub fn of_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Labels {
         let mut all: Vec<(String, String)> = pairs.into_iter().collect();
         all.retain(|(_, value)| !value.is_empty());
@@ -53,7 +54,7 @@ impl Labels {
         self.0
     }
 
-    /// Reads `NAME=VALUE`, with or without quotes.
+    /// Reads `NAME=VALUE`, the value with or without quotes; `None` without `=`.
     pub fn parse_pair(text: &str) -> Option<(String, String)> {
         let (name, value) = text.split_once('=')?;
         let value = value.trim();
@@ -66,12 +67,13 @@ impl Labels {
         self.0.iter().find(|(own, _)| own == name).map_or("", |(_, value)| value)
     }
 
-    /// Removes a label and returns its value.
+    /// Removes a label and returns its value; `None` where it is absent.
     pub fn remove(&mut self, name: &str) -> Option<String> {
         let at = self.0.iter().position(|(own, _)| own == name)?;
         Some(self.0.remove(at).1)
     }
 
+    /// Whether each wanted label has this value; a wanted empty value means that it is absent.
     pub fn has_all(&self, wanted: &[(String, String)]) -> bool {
         wanted.iter().all(|(name, value)| self.value(name) == value)
     }
@@ -95,24 +97,25 @@ impl Labels {
         }
     }
 
-    /// The labels that a restart keeps.
+    /// The labels that a restart of the container keeps: all but `id`, `name`, `image` and `uid`.
     pub fn lasting(&self) -> impl Iterator<Item = &(String, String)> {
         self.0.iter().filter(|(name, _)| !OF_ONE_LIFE.contains(&name.as_str()))
     }
 
-    /// Whether both are the same container, perhaps restarted.
+    /// Whether both have the same kind and the same labels that a restart keeps.
     pub fn is_same_container(&self, other: &Labels) -> bool {
         self.kind() == other.kind() && self.lasting().eq(other.lasting())
     }
 
-    /// Its name, or else its id, as an option of the command line.
+    /// Its name, or else its id, as a `--label` option of the command line; `None` where it has
+    /// neither.
     pub fn option_of_one_life(&self) -> Option<String> {
         let known = |name: &&str| !self.value(name).is_empty();
         ["name", "id"].into_iter().find(known).map(|name| option(name, self.value(name)))
     }
 
-    /// The options that distinguish it from all `others`: one label where that is enough, and a
-    /// readable one rather than an id.
+    /// The `--label` options that distinguish it from all `others`: one label where that is enough,
+    /// and container, pod or namespace rather than an id.
     pub fn options_apart_from(&self, others: &[&Labels]) -> String {
         let rank = |name: &str| match name {
             "container" => 0,
@@ -142,7 +145,7 @@ impl Labels {
     }
 }
 
-/// The label as an option of the command line.
+/// The label as `--label NAME=VALUE`, in single quotes if it has characters special to a shell.
 fn option(name: &str, value: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:@=".contains(c);
     let label = one_line(&format!("{name}={value}")).into_owned();
@@ -158,7 +161,8 @@ impl fmt::Display for Labels {
     }
 }
 
-/// The text between quotes, and the rest behind it.
+/// The text in the quotes at the beginning, with `\` escapes resolved, and the rest behind them;
+/// `None` if the quotes are missing or do not end.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let inside = text.strip_prefix('"')?;
     let mut value = String::new();

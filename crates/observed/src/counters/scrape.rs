@@ -80,8 +80,8 @@ struct Scrape {
 type Wanted = [(String, String)];
 
 /// Reads the container whose labels have all of `labels` (`pod="web-1"`, quotes optional), and the
-/// service's own metrics, from scrapes in order of time. `apart` is the time between scrapes
-/// without time stamps.
+/// service's own metrics, from at least two scrapes in order of time. `apart` is the time between
+/// scrapes without time stamps.
 ///
 /// # Errors
 /// A file cannot be read, none or several containers have these labels, or their counters are
@@ -111,7 +111,8 @@ pub fn scrapes(
     Ok((observed, served))
 }
 
-/// The counters of the container with the wanted labels, checked for gaps and impossible values.
+/// The counters of the container that `wanted` chooses in the first scrape. An error where its
+/// limit changed, a counter went back or is impossible, or each scrape is after another restart.
 fn observed(
     scrapes: &[Scrape],
     wanted: &Wanted,
@@ -152,7 +153,8 @@ fn observed(
     Ok(observed)
 }
 
-/// The container's series in each scrape, also after a restart.
+/// The labels and series of the container in each scrape. After a restart it is the newest one with
+/// the wanted labels and all that a restart keeps; an error names the scrape that has none.
 fn lives<'a>(
     scrapes: &'a [Scrape],
     first: &'a Labels,
@@ -179,7 +181,8 @@ fn lives<'a>(
     Ok(lives)
 }
 
-/// Counters at each scrape, by its time stamps or by `apart`; duplicates are dropped.
+/// Counters at each scrape, by its time stamps or by `apart`, ns since the first. Duplicates are
+/// dropped; an error where times are missing or not ascending.
 fn moments(
     lives: &[(&Labels, Series)],
     scrapes: &[Scrape],
@@ -229,24 +232,25 @@ fn moments(
 }
 
 impl Series {
-    /// Whether it has any counter.
+    /// Whether it has CPU time or periods.
     fn counts(&self) -> bool {
         self.usage_s.is_some() || self.by_cpu_s.1 > 0 || self.periods.is_some()
     }
 
-    /// Whether the container started after the scrape before, whose counters are then those of an
-    /// earlier run, even where these are higher. Without times any later start counts.
+    /// Whether the container started after the scrape `before`. Its counters are then of a new run,
+    /// even where they are higher. A scrape without a time counts from its own start.
     fn started_after(&self, before: &Series) -> bool {
         let before_s = before.at_ms.map(|ms| ms / 1e3).or(before.start_s);
         self.start_s.zip(before_s).is_some_and(|(start_s, before_s)| start_s > before_s)
     }
 
+    /// Whether it has a quota, or periods, which are counted only under one.
     fn is_limited(&self) -> bool {
         self.quota_us.is_some_and(|us| us > 0.0) || self.periods.is_some()
     }
 
-    /// `None` where it is unknown whether it has one. A quota is served only where there is one, a
-    /// period always.
+    /// The limit by quota and period; `None` where it is unknown whether it has one. A quota is
+    /// served only where there is one, a period always.
     fn limit(&self) -> Option<Limit> {
         let us = |number: f64| (number as u64).checked_mul(1_000);
         match (self.quota_us.filter(|us| *us > 0.0), self.period_us) {
@@ -259,6 +263,8 @@ impl Series {
         }
     }
 
+    /// Periods and throttled periods, cut to 32 bits as the kernel's are; `None` if either is
+    /// missing.
     fn stat(&self) -> Option<CpuStat> {
         let count = |number: f64| number as u64 as u32;
         let (nr_periods, nr_throttled) = (count(self.periods?), count(self.throttled?));
@@ -266,7 +272,8 @@ impl Series {
     }
 }
 
-/// Describes counters that no kernel can show.
+/// Describes the first number that no kernel can show: more throttled periods than periods, more
+/// periods or more CPU time than the length allows. `None` if all are possible.
 fn impossible(delta: &Delta, limit: Option<Limit>) -> Option<String> {
     let seconds = delta.length_ns as f64 / 1e9;
     if let Some(periods) = delta.periods
@@ -293,7 +300,8 @@ fn impossible(delta: &Delta, limit: Option<Limit>) -> Option<String> {
     })
 }
 
-/// The pod's own group, where that has a limit.
+/// The group of the container's pod, where that has a quota. Its periods are counted from the first
+/// to the last scrape; `None` where its limit changed.
 fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
     let pod = container.value("pod");
     let is_it = |labels: &Labels| {
@@ -312,7 +320,8 @@ fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
     is_sound.then(|| Above { name: labels.to_string(), limit, periods })
 }
 
-/// The only container with these labels; of several the only one with a limit.
+/// The labels of the only container with the wanted ones; of several the only one with a limit.
+/// Containers come before pods and other groups. The error lists options that choose one.
 fn chosen<'a>(of: &'a Scrape, wanted: &Wanted) -> Result<&'a Labels, Error> {
     let scrape = &of.containers;
     let found = scrape.iter().filter(|(_, series)| series.counts());
@@ -349,14 +358,15 @@ fn chosen<'a>(of: &'a Scrape, wanted: &Wanted) -> Result<&'a Labels, Error> {
     }
 }
 
-/// Options that choose each of the first of these.
+/// Options that choose each of the first five, for an error.
 fn hints(all: &[&Labels]) -> String {
     let some: Vec<String> = all.iter().take(NAMED).map(|one| one.options_apart_from(all)).collect();
     let more = if all.len() > NAMED { " ..." } else { "" };
     some.join(", or ") + more
 }
 
-/// Reads the scrapes of a file: one in text form, or several in JSON.
+/// Reads the scrapes of a file: one in text form, or several in JSON. An error names the line where
+/// the file is malformed or too large.
 fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
     let failed = |source| Error::File { path: shown(path), source };
     let file = File::open(path).map_err(failed)?;
@@ -391,7 +401,8 @@ fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
     }
 }
 
-/// Reads one line: a metric with labels, a value, and perhaps a time. Unknown metrics are skipped.
+/// Reads one line and stores its number in `all`: a metric with labels, a value, and perhaps a
+/// time. Unknown metrics and comments are skipped; the error tells the expected form.
 fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), String> {
     let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
     if !is_known(name) && !metrics.has(name) {
@@ -413,12 +424,15 @@ fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), Str
     all.add(name, labels, (value, at_ms), metrics).map_err(|what| format!("{what}; {}", wrong()))
 }
 
+/// Whether this is one of cadvisor's metrics that are read.
 fn is_known(name: &str) -> bool {
     [USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD, START, VERSION].contains(&name)
 }
 
 impl Scrape {
-    /// Stores a number of a known metric, with its time, ms.
+    /// Stores a number of a known metric, with its time, ms since 1970; usage of single CPUs is
+    /// summed up. Unknown metrics are ignored; an error where the number is infinite, NaN or
+    /// wrongly negative.
     fn add(
         &mut self,
         name: &str,

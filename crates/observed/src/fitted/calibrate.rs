@@ -47,8 +47,8 @@ pub struct Calibrated {
     pub width: f64,
 }
 
-/// Fits to the services with these numbers. Returns how often each predicted number holds the
-/// truth, and for how many services there is no fit.
+/// Draws the services of these numbers, fits to their counters, and predicts other limits. Returns
+/// how often each predicted number holds the truth, and for how many services there is no fit.
 ///
 /// # Errors
 /// The caller asked to stop.
@@ -85,6 +85,7 @@ struct Held {
 }
 
 impl Calibrated {
+    /// Counts of one number over all services, and the median width of its ranges.
     fn of(name: &'static str, all: &[Held]) -> Calibrated {
         let mut ranks = [0; 10];
         let mut widths: Vec<f64> = Vec::new();
@@ -113,7 +114,8 @@ struct Truth {
 }
 
 impl Truth {
-    /// `None` if it was active in too few periods.
+    /// Draws service `number` with its limit, and runs it to make its counters and all that `knows`
+    /// allows. `None` if the run fails or has fewer than 20 periods.
     fn draw(fitting: &Fitting, knows: Knows, number: u64) -> Option<Truth> {
         let mut stream = Stream::new(fitting.seed ^ 0x7275_7468, Domain::Fit, number);
         let used = 0.1 * 20_f64.powf(stream.unit());
@@ -141,14 +143,17 @@ impl Truth {
         (truth.seen.nr_periods >= 20.0).then_some(truth)
     }
 
-    /// Runs the service under a limit; `None` where the model cannot.
+    /// Runs the service under a limit for 30 s on the kernel of the fit; `None` where the model
+    /// cannot.
     fn run_under(&self, fitting: &Fitting, limit: Limit) -> Option<Seen> {
         let (kernel, seed, requests) = (kernel(fitting), self.seed, 0.0);
         let (least_ns, window_ns) = (WATCHED_NS as f64, Some(READ_NS));
         self.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
     }
 
-    /// Predictions for it beside the truth; `None` if there is no fit.
+    /// Fits to its counters, and pairs predictions for 3/4 and 3/2 of its limit and for none with
+    /// runs of the service itself. `None` if there is no fit; an error if the caller stopped the
+    /// runs.
     fn predictions(
         &self,
         fitting: &Fitting,
@@ -181,6 +186,7 @@ impl Truth {
     }
 }
 
+/// The kernel of the question, or else the newest.
 fn kernel(fitting: &Fitting) -> Kernel {
     fitting.kernel.unwrap_or_else(Kernel::newest)
 }
@@ -188,8 +194,8 @@ fn kernel(fitting: &Fitting) -> Kernel {
 const NONE: Limit = Limit::UNLIMITED;
 
 impl Predictor<'_> {
-    /// Pairs the range of each number over `seen` with its value in `truth`, relative to `now` for
-    /// p99.
+    /// Pairs the range of each named number over `seen` with its value in `truth`; p99 is relative
+    /// to that under the present limit. Numbers with an empty name are left out.
     fn compare(
         &self,
         names: [&'static str; 3],
@@ -225,7 +231,8 @@ impl Predictor<'_> {
     }
 }
 
-/// Counters of a group that uses so many CPUs.
+/// Made-up counters of 30 s in which a group under `limit` uses so many CPUs and is never
+/// throttled.
 fn at_first(limit: Limit, cpus: f64) -> Observed {
     let seen = Seen { seconds: 30.0, cpus, nr_periods: 300.0, ..Seen::default() };
     let cpus = Some(AllowedCpus { count: CPUS, told_by: "here".to_owned() });
@@ -233,7 +240,8 @@ fn at_first(limit: Limit, cpus: f64) -> Observed {
     Observed { name, limit, kernel: None, cpus, above: None, moments }
 }
 
-/// Counters of a run, read once in each of its windows.
+/// Readings of the counters of a run at the edges of its windows; periods and throttled time are
+/// spread evenly.
 fn moments(seen: &Seen) -> Vec<Moment> {
     let whole = [seen.cpus];
     let windows = if seen.windows.is_empty() { &whole[..] } else { &seen.windows };
@@ -263,7 +271,7 @@ fn moments(seen: &Seen) -> Vec<Moment> {
     all
 }
 
-/// The service's metrics, with latencies in buckets of a histogram.
+/// The service's metrics of a run, its latencies known only by bucket: a factor of two.
 fn served(seen: &Seen) -> Served {
     let bucket = |ns: f64| {
         let low = BUCKET.powf(ns.max(1.0).log(BUCKET).floor());

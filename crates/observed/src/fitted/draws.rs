@@ -53,7 +53,8 @@ pub(super) struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// Results of all items, in order, computed on `threads` threads.
+    /// Results of `run` on all items with their places, in order, computed on `threads` threads.
+    /// [`Error::Interrupted`] if the caller asks to stop, or an error if threads cannot be started.
     fn each<T: Sync, R: Send>(
         &self,
         items: &[T],
@@ -67,12 +68,14 @@ impl Runs<'_> {
         done.ok_or(Error::Interrupted)
     }
 
+    /// The run under the measured limit, with this seed, number of requests and least length (ns).
     fn setting(&self, measured: &Measured, seed: u64, (requests, least_ns): (f64, f64)) -> Setting {
         let (kernel, limit, window_ns) = (self.kernel, measured.limit, measured.window_ns());
         Setting { kernel, limit, seed, requests, least_ns, window_ns }
     }
 
-    /// Draws `count` services, and keeps those that reproduce the measurement best.
+    /// Draws `count` services in short runs, runs the nearest eighth (at least 40) for longer, and
+    /// keeps the 40 that reproduce the measurement best. An error if the caller stopped the runs.
     pub fn draws(&self, measured: &Measured, count: usize) -> Result<Draws, Error> {
         let drawn = |index: usize, (): &()| {
             let mut stream = Stream::new(self.seed, Domain::Fit, index as u64);
@@ -89,8 +92,9 @@ impl Runs<'_> {
         Ok(weighed(long, measured))
     }
 
-    /// Corrects the load so that a run uses the measured CPU time, and runs it. The weight of the
-    /// draw is the square of its distance until [`weighed`] sets it.
+    /// Runs a service for the requests and the least ns of `long`, with its load corrected so that
+    /// it uses the measured CPU time. `None` if a run fails. The draw's weight is its squared
+    /// distance until [`weighed`] sets it.
     fn corrected(
         &self,
         measured: &Measured,
@@ -109,7 +113,9 @@ impl Runs<'_> {
         Some(Draw { service, weight, seen, seed, limit_cpus })
     }
 
-    /// Runs each draw under a limit, on a kernel; `None` where the model cannot run it.
+    /// Runs each draw under a limit, on a kernel, longer where the limit is below the measured one.
+    /// The result is in the order of the draws, `None` where the model cannot run one; an error if
+    /// the caller stopped the runs.
     pub fn under(
         &self,
         draws: &[Draw],
@@ -126,11 +132,14 @@ impl Runs<'_> {
     }
 }
 
+/// The sum of squared misses; names do not count.
 fn distance(misses: &[(&str, f64)]) -> f64 {
     misses.iter().map(|(_, off)| off * off).sum()
 }
 
-/// Turns distances into weights and keeps the best draws.
+/// Turns squared distances into weights that sum to 1 and keeps the best 40 draws. Weights become
+/// more alike until enough draws count. A counter that even the best draw misses by more than three
+/// standard deviations is the misfit.
 fn weighed(mut draws: Vec<Draw>, measured: &Measured) -> Draws {
     let worst = |draw: &Draw| {
         let misses = measured.misses(&draw.seen);

@@ -62,7 +62,8 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// The spread of usage (CPUs) in windows of this length; `None` for too few windows.
+    /// The variance and the correlation of neighbours of usage (CPUs) in windows of `seconds`;
+    /// `None` for fewer than four windows.
     pub fn of(windows: &[f64], seconds: f64) -> Option<Spread> {
         if windows.len() < WINDOWS_LEAST {
             return None;
@@ -78,7 +79,8 @@ impl Spread {
 }
 
 impl Measured {
-    /// The measurement; `Err` says why it is not enough.
+    /// Rates over the observed time under `limit`. `Err` says what is missing: CPU time, periods, a
+    /// quota, or 20 active periods.
     pub fn of(observed: &Observed, limit: Limit, known: &Known) -> Result<Measured, &'static str> {
         let whole = observed.whole();
         let seconds = whole.length_ns as f64 / 1e9;
@@ -107,25 +109,28 @@ impl Measured {
         })
     }
 
+    /// CPUs that the limit gives; infinite without a quota.
     pub fn limit_cpus(&self) -> f64 {
         self.limit.cpus().unwrap_or(f64::INFINITY)
     }
 
+    /// Throttled periods of a hundred periods.
     pub fn throttled_percent(&self) -> f64 {
         100.0 * self.nr_throttled / self.nr_periods.max(1.0)
     }
 
-    /// Whether it may want more CPU time than its limit gives.
+    /// Whether it uses more than 95 % of its limit, so that it may want more.
     pub fn is_used_up(&self) -> bool {
         self.cpus > 0.95 * self.limit_cpus()
     }
 
-    /// Length of the windows to simulate, ns.
+    /// Length of the windows to simulate, ns; `None` where the variation of usage is unknown.
     pub fn window_ns(&self) -> Option<u64> {
         self.windows.map(|(ns, _)| ns)
     }
 
-    /// Distances of a run from it: names of counters, and standard deviations.
+    /// How far a run is from the measurement: the name of each known counter, and the signed
+    /// difference in standard deviations.
     pub fn misses(&self, seen: &Seen) -> Vec<(&'static str, f64)> {
         let mut all = vec![("CPU time", (seen.cpus / self.cpus - 1.0) / USAGE_OFF)];
         let per_s = 1e9 / self.limit.period_ns() as f64;
@@ -177,15 +182,16 @@ impl Measured {
     }
 }
 
-/// Difference of logarithms, in standard deviations.
+/// The difference of the logarithms of `seen` and `own` in standard deviations, for a variance by
+/// chance and an error `off` of the model.
 fn logs(seen: f64, own: f64, variance: f64, off: f64) -> f64 {
     const LEAST: f64 = 1e-6;
     (seen.max(LEAST) / own.max(LEAST)).ln() / (variance + off * off).sqrt()
 }
 
-/// Usage per window: by period where readings are closer than half of it, else by reading, compared
-/// with windows of at most a second. The second value tells whether the simulated windows are as
-/// long.
+/// Length (ns) to simulate and spread of usage in windows: periods where readings are at most half
+/// a period apart, else readings. Lengths above a second are cut to that; the second value tells
+/// that this was not needed.
 fn windows(deltas: &[Delta], period_ns: u64) -> (Option<(u64, Spread)>, bool) {
     let used: Option<Vec<(f64, f64)>> = deltas.iter().map(Delta::used).collect();
     let Some(used) = used.filter(|used| !used.is_empty()) else { return (None, false) };

@@ -94,6 +94,8 @@ fn log_uniform(stream: &mut Stream, low: f64, high: f64) -> f64 {
 }
 
 impl Shape {
+    /// Draws a shape: fixed and exponential a quarter each, else lognormal with sigma from 0.1 to
+    /// `sigma_max`.
     fn draw(stream: &mut Stream, sigma_max: f64) -> Shape {
         match stream.below(4) {
             0 => Shape::Fixed,
@@ -117,7 +119,8 @@ impl Shape {
 }
 
 impl Service {
-    /// Draws a service whose usage is about the measured one.
+    /// Draws a service whose usage is about the measured one; where the limit is used up it may ask
+    /// for up to twice that. Known CPUs, threads, clients and requests are taken over.
     pub fn draw(stream: &mut Stream, measured: &Measured) -> Service {
         let used = measured.cpus;
         let told = measured.allowed.map(|cpus| cpus.clamp(1, CPUS_MAX));
@@ -144,7 +147,8 @@ impl Service {
         service
     }
 
-    /// Sets the time between requests, for a rate of requests that take `takes_ns` each.
+    /// Sets the mean time between requests for a rate of requests that take `takes_ns` each. Closed
+    /// clients spend that time of each cycle waiting.
     fn set_rate(&mut self, per_s: f64, takes_ns: f64) {
         let between_ns = 1e9 / (per_s * self.asks);
         self.gap_ns = match self.clients {
@@ -153,14 +157,15 @@ impl Service {
         };
     }
 
-    /// Whether a run is needed to find its load. The rate of closed clients depends on how long
-    /// requests take. The rate of open clients is set; only chance changes it, which matters in
-    /// long runs.
+    /// Whether its load is found by a run first; `is_told` marks long runs. Closed clients always
+    /// need it, as their rate depends on how long requests take. The rate of open clients only
+    /// varies by chance, which matters in long runs.
     pub fn is_corrected(&self, is_told: bool) -> bool {
         self.clients.is_some() || is_told && self.asks <= 1.0
     }
 
-    /// Corrects the time between requests, so that a run like `seen` would use `cpus`.
+    /// Corrects the time between requests, so that a run like `seen` would use `cpus`; does nothing
+    /// where that run answered no request.
     pub fn correct(&mut self, seen: &Seen, cpus: f64) {
         if seen.cpus <= 0.0 || seen.requests_per_s <= 0.0 {
             return;
@@ -177,7 +182,8 @@ impl Service {
         }
     }
 
-    /// The workload of the service under a limit.
+    /// The workload of the service in a limited group for `length_ns`; `None` if it cannot be
+    /// built.
     fn workload(&self, limit: Limit, length_ns: u64) -> Option<Workload> {
         let (work, gap) = (self.work.of_mean(self.work_ns), self.gap.of_mean(self.gap_ns));
         let spec = match self.clients {
@@ -192,7 +198,8 @@ impl Service {
         draft.cpus(self.cpus).group(GROUP, limit).service(service).build().ok()
     }
 
-    /// Runs it on the model; `None` where that fails.
+    /// Simulates it for the time that the asked requests take at its rate: from `least_ns` or eight
+    /// periods up to 60 s. `None` where the model fails.
     pub fn run(&self, of: &Setting) -> Option<Seen> {
         const LONGEST_NS: f64 = 60e9;
         let per_s = match self.clients {
@@ -228,8 +235,8 @@ impl Service {
 }
 
 impl Seen {
-    /// Numbers of the limited group in a run, per second where they are rates; `None` if the run
-    /// has no such group.
+    /// Numbers of the service's group in a run, rates per second; `None` if the run has no such
+    /// group. `windows` is passed on.
     fn of(outcome: &Outcome, windows: Vec<f64>) -> Option<Seen> {
         let group = outcome.groups.get(GROUP)?;
         let seconds = outcome.simulated_ns as f64 / 1e9;

@@ -71,7 +71,7 @@ impl States {
         changes.into_iter().flatten()
     }
 
-    /// The state of a task, and since when, ns.
+    /// The state of a task, and since when, ns; `None` before its first event.
     pub fn of(&self, task: u32) -> Option<(State, u64)> {
         self.states.get(&task).copied()
     }
@@ -81,7 +81,8 @@ impl States {
         self.states.iter().map(|(&task, &(state, since_ns))| (task, state, since_ns))
     }
 
-    /// Makes the previous task of a CPU ready, and the next one running.
+    /// Makes the previous task of a CPU ready, if it still runs there, and the next one running;
+    /// returns both changes.
     fn switch(&mut self, cpu: u16, next: Option<u32>, time_ns: u64) -> [Option<Change>; 2] {
         let mut changes = [None, None];
         if let Some(previous) = self.running.remove(&cpu)
@@ -96,7 +97,8 @@ impl States {
         changes
     }
 
-    /// A task that spins for a lock keeps its CPU; one that sleeps for it becomes ready.
+    /// Ends a task's wait for a lock: it runs if it spun on its CPU, and is ready on `cpu` if it
+    /// slept. `None` if it did not wait.
     fn lock_taken(&mut self, task: u32, cpu: u16, time_ns: u64) -> Option<Change> {
         if !matches!(self.of(task), Some((State::LockWait { .. }, _))) {
             return None;
@@ -106,6 +108,7 @@ impl States {
         Some(self.set(task, state, time_ns))
     }
 
+    /// Sets the state of a task from `time_ns` on, and returns the change.
     fn set(&mut self, task: u32, is: State, time_ns: u64) -> Change {
         Change { task, was: self.states.insert(task, (is, time_ns)), is }
     }

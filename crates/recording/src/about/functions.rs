@@ -11,14 +11,15 @@ const TOLD: [&str; 2] = ["throttle_cfs_rq_work", "__cfsb_csd_unthrottle"];
 const PERIOD_TIMER: &str = "sched_cfs_period_timer";
 const SYMBOLS_MAX_BYTES: u64 = 1 << 26;
 
-/// Reads which of these functions the running kernel has, from `/proc/kallsyms`. Empty if that file
-/// cannot be read or lists no scheduler function.
+/// Reads from `/proc/kallsyms` which of [`TOLD`] the running kernel has, by name. Empty if that
+/// file cannot be read or lists no period timer of groups.
 pub fn here() -> BTreeMap<String, bool> {
     let Ok(file) = File::open("/proc/kallsyms") else { return BTreeMap::new() };
     read_functions(BufReader::new(file.take(SYMBOLS_MAX_BYTES)))
 }
 
-/// Reads which functions a list of symbols has; empty if it lists no scheduler function.
+/// Reads which of [`TOLD`] a list of symbols has, in the form of `/proc/kallsyms`; empty if it
+/// lists no period timer of groups.
 fn read_functions(symbols: impl BufRead) -> BTreeMap<String, bool> {
     let mut found: BTreeMap<String, bool> =
         TOLD.iter().map(|name| ((*name).to_owned(), false)).collect();

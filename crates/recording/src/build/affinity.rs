@@ -22,7 +22,8 @@ pub(super) struct Allowed<'a> {
 }
 
 impl<'a> Allowed<'a> {
-    /// Collects the CPUs of the limited group's threads (`inside`).
+    /// The CPUs that the selection gives the limited group, and those that its pinned threads
+    /// (`inside`) kept to.
     pub fn of(recording: &Recording, selection: &'a Selection, inside: &[bool]) -> Allowed<'a> {
         let threads = recording.threads.iter().zip(inside).filter(|(_, inside)| **inside);
         let mut kept: Vec<u64> = threads
@@ -36,8 +37,9 @@ impl<'a> Allowed<'a> {
 }
 
 impl Recording {
-    /// The affinity of a thread; adds its set of CPUs to `sets`. `inside`: it is in the limited
-    /// group.
+    /// The affinity of a thread in a machine of `cpus` CPUs; adds its set to `sets` if that is new.
+    /// `inside`: it is in the limited group. All CPUs, or none of this machine, give
+    /// [`Affinity::All`].
     pub(super) fn affinity(
         &self,
         thread: &Thread,
@@ -61,7 +63,8 @@ impl Recording {
         Affinity::Set(at as u32)
     }
 
-    /// CPUs of the workload; `None`: all.
+    /// CPUs of the workload that the thread may use; `None`: all. Sources are, in order: a kernel
+    /// thread's name, the selection, its cpuset, its waits beside idle CPUs.
     fn allowed_cpus(&self, thread: &Thread, inside: bool, allowed: &Allowed<'_>) -> Option<CpuSet> {
         if self.is_kernel(thread) {
             return self.cpu_set(kernel_threads::bound_cpu(&thread.comm));
@@ -79,7 +82,8 @@ impl Recording {
         self.cpu_set((0..64).filter(|cpu| kept >> cpu & 1 == 1))
     }
 
-    /// The cpuset of its group, or of the nearest one above that has the file.
+    /// The cpuset of its group, or of the nearest one above that has the file, by the machine's
+    /// numbers; `None` if none has.
     fn cpuset(&self, thread: &Thread) -> Option<CpuSet> {
         let own = self.group_path(thread)?;
         let groups = &self.machine.about.as_ref()?.groups;
@@ -88,7 +92,7 @@ impl Recording {
         told.max_by_key(|(depth, _)| *depth)?.1.trim().parse().ok()
     }
 
-    /// These CPUs of the machine, as the workload numbers them.
+    /// These CPUs of the machine, as the workload numbers them; `None` if it has none of them.
     fn cpu_set(&self, numbers: impl IntoIterator<Item = u16>) -> Option<CpuSet> {
         let set: Vec<u16> = numbers.into_iter().filter_map(|cpu| self.cpu_ix(cpu)).collect();
         (!set.is_empty()).then_some(CpuSet(set))

@@ -12,12 +12,14 @@ pub(super) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
+    /// Adds the root group to the workload.
     pub fn new(workload: &'a mut Parts) -> Self {
         workload.groups.push(group("/".to_owned(), None));
         Groups { workload, by_path: BTreeMap::from([("/".to_owned(), 0)]) }
     }
 
-    /// The group of this path; creates it and those above it if they are new.
+    /// The index of the group of this path; adds it and those above it to the workload if they are
+    /// new. Beyond the bounds of a workload it adds the group alone, which the checks refuse.
     pub fn of(&mut self, path: &str) -> GroupIx {
         let groups = &mut self.workload.groups;
         if groups.len() as u64 > MAX_GROUPS || path.len() as u64 > MAX_PATH_BYTES {
@@ -42,6 +44,7 @@ impl<'a> Groups<'a> {
     }
 }
 
+/// A group without a limit, of the default weight.
 fn group(path: String, parent: Option<GroupIx>) -> GroupSpec {
     GroupSpec { path, parent, limit: Limit::UNLIMITED, weight: 100, v1: false }
 }

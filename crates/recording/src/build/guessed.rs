@@ -35,8 +35,9 @@ struct UnassignedRequest {
 }
 
 impl Recording {
-    /// The sections of all answering threads, and the requests by connection. `closed`: the number
-    /// of closed clients, if known, and whether the caller gave it.
+    /// Cuts the work of all threads in `guess` into sections. Returns these, and the requests by
+    /// connection; stores the distances of arrivals and the certainty of connections in `guess`.
+    /// `closed`: the number of closed clients, if known, and whether the caller gave it.
     pub(super) fn guessed_sections(
         &self,
         guess: &mut Guess,
@@ -85,8 +86,10 @@ impl Recording {
         (by_thread.into_values().flat_map(merge_unowned).collect(), served)
     }
 
-    /// Gives each request a connection, notes it in the sections, and returns the requests by
-    /// connection.
+    /// Gives each request a connection of its pool, the one idle longest, and notes it in the
+    /// sections and in `guess.sure`; returns the requests by connection. A request of a busy
+    /// connection arrives when that is free. `closed`: the number of closed clients, if known, and
+    /// whether the caller gave it.
     fn assign_connections(
         &self,
         guess: &mut Guess,
@@ -174,12 +177,12 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// The source of the wakeup that began the burst.
+    /// The kind of thread that woke this one at the beginning of the burst.
     fn woken(&self) -> WokenBy {
         self.server.bursts.get(self.burst).map_or(WokenBy::Otherwise, |burst| burst.woken)
     }
 
-    /// Looks up the requests of the burst that begins.
+    /// Looks up the requests of the burst that begins, and counts its work from 0.
     fn begin_burst(&mut self) {
         let burst = self.server.bursts.get(self.burst);
         self.left = burst
@@ -189,6 +192,8 @@ impl Cutter<'_> {
         self.begins = true;
     }
 
+    /// Adds a step of the thread: run time, system calls, messages to threads that it wakes, and
+    /// waits. Forks and transfers add nothing here.
     fn add_step(&mut self, step: Step) {
         match step {
             Step::Run(ns) => self.add_run(ns),
@@ -206,7 +211,8 @@ impl Cutter<'_> {
         }
     }
 
-    /// Adds CPU time, split where a request of the burst ends.
+    /// Adds CPU time, split where the burst has done a request's work: there the section ends, or
+    /// the answer is sent.
     fn add_run(&mut self, mut ns: u64) {
         while let Some(&served) = self.left.front() {
             let answer_work = served.answer_work.filter(|_| self.answer_at.is_none());
@@ -228,7 +234,8 @@ impl Cutter<'_> {
         self.worked_ns = self.worked_ns.saturating_add(ns);
     }
 
-    /// Adds a wait, which ends the section unless it is in the middle of a request.
+    /// Ends the section at a wait, and begins the next burst; in the middle of a request the wait
+    /// becomes a sleep. Waits of a forked process never end its section.
     fn add_wait(&mut self, wait: Wait) {
         if let Role::Forked { .. } = self.server.role {
             if !self.is_for_server(&wait) {
@@ -252,18 +259,20 @@ impl Cutter<'_> {
         self.begin_burst();
     }
 
+    /// Adds the wait as a sleep of its recorded length.
     fn add_sleep(&mut self, wait: &Wait) {
         let ns = wait.end_ns.saturating_sub(wait.start_ns);
         self.builder.push_op(Op::Sleep(Span::Fixed(ns.max(1))));
     }
 
-    /// Whether it waits for another serving thread: for a lock, or for the CPU.
+    /// Whether another serving thread ended the wait: it was for a lock, or for the CPU.
     fn is_for_server(&self, wait: &Wait) -> bool {
         let Cause::Thread { edge } = wait.cause else { return false };
         self.guess.servers.contains_key(&(self.recording.edges[edge as usize].waker as usize))
     }
 
-    /// Ends a section; the next one begins at `next_ns`.
+    /// Ends a section at `end_ns` with the request served in it, if any, and stores it with what
+    /// its burst tells; the next one begins at `next_ns`. Both are on the clock of the recording.
     fn close_section(&mut self, end_ns: u64, next_ns: u64, served: Option<ServedRequest>) {
         let (ops, work_ns) = self.builder.take_ops();
         let burst = self.server.bursts.get(self.burst);
@@ -294,7 +303,8 @@ impl Cutter<'_> {
     }
 }
 
-/// Makes each part of a request but the first begin when the one before is done.
+/// Makes each part of a request but the first begin when the part before asks for it, and not
+/// before that part's end.
 fn chain_sections(loose: &[UnassignedRequest], sections: &mut [Section]) {
     for request in loose {
         for pair in request.sections.windows(2) {
@@ -306,7 +316,8 @@ fn chain_sections(loose: &[UnassignedRequest], sections: &mut [Section]) {
     }
 }
 
-/// Wakeups of each pool's threads by clients before the first answer there.
+/// Wakeups by clients of each pool's threads before the first burst that answers there, by the
+/// pool's channel.
 fn clients_at_start(guess: &Guess, task_map: &TaskMap) -> BTreeMap<u32, usize> {
     let bursts = || {
         let asked = guess.servers.iter().filter(|(_, server)| server.role.is_asked());

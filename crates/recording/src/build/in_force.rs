@@ -17,8 +17,8 @@ impl Recording {
         group.limit().filter(|limit| is_same && is_kept && limit.quota_ns().is_some())
     }
 
-    /// Path of the group above all threads chosen by patterns, if it or a group above it has a
-    /// limit. That limit holds the threads wherever the replay puts them.
+    /// Path of the nearest group above all threads chosen by patterns, if it or a group above it
+    /// has a limit. That limit holds the threads wherever the replay puts them.
     pub fn limited_above(&self, selection: &Selection) -> Option<&str> {
         let about = self.machine.about.as_deref()?;
         let (path, is_same) = self.group_of(selection)?;
@@ -36,7 +36,8 @@ impl Recording {
         (!above.is_empty() && limits(above)).then_some(above)
     }
 
-    /// The innermost group that has all chosen threads, and whether none is in a group below it.
+    /// The innermost group that has all chosen threads in or below it, and whether none is below.
+    /// `None` if there are no such threads, or a group is unknown.
     fn group_of(&self, selection: &Selection) -> Option<(&str, bool)> {
         let inside = self.inside(&self.names(), selection);
         let chosen = self.threads.iter().zip(&inside).filter(|(_, inside)| **inside);

@@ -29,7 +29,8 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Adds a channel for each pool, and notes it for the pool's threads.
+    /// Adds a channel for each pool to the workload, as the inbox of the pool's threads in
+    /// `task_map`.
     pub(super) fn add_channels(&self, task_map: &mut TaskMap, workload: &mut Parts) {
         let first = workload.channels.len() as ChannelIx;
         for pool in 0..self.count {
@@ -41,7 +42,9 @@ impl Pools {
         task_map.accepts.clone_from(&self.accepts);
     }
 
-    /// Pools of recorded requests.
+    /// Pools of recorded requests: threads of the group that transfer at one end of a connection
+    /// share one, as do threads of a name that accept for themselves. Tells for each thread whether
+    /// it serves one connection only, or just accepts.
     pub fn of(recording: &Recording, traffic: &Traffic, inside: &[bool]) -> Pools {
         let threads = recording.threads.len();
         let mut root: Vec<usize> = (0..threads).collect();
@@ -124,13 +127,13 @@ impl Pools {
     }
 }
 
-/// Joins the sets of two threads (union-find).
+/// Joins the sets of two threads (union-find); the lower root becomes that of both.
 fn unite(root: &mut [usize], one: usize, other: usize) {
     let (a, b) = (find_root(root, one), find_root(root, other));
     root[a.max(b)] = a.min(b);
 }
 
-/// The lowest thread in the set of a thread (union-find).
+/// The lowest thread in the set of a thread (union-find); shortens the path to it.
 fn find_root(root: &mut [usize], mut at: usize) -> usize {
     while root[at] != at {
         root[at] = root[root[at]];
@@ -153,8 +156,8 @@ struct Assembly<'a> {
 }
 
 impl Recording {
-    /// Makes all threads of a name take from one queue, and those that only accept connections from
-    /// another one.
+    /// Makes all serving threads of a name take from the inbox of the first one, and those that
+    /// only accept connections from another one.
     pub(super) fn share_inboxes(&self, task_map: &mut TaskMap) {
         let mut first: BTreeMap<(&str, bool), ChannelIx> = BTreeMap::new();
         let accepts = &task_map.accepts;
@@ -168,7 +171,9 @@ impl Recording {
         }
     }
 
-    /// Adds the jobs, and the sources that bring the first job of each request.
+    /// Adds each section as a job, and sources that bring the first job of each open request, of
+    /// each closed client's first one, and of other work. Further requests of closed clients follow
+    /// the answer before (`open` is false).
     pub(super) fn add_jobs(
         &self,
         served: &[Vec<Request>],
@@ -193,16 +198,20 @@ impl Recording {
 }
 
 impl Assembly<'_> {
+    /// The channel from which the section's thread takes jobs.
     fn inbox(&self, section: usize) -> ChannelIx {
         self.task_map.inboxes[self.sections[section].thread].unwrap_or_default()
     }
 
+    /// Notes a token from outside that brings the section at `at_ns` since the recording began.
     fn add_arrival(&mut self, section: usize, at_ns: u64) {
         let inbox = self.inbox(section);
         self.arrivals.entry(inbox).or_default().push((at_ns, section as JobIx));
     }
 
-    /// Makes each section bring the next one.
+    /// Makes the sections of a request bring each other, marks its end behind the answer, and lets
+    /// closed clients send the next request from there. First sections of other requests, and
+    /// sections of none, get arrivals.
     fn link_sections(&mut self) {
         let mut last: Option<(Tag, usize)> = None;
         for (tag, sections) in std::mem::take(&mut self.sections_of) {
@@ -249,7 +258,8 @@ impl Assembly<'_> {
         }
     }
 
-    /// Inserts an instruction behind the answer, after those that are there already.
+    /// Inserts an instruction behind the section's answer, else at its end, after those that were
+    /// inserted before.
     fn insert_at_answer(&mut self, section: usize, op: Op) {
         let section = &mut self.sections[section];
         let at = section.answer_at.unwrap_or(section.ops.len());
@@ -257,7 +267,8 @@ impl Assembly<'_> {
         section.answer_at = Some(at + 1);
     }
 
-    /// Adds the sections as jobs, and the tokens as one source for each channel, in order of time.
+    /// Adds each section as a job with its index, and the tokens as one source for each channel, in
+    /// order of time.
     fn add_to(self, workload: &mut Parts) {
         for (at, section) in self.sections.into_iter().enumerate() {
             let name = match section.request {

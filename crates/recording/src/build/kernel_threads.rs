@@ -36,13 +36,13 @@ const NAMES: [&str; 29] = [
 const PER_CPU: [&str; 7] =
     ["migration/", "cpuhp/", "ksoftirqd/", "ktimers/", "rcuc/", "idle_inject/", "watchdog/"];
 
-/// Whether threads of this name are the kernel's.
+/// Whether a name begins as those of the kernel's threads do.
 pub(super) fn is_kernel_name(comm: &str) -> bool {
     NAMES.iter().any(|name| comm.starts_with(name))
 }
 
-/// The CPU to which a kernel thread belongs. Bound workers have its number (`kworker/2:1`);
-/// `kworker/u…` are not bound.
+/// The CPU in the name of a kernel thread that is bound to one; `None` if it is not. Bound workers
+/// have its number (`kworker/2:1`); `kworker/u…` are not bound.
 pub(super) fn bound_cpu(comm: &str) -> Option<u16> {
     if let Some(worker) = comm.strip_prefix("kworker/") {
         return worker.split_once(':')?.0.parse().ok();

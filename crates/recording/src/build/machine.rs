@@ -4,8 +4,8 @@ use crate::about::About;
 use cpumax_workload::bounds::{BANDWIDTH_SLICE_NS, HZ, SLICE_NS};
 use cpumax_workload::{MachineSpec, Preempt};
 
-/// A machine with so many CPUs. Settings that are missing, or that no kernel has, get their
-/// defaults.
+/// A machine with so many CPUs: tick, preemption and slices as recorded. Settings that are missing,
+/// or that no kernel has, get their defaults.
 pub(super) fn machine(cpus: u16, about: Option<&About>) -> MachineSpec {
     let usual = MachineSpec { cpus, ..MachineSpec::default() };
     let Some(about) = about else { return usual };
@@ -22,7 +22,8 @@ pub(super) fn machine(cpus: u16, about: Option<&About>) -> MachineSpec {
     }
 }
 
-/// `None` for `dynamic`, which may be any of them.
+/// The model of preemption of this name; `None` for `dynamic`, which may be any of them, and
+/// unknown ones.
 fn preempt(name: &str) -> Option<Preempt> {
     Some(match name {
         "none" => Preempt::None,

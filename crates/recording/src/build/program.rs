@@ -39,8 +39,8 @@ pub(super) struct ProgramOptions {
 
 impl Recording {
     /// The program of a thread: its recorded steps as instructions, with waits as `plans` says, by
-    /// index of the wait. It begins with a move if `moved`, and ends before a wait beyond
-    /// `until_ns`.
+    /// index of the wait. It begins with a move into its group if `moved`, and ends before a wait
+    /// beyond `until_ns`.
     pub(super) fn program(
         &self,
         ix: usize,
@@ -98,7 +98,8 @@ impl Recording {
 }
 
 impl Builder {
-    /// `inside`: the thread begins in a system call.
+    /// `kernel`: a kernel thread. `inside`: it begins in a system call. `marks`: bursts become
+    /// requests, of which the first begins with the first wait.
     pub fn new(kernel: bool, inside: bool, marks: bool) -> Builder {
         Builder {
             ops: Vec::new(),
@@ -112,11 +113,13 @@ impl Builder {
         }
     }
 
+    /// Counts CPU time in the present mode; the next instruction is preceded by it.
     pub fn add_run(&mut self, ns: u64) {
         self.run_ns = self.run_ns.saturating_add(ns);
         self.work_ns = self.work_ns.saturating_add(ns);
     }
 
+    /// Begins a request now, if bursts are marked.
     fn begin_request(&mut self) {
         if self.marks {
             self.ops.push(Op::Begin);
@@ -130,7 +133,8 @@ impl Builder {
         self.ops.len()
     }
 
-    /// Takes the instructions so far, with their kernel part closed, and the time they run, ns.
+    /// Takes the instructions so far, with their system call left, and the CPU time since the last
+    /// such call, ns.
     pub fn take_ops(&mut self) -> (Vec<Op>, u64) {
         self.flush();
         if std::mem::take(&mut self.entered) {
@@ -139,7 +143,8 @@ impl Builder {
         (std::mem::take(&mut self.ops), std::mem::take(&mut self.work_ns))
     }
 
-    /// Adds the time run so far as an instruction.
+    /// Adds the CPU time run so far as an instruction of user or kernel mode; nothing if there is
+    /// none.
     fn flush(&mut self) {
         let span = Span::Fixed(std::mem::take(&mut self.run_ns));
         match span {
@@ -149,6 +154,7 @@ impl Builder {
         }
     }
 
+    /// Begins a system call; ignored in a kernel thread or a system call.
     pub fn enter_kernel(&mut self) {
         if !self.kernel && !self.inside {
             self.flush();
@@ -156,6 +162,7 @@ impl Builder {
         }
     }
 
+    /// Ends the system call; adds an instruction for that only if it was entered with one.
     pub fn exit_kernel(&mut self) {
         if self.kernel || !self.inside {
             return;
@@ -167,7 +174,8 @@ impl Builder {
         }
     }
 
-    /// Adds an instruction other than running.
+    /// Adds an instruction other than running, after the time run so far; in a system call that is
+    /// entered first.
     pub fn push_op(&mut self, op: Op) {
         if self.inside && !self.entered {
             self.ops.push(Op::EnterKernel);
@@ -177,6 +185,7 @@ impl Builder {
         self.ops.push(op);
     }
 
+    /// Adds a wait, which ends a marked request; the next one begins at its end.
     fn add_wait(&mut self, op: Op) {
         if self.in_request {
             self.push_op(Op::Done);
@@ -185,8 +194,8 @@ impl Builder {
         self.in_request = self.marks;
     }
 
-    /// Ends the program. A thread that ended or slept (`is_done`) completed its request; the end of
-    /// the recording cuts it short.
+    /// Adds the time run so far, and leaves the system call. The end of a thread that ended or
+    /// slept (`is_done`) completes its marked request; the end of the recording leaves it open.
     fn finish(&mut self, is_done: bool) {
         self.flush();
         if is_done && self.in_request {
@@ -198,6 +207,8 @@ impl Builder {
     }
 }
 
+/// The instruction of a wait: one message from the channel of its plan, else a sleep as long as
+/// recorded.
 fn wait_op(ix: usize, wait: &Wait, plan: Plan, task_map: &TaskMap) -> Op {
     let channel = match plan {
         Plan::Sleep => None,

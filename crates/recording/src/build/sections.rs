@@ -60,7 +60,8 @@ struct Cutter<'a> {
 }
 
 impl Recording {
-    /// The sections of all serving threads, by recorded requests.
+    /// The sections of all threads that have an inbox, cut by recorded requests; by thread, then
+    /// time.
     pub(super) fn recorded_sections(
         &self,
         traffic: &Traffic,
@@ -103,8 +104,9 @@ impl Recording {
 }
 
 impl Cutter<'_> {
-    /// For each step: the thread's next request, and whether it polls before that, or waits for
-    /// another thread of the group to answer.
+    /// For each step: the thread's next request, and whether a wait here ends the section. It does
+    /// if the thread polls before that request, or another thread of the group answers or asks
+    /// there.
     fn next_requests(&self) -> Vec<(Option<Tag>, bool)> {
         let thread = &self.recording.threads[self.ix];
         let (mut tag, mut polls, mut told) = (None, false, false);
@@ -125,7 +127,8 @@ impl Cutter<'_> {
         next
     }
 
-    /// Adds a step. `next`: the next request; `parts`: a wait here ends the section.
+    /// Adds a step. `next`: the next request; `parts`: a wait here ends the section. Other waits in
+    /// the middle of a request stay part of it as sleeps; all others end the section.
     fn add_step(&mut self, step: Step, (next, parts): (Option<Tag>, bool)) {
         match step {
             Step::Run(ns) => self.builder.add_run(ns),
@@ -165,7 +168,8 @@ impl Cutter<'_> {
         }
     }
 
-    /// Does what the end of a transfer causes.
+    /// Does what the transfer before causes at its end: a new section begins, or the answer is
+    /// sent.
     fn end_transfer(&mut self) {
         match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
             AtExit::Nothing => {}
@@ -177,6 +181,9 @@ impl Cutter<'_> {
         }
     }
 
+    /// Notes the request of a transfer, if it has one. Reading another request begins a section
+    /// when the transfer ends, writing for another one at once; an answer is noted for the
+    /// transfer's end.
     fn add_transfer(&mut self, io: u32) {
         let Some(tag) = self.tags.request(io) else { return };
         let of = &self.recording.ios[io as usize];
@@ -210,7 +217,8 @@ impl Cutter<'_> {
         Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1))))
     }
 
-    /// Ends a section; the next one begins at `next_ns`.
+    /// Ends a section at `end_ns` and stores it, with an answer that is due; the next one begins at
+    /// `next_ns`, of no request yet. Both are on the clock of the recording.
     fn close_section(&mut self, end_ns: u64, next_ns: u64) {
         if matches!(self.at_exit, AtExit::Answer) {
             self.answer_at = Some(self.builder.flushed_len());
@@ -232,7 +240,7 @@ impl Cutter<'_> {
     }
 }
 
-/// CPU time of each request, in order of arrival, ns.
+/// CPU time of each request of all connections, ns, in order of arrival.
 pub(super) fn costs_ns(sections: &[Section], served: &[Vec<Request>]) -> Vec<u64> {
     let mut costs: Vec<Vec<(u64, u64)>> = served
         .iter()
@@ -249,8 +257,8 @@ pub(super) fn costs_ns(sections: &[Section], served: &[Vec<Request>]) -> Vec<u64
     costs.into_iter().map(|(_, ns)| ns).collect()
 }
 
-/// Adds sections without a request to the section after them, unless they are much longer than the
-/// others.
+/// Merges sections without a request with each other and into the section after them, up to four
+/// times the mean work of a request or 2 ms; longer ones stay. Empty sections are left out.
 pub(super) fn merge_unowned(sections: Vec<Section>) -> Vec<Section> {
     let owned = sections.iter().filter(|section| section.request.is_some());
     let (count, work_ns) =

@@ -34,6 +34,7 @@ const EVENT_DESC_MAX_BYTES: u64 = 8 << 20;
 /// Bound on an unpacked record. perf compresses at most its buffer at once, by default 512 KiB.
 const EXPANDED_MAX_BYTES: u64 = 64 << 20;
 
+/// Whether a file begins as perf.data of version 2 does, in either byte order.
 pub(crate) fn is_perf_data(start: &[u8]) -> bool {
     start.starts_with(MAGIC_LITTLE) || start.starts_with(MAGIC_BIG)
 }
@@ -49,11 +50,12 @@ struct Records {
 }
 
 impl Records {
+    /// A count of 0 records.
     fn new(endian: Endianness) -> Self {
         Records { endian, count: 0, head: [0; 8], have: 0, left: 0 }
     }
 
-    /// Counts the records that begin in a piece of data.
+    /// Counts the records that begin in the next piece of data; a head may be spread over pieces.
     fn count(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             if self.left == 0 {
@@ -90,6 +92,7 @@ struct Section {
 }
 
 impl Section {
+    /// The byte behind the section; `None` on overflow.
     fn end(self) -> Option<u64> {
         self.offset.checked_add(self.size)
     }
@@ -164,7 +167,12 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok((data, self.check_features(data, number(72))?))
     }
 
-    /// Checks the table of further sections, which follows the data; returns their size in all.
+    /// Checks the table of further sections, which follows the data; returns their size in all,
+    /// bytes.
+    ///
+    /// # Errors
+    /// Tracepoints or names of events are missing, a section lies outside of the file, or all are
+    /// too large.
     fn check_features(&mut self, data: Section, first_word: u64) -> Result<u64, Error> {
         let words = self.read_at(72, 32)?;
         let bits: u32 = words.iter().map(|b| b.count_ones()).sum();
@@ -221,7 +229,8 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok(total)
     }
 
-    /// Whether an event asks for records of thread switches (`context_switch`).
+    /// Whether an event asks for records of thread switches (`context_switch`) instead of
+    /// tracepoints; an error where the file ends too early.
     fn has_switch_records(&mut self) -> Result<bool, Error> {
         const FLAGS_AT: u64 = 40;
         const CONTEXT_SWITCH: u64 = 1 << 26;
@@ -238,7 +247,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok(false)
     }
 
-    /// Checks the command line: each word takes at least four bytes, for its length.
+    /// An error if the command line has more words than fit its section, at four bytes each.
     fn check_command_line(&mut self, section: Section) -> Result<(), Error> {
         if section.size < 4 {
             return Ok(());
@@ -255,7 +264,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Err(self.malformed(section.offset, what))
     }
 
-    /// Checks that the counts in the section fit its size.
+    /// An error if the section with the names of events is too large, or its counts do not fit it.
     fn check_event_desc(&mut self, section: Section) -> Result<(), Error> {
         let place = section.offset;
         if section.size > EVENT_DESC_MAX_BYTES {
@@ -286,8 +295,9 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         })
     }
 
-    /// Checks that every record lies within the data and can be read safely. Returns the most bytes
-    /// held at a time, with `always_bytes`.
+    /// Checks that every record lies within the data, is of a kind that is read, and unpacks.
+    /// Returns the most bytes held at a time, with `always_bytes`; an error where these are above
+    /// the bound.
     fn check_records(&mut self, data: Section, always_bytes: u64) -> Result<u64, Error> {
         self.seek(data.offset)?;
         let end = data.end().unwrap_or(self.len);
@@ -346,7 +356,8 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok(held_bytes)
     }
 
-    /// The data of the newer kind of compressed record, without its padding.
+    /// The data of the newer kind of compressed record, without its padding; an error if it tells a
+    /// larger size than it has.
     fn without_padding<'b>(&self, body: &'b [u8], at: u64) -> Result<&'b [u8], Error> {
         let len = Bytes::new(body, self.endian).u64(0);
         let len = len.and_then(|len| usize::try_from(len).ok());
@@ -354,7 +365,8 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         data.ok_or_else(|| self.malformed(at, "a compressed record larger than itself".to_owned()))
     }
 
-    /// Memory that a compressed record takes: its content, and the records in it.
+    /// Memory that a compressed record takes, bytes: its content, and a cost for each record in it.
+    /// Unpacks it to count these in `inner`; an error if it cannot be, or is above 64 MiB.
     fn expanded_bytes(
         &self,
         context: &mut DCtx<'_>,
@@ -388,6 +400,7 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         }
     }
 
+    /// Reads `len` bytes at byte `at`; [`Error::Cut`] if the file ends before.
     fn read_at(&mut self, at: u64, len: usize) -> Result<Vec<u8>, Error> {
         if at.checked_add(len as u64).is_none_or(|end| end > self.len) {
             return Err(self.cut(format!(
@@ -401,29 +414,35 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok(data)
     }
 
+    /// Seeks to byte `at` of the file.
     fn seek(&mut self, at: u64) -> Result<(), Error> {
         self.file.seek(SeekFrom::Start(at)).map_err(|e| self.io(e))?;
         Ok(())
     }
 
+    /// Moves on by `len` bytes without reading them.
     fn skip(&mut self, len: u64) -> Result<(), Error> {
         let skipped = self.file.seek_relative(len as i64);
         skipped.map_err(|e| self.io(e))
     }
 
+    /// Fills the buffer from the present place.
     fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), Error> {
         let read = Read::read_exact(self.file, buffer);
         read.map_err(|e| self.io(e))
     }
 
+    /// The error of reading this file.
     fn io(&self, source: io::Error) -> Error {
         Error::io(self.name, source)
     }
 
+    /// The error of a file whose end is missing.
     fn cut(&self, what: String) -> Error {
         Error::Cut { name: self.name.to_owned(), what }
     }
 
+    /// The error of a contradiction at byte `at`.
     fn malformed(&self, at: u64, what: String) -> Error {
         Error::malformed(self.name, format!("byte {at}"), what)
     }

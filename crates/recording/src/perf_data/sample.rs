@@ -25,7 +25,8 @@ struct Head {
     cgroup: Option<u64>,
 }
 
-/// Reads the head of a sample; `None` if it does not fit its description.
+/// Reads the head of a sample, and finds the description of its tracepoint; `None` if the sample
+/// does not fit its own layout.
 pub(super) fn read<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Option<Sample<'a>> {
     let data = record.data.as_slice();
     let bytes = Bytes::new(&data, record.parse_info.endian);
@@ -45,7 +46,8 @@ pub(super) fn read<'a>(record: &RawEventRecord<'a>, formats: &'a Formats) -> Opt
     })
 }
 
-/// The fields before the raw data, and offset and length of that.
+/// Reads the fields before the raw data. Also returns offset and length of the raw data, which is 0
+/// if there is none. `counts_len` tells the size of counts at an offset.
 fn read_head(
     bytes: Bytes<'_>,
     layout: SampleFormat,
@@ -93,7 +95,8 @@ fn read_head(
     Some((head, at + 4, raw_len))
 }
 
-/// Size of the counts of a group of events; `lost`: with counts of lost events.
+/// Size in bytes of the counts at `at`, of one event or a group; `lost`: with counts of lost
+/// events. `None` if the number of the group's events lies beyond the record.
 fn counts_len(bytes: Bytes<'_>, at: usize, layout: ReadFormat, lost: bool) -> Option<usize> {
     let count = |flags: &[ReadFormat]| flags.iter().filter(|f| layout.contains(**f)).count();
     let times = count(&[ReadFormat::TOTAL_TIME_ENABLED, ReadFormat::TOTAL_TIME_RUNNING]);
@@ -107,7 +110,8 @@ fn counts_len(bytes: Bytes<'_>, at: usize, layout: ReadFormat, lost: bool) -> Op
 }
 
 impl Sample<'_> {
-    /// Calls `f` with the sample's event.
+    /// Calls `f` with the sample's event; content that does not fit its description makes it
+    /// [`Kind::Other`].
     pub fn with_event<T>(&self, f: impl FnOnce(&Event<'_>) -> T) -> T {
         let bytes = Bytes::new(&self.data, self.little);
         let raw = bytes.part(self.raw_at, self.raw_len).unwrap_or(bytes);

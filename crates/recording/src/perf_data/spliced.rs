@@ -46,10 +46,12 @@ enum From {
 }
 
 impl<F: Read + Seek> Spliced<F> {
+    /// An empty whole over these files.
     fn new(files: Vec<F>) -> Self {
         Spliced { files, parts: Vec::new(), at: 0, len: 0 }
     }
 
+    /// Appends a part of `len` bytes; nothing if that is 0.
     fn push(&mut self, from: From, len: u64) {
         if len > 0 {
             self.parts.push(Part { begin: self.len, len, from });
@@ -57,6 +59,7 @@ impl<F: Read + Seek> Spliced<F> {
         }
     }
 
+    /// Appends bytes that are held in memory.
     fn push_memory(&mut self, bytes: Vec<u8>) {
         let len = bytes.len() as u64;
         self.push(From::Memory(bytes), len);
@@ -64,6 +67,8 @@ impl<F: Read + Seek> Spliced<F> {
 }
 
 impl<F: Read + Seek> Read for Spliced<F> {
+    /// Reads from the present place, at most up to the end of its part, in memory or in a file, and
+    /// moves on; 0 at the end.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let ix = self.parts.partition_point(|part| part.begin + part.len <= self.at);
         let Some(part) = self.parts.get(ix) else { return Ok(0) };
@@ -83,6 +88,7 @@ impl<F: Read + Seek> Read for Spliced<F> {
 }
 
 impl<F: Read + Seek> Seek for Spliced<F> {
+    /// Moves the present place, also beyond the end; an error before the beginning.
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let at = match to {
             SeekFrom::Start(at) => Some(at),
@@ -100,6 +106,7 @@ pub(super) fn is_pipe(start: &[u8]) -> bool {
     is_perf_data(start) && size == Some(PIPE_HEADER_SIZE)
 }
 
+/// The byte order that the first byte of a perf.data file tells.
 fn endian(start: &[u8]) -> Endianness {
     if start.first() == Some(&b'2') { Endianness::BigEndian } else { Endianness::LittleEndian }
 }
@@ -115,6 +122,7 @@ struct PipeRecord {
 }
 
 impl PipeRecord {
+    /// A record by its first 16 bytes.
     fn of(head: &[u8; 16], endian: Endianness) -> PipeRecord {
         let bytes = Bytes::new(head, endian);
         let (kind, size) = (bytes.u32(0).unwrap_or(0), u64::from(bytes.u16(6).unwrap_or(0)));
@@ -128,6 +136,7 @@ impl PipeRecord {
         PipeRecord { kind, size, behind, feature }
     }
 
+    /// Bytes of the record and the data behind it.
     fn len(&self) -> u64 {
         self.size + self.behind
     }
@@ -138,8 +147,11 @@ impl PipeRecord {
     }
 }
 
-/// Lays out what was written to a pipe as a file: records with descriptions become sections. Also
-/// returns whether the end is missing.
+/// Lays out what was written to a pipe as a file: records with descriptions become sections, the
+/// others stay where they are. Also returns whether the end is missing.
+///
+/// # Errors
+/// A record is smaller than its head, or descriptions are too large or too scattered.
 pub(super) fn from_pipe<F: Read + Seek>(
     name: &str,
     mut file: F,
@@ -197,7 +209,8 @@ pub(super) fn from_pipe<F: Read + Seek>(
     Ok((laid_out(file, endian, &ranges, features), is_cut))
 }
 
-/// Builds head, records, table of sections, and sections.
+/// Builds head, records (`ranges` of the file), table of sections, and sections (`features`, by
+/// their bits).
 fn laid_out<F: Read + Seek>(
     file: F,
     endian: Endianness,
@@ -241,8 +254,9 @@ fn laid_out<F: Read + Seek>(
     spliced
 }
 
-/// Lays out the files of a directory as one. The first has the descriptions; the others hold
-/// records only.
+/// Lays out the files of a directory as one: the first with its head, then the records of the
+/// others. The end of a zstd frame follows each compressed file, and the head's sizes are raised.
+/// [`Error::Cut`] where the first file is shorter than its head tells.
 pub(super) fn from_threads<F: Read + Seek>(
     name: &str,
     mut files: Vec<F>,
@@ -304,7 +318,8 @@ pub(super) fn from_threads<F: Read + Seek>(
     Ok(spliced)
 }
 
-/// Whether there is a compressed record within this range of a file.
+/// Whether there is a compressed record within this range of a file. Stops at a record of
+/// impossible size; an error if the file cannot be read.
 fn has_compressed(
     file: &mut (impl Read + Seek),
     endian: Endianness,

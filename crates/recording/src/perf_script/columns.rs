@@ -3,7 +3,7 @@
 use super::line::parse_time;
 use crate::input::looks_like_json;
 
-/// The fault of a line that cannot be read, for a message.
+/// The fault of a line that cannot be read, for a message: `is ...`.
 pub(super) fn fault(line: &str) -> String {
     let text = line.trim_end();
     if let Some(form) = known_text(text) {
@@ -19,7 +19,7 @@ pub(super) fn fault(line: &str) -> String {
     format!("is an event without {}", missing.join(" and "))
 }
 
-/// Recognizes texts of other tools, or of the same tools in another format.
+/// A message on texts of other tools, or of perf in another format; `None` if it is none of them.
 fn known_text(text: &str) -> Option<&'static str> {
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
     if words.len() >= 4 && words[words.len() - 2] == "type:" {
@@ -50,6 +50,7 @@ fn known_text(text: &str) -> Option<&'static str> {
     None
 }
 
+/// Whether there is a number in brackets.
 fn has_cpu(text: &str) -> bool {
     text.match_indices('[').any(|(at, _)| {
         let cpu = text[at + 1..].split(']').next().unwrap_or_default();
@@ -57,7 +58,8 @@ fn has_cpu(text: &str) -> bool {
     })
 }
 
-/// The columns that a line lacks which otherwise looks like an event; empty if it does not.
+/// The columns that a line lacks: thread id, CPU, time, name, content. Empty if it has neither the
+/// name nor the content of an event, or lacks nothing.
 fn missing(text: &str) -> Vec<&'static str> {
     const FIELDS: [&str; 4] = ["prev_comm=", "comm=", "NR ", "vec="];
     let words: Vec<&str> = text.split_whitespace().take(64).collect();
@@ -85,7 +87,8 @@ fn missing(text: &str) -> Vec<&'static str> {
 /// Beginnings of event names.
 const NAMES: [&str; 4] = ["sched_", "sys_enter", "sys_exit", "softirq_"];
 
-/// Whether the word is such a name: `sched:sched_switch:`, or `sched_switch:` in the kernel's text.
+/// Whether the word is an event's name that begins like `begins`: `sched:sched_switch:`, or
+/// `sched_switch:` in the kernel's text.
 fn is_name(word: &str, begins: &str) -> bool {
     let name = word.strip_suffix(':').and_then(|name| name.rsplit(':').next());
     name.is_some_and(|name| name.starts_with(begins))

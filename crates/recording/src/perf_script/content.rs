@@ -3,8 +3,8 @@
 use crate::event::{Irq, Kind, MSG_PEEK, Note, ThreadRef};
 use crate::tracepoint::{self, Tracepoint};
 
-/// Reads the content of a tracepoint, in the kernel's own format or that of perf's plug-ins. `None`
-/// if it cannot be read.
+/// Reads the content of a tracepoint, in the kernel's own format, as raw fields, or that of perf's
+/// plug-ins. `None` if it cannot be read.
 pub(super) fn parse_kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     Some(match tracepoint {
         Tracepoint::Switch => parse_switch(text)?,
@@ -40,7 +40,8 @@ pub(super) fn parse_kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>>
     })
 }
 
-/// The number at the beginning of a text: `120`, or `0x78` where fields are printed raw.
+/// The number at the beginning of a text: `120`, or `0x78` where fields are printed raw. `None` if
+/// there is none, or it does not fit.
 fn parse_number<T: TryFrom<i64>>(text: &str) -> Option<T> {
     let number = if let Some(hex) = text.strip_prefix("0x") {
         let digits = hex.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -52,8 +53,8 @@ fn parse_number<T: TryFrom<i64>>(text: &str) -> Option<T> {
     T::try_from(number).ok()
 }
 
-/// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2 next_prio=120`, or
-/// `a:1 [120] S ==> b:2 [120]`.
+/// A switch: `prev_comm=a prev_pid=1 prev_prio=120 prev_state=S ==> next_comm=b next_pid=2
+/// next_prio=120`, or `a:1 [120] S ==> b:2 [120]`; `None` for any other text.
 ///
 /// Raw fields (`trace-cmd report -R`, ftrace's `fields`) have a number as state, and no arrow.
 fn parse_switch(text: &str) -> Option<Kind<'_>> {
@@ -82,8 +83,8 @@ fn parse_switch(text: &str) -> Option<Kind<'_>> {
     Some(Kind::Switch { prev, left: tracepoint::prev_state(state.trim()), next })
 }
 
-/// `prev_comm=a prev_pid=1 prev_prio=120 prev_state=1 next_comm=b next_pid=2 next_prio=120`, each
-/// number perhaps as `0x1 (1)`.
+/// The switch `prev_comm=a prev_pid=1 prev_prio=120 prev_state=1 next_comm=b next_pid=2
+/// next_prio=120`, each number perhaps as `0x1 (1)`. `None` if a field is missing.
 fn parse_raw_switch(text: &str) -> Option<Kind<'_>> {
     let (prev, next) = text.split_once(" next_comm=")?;
     let (prev_comm, rest) = prev.strip_prefix("prev_comm=")?.split_once(" prev_pid=")?;
@@ -101,8 +102,9 @@ fn parse_raw_switch(text: &str) -> Option<Kind<'_>> {
     })
 }
 
-/// `sk address = 000000009ce0a5a5, family = AF_INET protocol = IPPROTO_TCP, length = 5, error = 0,
-/// flags = 0x0`, or the raw fields: `sk=0xffff8881035d0000 ... ret=5 flags=0`.
+/// A message that was sent or received, in bytes or a negative error; peeks are [`Kind::Other`]. It
+/// reads `sk address = 000000009ce0a5a5, ... length = 5, error = 0, flags = 0x0`, or the raw fields
+/// `sk=0xffff8881035d0000 ... ret=5 flags=0`; `None` without socket or length.
 fn parse_socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     let named = |name: &str| text.split_once(name).map(|(_, rest)| rest);
     let hex = |text: &str| {
@@ -126,14 +128,15 @@ fn parse_socket(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     })
 }
 
-/// The number of a raw field: `name=120` or `name=0x78`.
+/// The number of a raw field: `name=120` or `name=0x78`; `None` if there is no such field.
 fn parse_raw_field(text: &str, name: &str) -> Option<i64> {
     let is_it = |word: &&str| word.split_once('=').is_some_and(|(key, _)| key == name);
     let word = text.split_whitespace().find(is_it)?;
     parse_number(word.split_once('=')?.1)
 }
 
-/// `comm=a pid=1 prio=120 target_cpu=001`, or `a:1 [120] success=1 CPU:001`.
+/// The woken thread: `comm=a pid=1 prio=120 target_cpu=001`, or `a:1 [120] success=1 CPU:001`;
+/// `None` for other texts.
 fn parse_woken(text: &str) -> Option<ThreadRef<'_>> {
     let Some(named) = text.strip_prefix("comm=") else {
         return parse_plugin_named(text).map(|(named, _)| named);
@@ -143,7 +146,7 @@ fn parse_woken(text: &str) -> Option<ThreadRef<'_>> {
     Some(ThreadRef { comm, tid: parse_number(rest)?, prio: parse_number(prio)? })
 }
 
-/// `comm:tid [prio]` and the rest.
+/// The thread of `comm:tid [prio]` and the text behind it; `None` for other texts.
 fn parse_plugin_named(text: &str) -> Option<(ThreadRef<'_>, &str)> {
     let (thread, rest) = text.rsplit_once(" [")?;
     let (prio, rest) = rest.split_once(']')?;
@@ -153,21 +156,25 @@ fn parse_plugin_named(text: &str) -> Option<(ThreadRef<'_>, &str)> {
     Some((named, rest))
 }
 
-/// `comm=a pid=1 child_comm=b child_pid=2`; `comm a pid 1 …` of old plug-ins is not read.
+/// The child of a fork: `comm=a pid=1 child_comm=b child_pid=2`; `None` for other texts, as `comm a
+/// pid 1 …` of old plug-ins.
 fn parse_fork(text: &str) -> Option<Kind<'_>> {
     let (_, child) = text.split_once(" child_comm=")?;
     let (child_comm, pid) = child.split_once(" child_pid=")?;
     Some(Kind::Fork { child_comm, child: parse_number(pid)? })
 }
 
-/// `comm=a pid=1 runtime=29158 [ns]`, in older kernels with `vruntime=` behind.
+/// A charge of CPU time, ns: `comm=a pid=1 runtime=29158 [ns]`, in older kernels with `vruntime=`
+/// behind. `None` if a field is missing.
 fn parse_runtime(text: &str) -> Option<Kind<'_>> {
     let (_, pid) = text.split_once(" pid=")?;
     let (_, ns) = pid.split_once(" runtime=")?;
     Some(Kind::Runtime { tid: parse_number(pid)?, ns: parse_number(ns)? })
 }
 
-/// `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)` with hexadecimal arguments, or the raw fields.
+/// An entry into a system call: `NR 16 (13, 2400, 0, 7fa6bf82b5e0, 1, 0)` with hexadecimal
+/// arguments, or the raw fields. Missing arguments are 0; `None` if the number is missing, or an
+/// argument is no number.
 fn parse_sys_enter(text: &str) -> Option<Kind<'_>> {
     let Some(text) = text.strip_prefix("NR ") else {
         return Some(Kind::SysEnter {
@@ -185,8 +192,8 @@ fn parse_sys_enter(text: &str) -> Option<Kind<'_>> {
     Some(Kind::SysEnter { number: parse_number(text)?, args })
 }
 
-/// `args=ARRAY[01, 00, …]`, the bytes in the memory of a little-endian machine; 0 where they are
-/// not printed (`args=<INVALID-SIZE>`).
+/// The arguments `args=ARRAY[01, 00, …]`, the bytes in the memory of a little-endian machine; 0
+/// where they are not printed (`args=<INVALID-SIZE>`).
 fn parse_raw_args(text: &str) -> Option<[u64; 6]> {
     let mut args = [0; 6];
     if let Some((_, list)) = text.split_once("args=ARRAY[") {
@@ -197,7 +204,7 @@ fn parse_raw_args(text: &str) -> Option<[u64; 6]> {
     Some(args)
 }
 
-/// `NR 0 = 8192`, or `id=0 ret=0x2000 (8192)`; 0 in any other format.
+/// The result of a system call: `NR 0 = 8192`, or `id=0 ret=0x2000 (8192)`; 0 in any other format.
 fn parse_sys_exit(text: &str) -> i64 {
     match text.split_once(" = ") {
         Some((_, result)) => parse_number(result),
@@ -206,7 +213,8 @@ fn parse_sys_exit(text: &str) -> i64 {
     .unwrap_or(0)
 }
 
-/// Reads what follows `PERF_RECORD_`; `None` for records of no use.
+/// Reads what follows `PERF_RECORD_`: a name, a new thread, a group, or lost events. `None` for
+/// other records.
 pub(super) fn parse_note(text: &str) -> Option<Note<'_>> {
     if let Some(comm) = text.strip_prefix("COMM") {
         let (_, thread) = comm.split_once(": ")?;

@@ -4,8 +4,8 @@
 
 use super::line::{Head, parse_context, parse_thread, parse_time};
 
-/// Strips what the kernel's log puts before a line: `[   12.000010]`, perhaps `[    T1]` behind it,
-/// and date, host and `kernel:` before it. `None` without a time stamp.
+/// The line without what the kernel's log puts before it: `[   12.000010]`, perhaps `[    T1]`
+/// behind it, and date, host and `kernel:` before it. `None` without a time stamp.
 pub(super) fn logged(text: &str) -> Option<&str> {
     let text = text.split_once(" kernel: ").map_or(text, |(_, behind)| behind);
     let stamped =
@@ -20,7 +20,8 @@ pub(super) fn logged(text: &str) -> Option<&str> {
     Some(caller.map_or(rest, |(_, behind)| behind))
 }
 
-/// Reads thread, CPU, context and time; returns the rest of the line, too.
+/// Reads thread, CPU, context and time, and returns the rest of the line too; `None` if one is
+/// missing.
 pub(super) fn parse_head(text: &str) -> Option<(Head<'_>, &str)> {
     let mut end = 0;
     for word in text.split_whitespace() {
@@ -34,7 +35,7 @@ pub(super) fn parse_head(text: &str) -> Option<(Head<'_>, &str)> {
     None
 }
 
-/// CPU and flags in one word: `1d..2.`, `12d.h3`.
+/// CPU and flags in one word: `1d..2.`, `12d.h3`. `None` for any other word.
 fn parse_cpu_and_flags(word: &str) -> Option<(u32, &str)> {
     let flags = word.trim_start_matches(|c: char| c.is_ascii_digit());
     let is_flags = (4..=8).contains(&flags.len())
@@ -44,7 +45,8 @@ fn parse_cpu_and_flags(word: &str) -> Option<(u32, &str)> {
     is_flags.then_some((cpu, flags))
 }
 
-/// `1000000us : `, `12us+: ` where the next event is late, or seconds.
+/// Time, ns, and the rest behind it: `1000000us : `, `12us+: ` where the next event is late, or
+/// seconds.
 fn parse_time_and_rest(text: &str) -> Option<(u64, &str)> {
     let (first, rest) = text.split_once([' ', '\t'])?;
     if let Some(time_ns) = parse_time(first) {

@@ -41,7 +41,9 @@ pub(super) struct Head<'a> {
 }
 
 impl Lines {
-    /// Reads a line; switches and wakeups change the state.
+    /// Reads a line: a header, an event, a note of perf or of lost events, nothing, or unreadable.
+    /// Switches and wakeups are remembered, for what later lines mean and for what is known of the
+    /// file.
     pub fn read<'a>(&mut self, text: &'a str) -> Line<'a> {
         let logged = latency::logged(text.trim_end());
         let trimmed = logged.unwrap_or(text.trim_end());
@@ -76,6 +78,8 @@ impl Lines {
         }
     }
 
+    /// Reads an event, and notes switches, samples of them and wakeups; `None` if a column is
+    /// missing. A wakeup after `sched_waking` counts for nothing.
     fn event<'a>(&mut self, text: &'a str) -> Option<Event<'a>> {
         let (head, rest) = parse_head(text).or_else(|| latency::parse_head(text))?;
         let (period, name, content) = parse_name_and_content(rest)?;
@@ -111,8 +115,9 @@ impl Lines {
     }
 }
 
-/// ` entries-in-buffer/entries-written: 197/402   #P:2`, or `#### CPU 1 buffer started ####`, which
-/// the kernel prints only where something was overwritten.
+/// The kernel's head of a CPU's ring buffer. ` entries-in-buffer/entries-written: 197/402   #P:2`,
+/// or `#### CPU 1 buffer started ####`, which the kernel prints only where something was
+/// overwritten.
 fn parse_ring(header: &str) -> Option<Line<'static>> {
     if header.ends_with(" buffer started ####") {
         return Some(Line::Ring { overwritten: 0, cpus: None });
@@ -126,7 +131,7 @@ fn parse_ring(header: &str) -> Option<Line<'static>> {
     Some(Line::Ring { overwritten, cpus })
 }
 
-/// `CPU:1 [LOST 141 EVENTS]`, or `CPU:1 [141 EVENTS DROPPED]`, with or without the number.
+/// `CPU:1 [LOST 141 EVENTS]`, or `CPU:1 [141 EVENTS DROPPED]`; without the number it counts as 1.
 fn parse_lost_on(text: &str) -> Option<Note<'static>> {
     let (cpu, what) = text.strip_prefix("CPU:")?.split_once(" [")?;
     let what = what.strip_suffix(']')?;
@@ -137,7 +142,8 @@ fn parse_lost_on(text: &str) -> Option<Note<'static>> {
     Some(Note::LostOn { cpu: cpu.parse().ok()?, events: events.unwrap_or(1) })
 }
 
-/// Lines that `trace-cmd report`, `atrace` and `traceconv systrace` print before the events.
+/// Whether it is a line that `trace-cmd report`, `atrace` or `traceconv systrace` prints before the
+/// events.
 fn is_of_a_tool(text: &str) -> bool {
     text.starts_with("version = ")
         || (text.starts_with("CPU ") && text.ends_with(" is empty"))
@@ -145,7 +151,7 @@ fn is_of_a_tool(text: &str) -> bool {
         || text == "TRACE:"
 }
 
-/// A line of a call chain: an address and a symbol.
+/// Whether it is a line of a call chain: indented, with an address first, and no event.
 fn is_frame(text: &str) -> bool {
     if !text.starts_with([' ', '\t']) {
         return false;
@@ -154,8 +160,9 @@ fn is_frame(text: &str) -> bool {
     address.bytes().all(|b| b.is_ascii_hexdigit()) && parse_head(text).is_none()
 }
 
-/// `comm pid/tid [cpu] time:` and the rest. A name may hold spaces and brackets, so the first
-/// `[cpu]` counts that has a thread before it and a time behind it.
+/// Thread, CPU, context and time of `comm pid/tid [cpu] time:`, and the rest. A name may hold
+/// spaces and brackets, so the first `[cpu]` counts that has a thread before it and a time behind
+/// it; `None` without one.
 fn parse_head(text: &str) -> Option<(Head<'_>, &str)> {
     text.match_indices('[').find_map(|(at, _)| {
         let (cpu, behind) = text[at + 1..].split_once(']')?;
@@ -167,8 +174,8 @@ fn parse_head(text: &str) -> Option<(Head<'_>, &str)> {
     })
 }
 
-/// `comm tid`, `comm pid/tid`, or the kernel's `comm-tid`, with or without its column of processes:
-/// `comm-tid (  pid)`.
+/// Name, process and thread id: `comm tid`, `comm pid/tid`, or the kernel's `comm-tid`, with or
+/// without its column of processes: `comm-tid (  pid)`.
 pub(super) fn parse_thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
     if let Some((thread, pid)) = text.strip_suffix(')').and_then(|text| text.rsplit_once('('))
         && (pid.trim().bytes().all(|b| b.is_ascii_digit()) || pid.bytes().all(|b| b == b'-'))
@@ -180,6 +187,8 @@ pub(super) fn parse_thread(text: &str) -> Option<(&str, Option<i32>, i32)> {
     parse_thread_only(text)
 }
 
+/// Name, process and thread id of `comm tid`, `comm pid/tid` or `comm-tid`; the kernel's `<idle>`
+/// becomes `swapper`. `None` without a thread id.
 fn parse_thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     let (comm, last) = text.rsplit_once([' ', '\t']).unwrap_or(("", text));
     if let Ok(tid) = last.parse() {
@@ -197,8 +206,9 @@ fn parse_thread_only(text: &str) -> Option<(&str, Option<i32>, i32)> {
     Some((if comm == "<idle>" { "swapper" } else { comm }, None, tid))
 }
 
-/// `d.h2. 12.345678:`, or only the time. In the place of the flags perf may print its column
-/// `misc`, whose capital letters tell user from kernel code.
+/// Context, time (ns) and the rest of `d.h2. 12.345678:`, or only the time; `None` without a time.
+/// In the place of the flags perf may print its column `misc`, capital letters only, which tells no
+/// context.
 fn parse_flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
     let text = text.trim_start();
     let (first, rest) = text.split_once([' ', '\t'])?;
@@ -213,13 +223,14 @@ fn parse_flags_and_time(text: &str) -> Option<(Option<Context>, u64, &str)> {
     Some((context, parse_time(second)?, rest))
 }
 
-/// The third letter tells of interrupts: h hard, s soft, H hard within soft, z and Z non-maskable.
+/// The interrupt context by the third flag: h hard, s soft, H hard within soft, z and Z
+/// non-maskable. `None` for fewer flags.
 pub(super) fn parse_context(flags: &str) -> Option<Context> {
     let letter = flags.chars().nth(2)?;
     Some(Context { hardirq: "hHzZ".contains(letter), softirq: "sH".contains(letter) })
 }
 
-/// Seconds with up to nine decimals, and a colon; returns ns.
+/// Seconds with one to nine decimals, and a colon; returns ns. `None` for any other word.
 pub(super) fn parse_time(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.strip_suffix(':')?.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 || !fraction.bytes().all(|b| b.is_ascii_digit()) {
@@ -231,8 +242,9 @@ pub(super) fn parse_time(text: &str) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(fraction_ns)
 }
 
-/// `sched:sched_switch: content`. A number before it is the period, `(+12)` the time since the
-/// event before. No name: an event that is not a tracepoint.
+/// Period, name and content of `sched:sched_switch: content`. A number before the name is the
+/// period (else 1); the time since the event before, `(+12)`, is skipped. The name is `None` for an
+/// event that is not a tracepoint; all is `None` if no colon ends it.
 fn parse_name_and_content(text: &str) -> Option<(u64, Option<Name<'_>>, &str)> {
     let mut rest = text.trim_start();
     if let Some((_, behind)) = rest.strip_prefix("(+").and_then(|rest| rest.split_once(')')) {

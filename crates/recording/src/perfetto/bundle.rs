@@ -98,7 +98,8 @@ pub(super) enum Item<'a> {
 }
 
 impl Bundle {
-    /// `None` if it holds no event.
+    /// A bundle of one CPU at its first event; `None` if it holds no event, an error if it is no
+    /// message. `order`: its place in the file.
     pub fn new(bytes: Vec<u8>, order: u64) -> Result<Option<Self>, Broken> {
         let mut bundle = Bundle {
             bytes,
@@ -153,6 +154,7 @@ impl Bundle {
         [running, waking, plain, at_socket, switch].into_iter().flatten().min()
     }
 
+    /// The next event, without going on to the one after it; `None` after the last.
     pub fn item<'a>(&'a self, described: &Described) -> Option<Item<'a>> {
         let now_ns = self.next_ns()?;
         if let Some(running) = self.running.filter(|running| running.time_ns == now_ns) {
@@ -179,7 +181,7 @@ impl Bundle {
         })
     }
 
-    /// Goes on to the event after it.
+    /// Goes on to the event after the next one, of whichever of the five kinds that is.
     pub fn advance(&mut self) {
         let now_ns = self.next_ns();
         if self.running.map(|running| running.time_ns) == now_ns {
@@ -195,15 +197,18 @@ impl Bundle {
         }
     }
 
+    /// The thread of a row, its name looked up in the bundle.
     fn thread(&self, row: Row) -> ThreadRef<'_> {
         let comm = Value::Bytes(self.part(row.name)).text();
         ThreadRef { tid: row.tid, prio: row.prio, comm }
     }
 
+    /// The bytes of a part; none if it lies outside.
     fn part(&self, part: Part) -> &[u8] {
         self.bytes.get(part.begin..part.end).unwrap_or_default()
     }
 
+    /// Goes on to the next event that has a message of its own.
     fn advance_plain(&mut self) {
         self.plain = None;
         while let Ok(Some((number, value))) = field(&self.bytes, &mut self.at) {
@@ -215,6 +220,8 @@ impl Bundle {
         }
     }
 
+    /// Goes on to the next switch in the columns, with the CPU time charged and the group, where
+    /// they were recorded.
     fn advance_switch(&mut self) {
         let (bytes, compact, ours) = (&self.bytes, &mut self.compact, &mut self.ours);
         self.switch = (|| {
@@ -231,6 +238,7 @@ impl Bundle {
         })();
     }
 
+    /// Goes on to the next wakeup in the columns.
     fn advance_waking(&mut self) {
         let (bytes, compact) = (&self.bytes, &mut self.compact);
         self.waking = (|| {
@@ -246,7 +254,8 @@ impl Bundle {
 }
 
 impl Compact {
-    /// Finds the columns between two offsets of the bundle.
+    /// Finds the columns and names between two offsets of the bundle; an error if a field is
+    /// malformed.
     fn new(bytes: &[u8], begin: usize, end: usize) -> Result<Self, Broken> {
         let mut compact = Compact::default();
         let mut at = begin;
@@ -265,11 +274,14 @@ impl Compact {
         Ok(compact)
     }
 
+    /// Takes the next number of a column; `None` at its end.
     fn next(&mut self, bytes: &[u8], column: usize) -> Option<u64> {
         let column = &mut self.columns[column];
         varint(bytes.get(..column.end)?, &mut column.begin).ok()
     }
 
+    /// Takes the next thread of three columns: id, priority, and index of its name. `None` at the
+    /// end.
     fn read_row(&mut self, bytes: &[u8], [tid, prio, name]: [usize; 3]) -> Option<Row> {
         let tid = self.next(bytes, tid)? as i32;
         let prio = self.next(bytes, prio)? as i32;
@@ -299,7 +311,7 @@ impl PartialEq for Bundle {
 
 impl Eq for Bundle {}
 
-/// Adds the descriptions of events in a bundle.
+/// Adds the descriptions of events in a bundle to `described`.
 pub(super) fn describe(bundle: &[u8], described: &mut Described) {
     for (number, value) in fields(bundle) {
         if number == 11 {

@@ -14,6 +14,7 @@ const DESCRIBED_FROM: u32 = 1 << 16;
 /// Most descriptions that are kept.
 const DESCRIBED_MAX: usize = 1 << 10;
 
+/// The interrupt context in `common_flags`.
 pub(super) fn context(common_flags: u64) -> Context {
     Context { hardirq: common_flags & FLAG_HARDIRQ != 0, softirq: common_flags & FLAG_SOFTIRQ != 0 }
 }
@@ -30,7 +31,7 @@ struct Description {
 }
 
 impl Described {
-    /// Adds a `GenericEventDescriptor` of a bundle.
+    /// Adds a `GenericEventDescriptor` of a bundle, if its event is of use; at most 1024 are kept.
     pub fn add(&mut self, descriptor: &[u8]) {
         let (mut id, mut message) = (0, &[][..]);
         for (number, value) in fields(descriptor) {
@@ -61,10 +62,12 @@ impl Described {
 const WANTED: [&str; 8] =
     ["pid", "runtime", "sk", "ret", "flags", "skaddr", "oldstate", "newstate"];
 
+/// The name, if it is of a field that is read.
 fn wanted(name: &str) -> Option<&'static str> {
     WANTED.into_iter().find(|wanted| *wanted == name)
 }
 
+/// Number and name of a field in a description; `None` if it is not read.
 fn described_field(field: &[u8]) -> Option<(u32, &'static str)> {
     let (mut name, mut at) = ("", 0);
     for (number, value) in fields(field) {
@@ -87,10 +90,12 @@ pub(super) struct FtraceEvent<'a> {
     pub renamed: Option<(i32, &'a str)>,
 }
 
+/// Time of an `FtraceEvent`, ns; 0 if it has none.
 pub(super) fn time_ns(event: &[u8]) -> u64 {
     fields(event).find(|(number, _)| *number == 1).map_or(0, |(_, value)| value.number())
 }
 
+/// Reads an `FtraceEvent`: thread, context and content. Unknown events are [`Kind::Other`].
 pub(super) fn event<'a>(data: &'a [u8], described: &Described) -> FtraceEvent<'a> {
     let mut event = FtraceEvent {
         tid: -1,
@@ -129,7 +134,7 @@ pub(super) fn event<'a>(data: &'a [u8], described: &Described) -> FtraceEvent<'a
 const RENAME: u32 = 236;
 const GENERIC: u32 = 327;
 
-/// The tracepoint by the number of the field in `FtraceEvent`.
+/// The tracepoint by the number of the field in `FtraceEvent`; `None` if it is not read.
 fn tracepoint(number: u32) -> Option<Tracepoint> {
     Some(match number {
         4 => Tracepoint::Switch,
@@ -150,7 +155,7 @@ fn tracepoint(number: u32) -> Option<Tracepoint> {
     })
 }
 
-/// Reads an event that has a message of its own.
+/// Reads an event that has a message of its own; missing numbers are 0.
 fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
     // Numbers and strings by field number; further fields are not used.
     let mut values = [Value::Number(0); 9];
@@ -195,6 +200,7 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
     }
 }
 
+/// The thread that `task_rename` gives a name, and that name.
 fn read_rename(data: &[u8]) -> (i32, &str) {
     let mut renamed = (-1, "");
     for (number, value) in fields(data) {
@@ -213,7 +219,8 @@ struct Content<'a> {
     values: [Value<'a>; WANTED.len()],
 }
 
-/// Reads a `GenericFtraceEvent`, whose fields stand with their names.
+/// Reads a `GenericFtraceEvent`, whose fields stand with their names; others than those that are
+/// read are skipped.
 fn read_generic(data: &[u8]) -> Content<'_> {
     let mut content =
         Content { tracepoint: Tracepoint::Other, values: [Value::Number(0); WANTED.len()] };
@@ -251,17 +258,21 @@ impl<'a> Content<'a> {
         content
     }
 
+    /// Keeps the value of a field, if it is one that is read.
     fn set(&mut self, name: &str, value: Value<'a>) {
         if let Some(at) = WANTED.iter().position(|wanted| *wanted == name) {
             self.values[at] = value;
         }
     }
 
+    /// The value of a field; 0 if it is missing.
     fn of(&self, name: &str) -> Value<'a> {
         let at = WANTED.iter().position(|wanted| *wanted == name);
         at.map_or(Value::Number(0), |at| self.values[at])
     }
 
+    /// The event by its tracepoint and fields, for those that only named fields describe; peeks at
+    /// a socket and other tracepoints are [`Kind::Other`].
     fn kind(&self) -> Kind<'a> {
         let number = |name: &str| self.of(name).number();
         match self.tracepoint {

@@ -41,7 +41,7 @@ pub(super) struct AtSocket {
 }
 
 impl Ours {
-    /// Finds the columns between two offsets of the bundle.
+    /// Finds the columns between two offsets of the bundle; an error if they are no message.
     pub fn new(bundle: &[u8], begin: usize, end: usize) -> Result<Ours, Broken> {
         let within = bundle.get(..end).ok_or(Broken)?;
         let (mut ours, mut at) = (Ours::default(), begin);
@@ -56,20 +56,21 @@ impl Ours {
         Ok(ours)
     }
 
-    /// CPU time charged to the thread that leaves at the next switch, ns, and the group of the next
-    /// thread, as far as they are known.
+    /// Takes the CPU time charged to the thread that leaves at the next switch, ns, and the group
+    /// of the next thread, as far as they are known.
     pub fn next_of_switch(&mut self, bundle: &[u8]) -> (Option<u64>, Option<u64>) {
         let charged = self.next_number(bundle, CHARGED).and_then(|ns| ns.checked_sub(1));
         (charged, self.next_number(bundle, GROUP).filter(|group| *group > 0))
     }
 
+    /// Takes the next thread that was running already; `None` at the end.
     pub fn next_running(&mut self, bundle: &[u8]) -> Option<StillRunning> {
         let [later, tid] = RUNNING.map(|column| self.next_number(bundle, column));
         self.running_ns = self.running_ns.wrapping_add(later?);
         Some(StillRunning { time_ns: self.running_ns, tid: tid? as i32 })
     }
 
-    /// The next event of a socket; unknown kinds become [`Kind::Other`].
+    /// Takes the next event of a socket; unknown kinds become [`Kind::Other`]. `None` at the end.
     pub fn next_at_socket(&mut self, bundle: &[u8]) -> Option<AtSocket> {
         let [later, tid, kind, socket, value] =
             SOCKET.map(|column| self.next_number(bundle, column));
@@ -90,6 +91,7 @@ impl Ours {
         Some(AtSocket { time_ns: self.socket_ns, tid: tid? as i32, kind })
     }
 
+    /// Takes the next number of a column; `None` at its end.
     fn next_number(&mut self, bundle: &[u8], column: usize) -> Option<u64> {
         let column = &mut self.columns[column];
         varint(bundle.get(..column.end)?, &mut column.begin).ok()
@@ -99,7 +101,8 @@ impl Ours {
 /// Bound on the description, whose bytes may take many more in memory.
 const JSON_MAX_BYTES: usize = 1 << 20;
 
-/// Reads a packet of `cpumax record`.
+/// Reads a packet of `cpumax record`: the descriptions at begin and end into `machine`, paths of
+/// groups to `sink`. Descriptions above 1 MiB are skipped.
 pub(super) fn packet(packet: &[u8], machine: &mut Machine, sink: &mut impl Sink) {
     for (number, value) in fields(packet) {
         match number {

@@ -18,7 +18,7 @@ pub(super) enum End {
     Cut,
 }
 
-/// Whether the file begins with packets.
+/// Whether the file begins with a packet, as far as its start tells.
 pub(crate) fn is_perfetto(start: &[u8]) -> bool {
     let mut at = 0;
     if varint(start, &mut at) != Ok(PACKET_KEY) {
@@ -40,7 +40,8 @@ pub(crate) fn is_perfetto(start: &[u8]) -> bool {
     }
 }
 
-/// Hands each packet of a stream to `f`, unpacked where it was compressed.
+/// Hands each packet of a stream to `f`, unpacked where it was compressed. Returns whether the
+/// stream ends in the middle of a packet.
 ///
 /// # Errors
 /// The stream cannot be read, holds something else than packets or one of more than 64 MiB; or an
@@ -82,7 +83,8 @@ pub(super) fn each(
     }
 }
 
-/// Reads a number of the stream; `None` where that ends.
+/// Reads a varint of the stream, and moves `at` behind it; `None` where the stream ends, an error
+/// above 64 bits.
 fn number(name: &str, file: &mut impl BufRead, at: &mut u64) -> Result<Option<u64>, Error> {
     let mut bytes = [0; 10];
     for len in 1..=bytes.len() {
@@ -98,7 +100,7 @@ fn number(name: &str, file: &mut impl BufRead, at: &mut u64) -> Result<Option<u6
     Err(malformed(name, *at, "a number of more than 64 bits"))
 }
 
-/// Unpacks compressed packets, up to [`PACKET_MAX_BYTES`].
+/// Unpacks compressed packets; the error tells if that fails, or gives more than 64 MiB.
 fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     let mut unpacked = Vec::new();
     let read = ZlibDecoder::new(packed).take(PACKET_MAX_BYTES + 1).read_to_end(&mut unpacked);
@@ -109,6 +111,7 @@ fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     }
 }
 
+/// The error of a trace that is malformed at byte `at`.
 fn malformed(name: &str, at: u64, what: &str) -> Error {
     Error::malformed(name, format!("byte {at}"), what)
 }

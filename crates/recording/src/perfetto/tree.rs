@@ -4,7 +4,7 @@ use super::wire::fields;
 use crate::event::{Machine, Note, Sink};
 use std::collections::BTreeMap;
 
-/// Passes on the processes and threads of a `ProcessTree`.
+/// Passes on the processes and threads of a `ProcessTree` to `sink`, with parents and names.
 pub(super) fn processes(tree: &[u8], sink: &mut impl Sink) {
     for (number, value) in fields(tree) {
         match number {
@@ -15,6 +15,7 @@ pub(super) fn processes(tree: &[u8], sink: &mut impl Sink) {
     }
 }
 
+/// Passes on a process with its parent, and the last part of its command as its name.
 fn pass_on_process(process: &[u8], sink: &mut impl Sink) {
     let (mut pid, mut parent_pid, mut command) = (0, 0, "");
     for (number, value) in fields(process) {
@@ -33,6 +34,7 @@ fn pass_on_process(process: &[u8], sink: &mut impl Sink) {
     }
 }
 
+/// Passes on a thread with its process as parent, and its name.
 fn pass_on_thread(thread: &[u8], sink: &mut impl Sink) {
     let (mut tid, mut pid, mut comm) = (0, 0, "");
     for (number, value) in fields(thread) {
@@ -52,6 +54,7 @@ fn pass_on_thread(thread: &[u8], sink: &mut impl Sink) {
     }
 }
 
+/// Takes kernel, architecture and number of CPUs from a `SystemInfo`.
 pub(super) fn system(info: &[u8], machine: &mut Machine) {
     for (number, value) in fields(info) {
         match number {
@@ -70,7 +73,7 @@ pub(super) fn system(info: &[u8], machine: &mut Machine) {
     }
 }
 
-/// Reads `CpuInfo`, which has one entry for each CPU.
+/// Takes the number of CPUs from a `CpuInfo`, which has one entry for each, where it is unknown.
 pub(super) fn cpus(info: &[u8], machine: &mut Machine) {
     let cpus = fields(info).filter(|(number, _)| *number == 1).count();
     machine.cpus = machine.cpus.or(u32::try_from(cpus).ok().filter(|cpus| *cpus > 0));
@@ -89,6 +92,8 @@ pub(super) fn is_overwritten(stats: &[u8]) -> bool {
 pub(super) struct Overruns(BTreeMap<u32, (u64, u64)>);
 
 impl Overruns {
+    /// Takes the counts of an `FtraceStats`, either of the beginning or of the end; later ones
+    /// replace them.
     pub fn add(&mut self, stats: &[u8]) {
         const AT_THE_START: u64 = 1;
         let is_start = fields(stats).any(|(n, value)| n == 1 && value.number() == AT_THE_START);
@@ -113,6 +118,7 @@ impl Overruns {
         }
     }
 
+    /// Events lost between beginning and end, on all CPUs.
     pub fn lost(&self) -> u64 {
         let lost = self.0.values().map(|(start, end)| end.saturating_sub(*start));
         lost.fold(0, u64::saturating_add)

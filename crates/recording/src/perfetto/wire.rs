@@ -15,6 +15,7 @@ pub(super) enum Value<'a> {
 pub(super) struct Broken;
 
 impl<'a> Value<'a> {
+    /// The number; 0 if it is bytes.
     pub fn number(self) -> u64 {
         match self {
             Value::Number(number) => number,
@@ -22,11 +23,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Negative numbers of any width are written with 64 bits.
+    /// The number with its sign; 0 if it is bytes. Negative numbers of any width are written with
+    /// 64 bits.
     pub fn i32(self) -> i32 {
         self.number() as i32
     }
 
+    /// The bytes; none if it is a number.
     pub fn bytes(self) -> &'a [u8] {
         match self {
             Value::Number(_) => &[],
@@ -34,13 +37,14 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Ends before a zero, or where it is not UTF-8.
+    /// The bytes as text, which ends before a zero, or where it is not UTF-8.
     pub fn text(self) -> &'a str {
         text(self.bytes())
     }
 }
 
-/// Reads the number at `at`, seven bits a byte, and moves `at` behind it.
+/// Reads the number at `at`, seven bits a byte, and moves `at` behind it; an error if the data end
+/// or it has more than 64 bits.
 pub(super) fn varint(data: &[u8], at: &mut usize) -> Result<u64, Broken> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
@@ -54,7 +58,8 @@ pub(super) fn varint(data: &[u8], at: &mut usize) -> Result<u64, Broken> {
     Err(Broken)
 }
 
-/// Reads number and value of the field at `at`, and moves `at` behind it; `None` at the end.
+/// Reads number and value of the field at `at`, and moves `at` behind it; `None` at the end, an
+/// error where there is no field.
 pub(super) fn field<'a>(
     data: &'a [u8],
     at: &mut usize,
@@ -80,10 +85,12 @@ pub(super) fn field<'a>(
     Ok(Some((number, value)))
 }
 
+/// Reads the `N` bytes at `at`, and moves `at` behind them; an error if there are fewer.
 fn fixed<const N: usize>(data: &[u8], at: &mut usize) -> Result<[u8; N], Broken> {
     part(data, at, N)?.try_into().map_err(|_| Broken)
 }
 
+/// The `len` bytes at `at`; moves `at` behind them. An error if there are fewer.
 fn part<'a>(data: &'a [u8], at: &mut usize, len: usize) -> Result<&'a [u8], Broken> {
     let end = at.checked_add(len).ok_or(Broken)?;
     let part = data.get(*at..end).ok_or(Broken)?;
@@ -98,6 +105,7 @@ pub(super) struct Fields<'a> {
     at: usize,
 }
 
+/// The fields of a message, by number and value, up to the first that is broken.
 pub(super) fn fields(data: &[u8]) -> Fields<'_> {
     Fields { data, at: 0 }
 }

@@ -17,6 +17,7 @@ impl<'a> Bytes<'a> {
         self.data.len()
     }
 
+    /// The `len` bytes at `at`; `None` if they reach beyond the end.
     pub fn part(&self, at: usize, len: usize) -> Option<Bytes<'a>> {
         Some(Bytes { data: self.array(at, len)?, ..*self })
     }
@@ -58,7 +59,8 @@ impl<'a> Bytes<'a> {
         })
     }
 
-    /// At most `len` bytes, up to a zero byte or to a byte that is not UTF-8.
+    /// At most `len` bytes from `at` on, up to a zero byte or to a byte that is not UTF-8; cut at
+    /// the end of the record. `None` if `at` is beyond it.
     pub fn text(&self, at: usize, len: usize) -> Option<&'a str> {
         let data = self.data.get(at..)?;
         Some(text(&data[..len.min(data.len())]))

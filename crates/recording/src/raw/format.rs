@@ -42,19 +42,23 @@ enum Place {
 }
 
 impl Formats {
+    /// No descriptions.
     pub fn new() -> Self {
         Formats { by_id: Vec::new(), has_waking: false, counts_lost: false }
     }
 
+    /// Whether there is a description of this tracepoint.
     pub fn has(&self, tracepoint: Tracepoint) -> bool {
         self.by_id.iter().flatten().any(|f| f.tracepoint == tracepoint)
     }
 
+    /// The description of the tracepoint with this number; `None` if none was added.
     pub fn of(&self, id: u16) -> Option<&Format> {
         self.by_id.get(usize::from(id))?.as_ref()
     }
 
-    /// Adds a description if its event is `wanted`.
+    /// Adds a description from its text if its event is `wanted`; an error if that lacks number,
+    /// name or a needed field.
     pub fn add(
         &mut self,
         system: &str,
@@ -75,7 +79,8 @@ impl Formats {
 }
 
 impl Format {
-    /// Finds the needed fields of a tracepoint in its description; the error names a missing one.
+    /// Finds the needed fields of a tracepoint in its description, and the letters of states; the
+    /// error names a missing field.
     fn parse(tracepoint: Tracepoint, name: &str, text: &str) -> Result<Self, String> {
         let fields = wanted(tracepoint)
             .iter()
@@ -93,8 +98,8 @@ impl Format {
         })
     }
 
-    /// Why a thread left the CPU, by the value of `prev_state`. Without a bit that has a letter, it
-    /// can run on.
+    /// Why a thread left the CPU, by the value of `prev_state`: the first bit with a letter, but
+    /// dead before all. Without such a bit it can run on.
     pub fn prev_state(&self, prev_state: u64) -> PrevState {
         let mut bits = self.states.iter().filter(|(bit, _)| prev_state & bit != 0);
         let first = bits.next().map_or(PrevState::Runnable, |(_, left)| *left);
@@ -136,7 +141,7 @@ impl Field {
         raw.number(self.offset, self.size, self.signed)
     }
 
-    /// Reads the `i`-th number of an array with 8 bytes each.
+    /// Reads the `i`-th number of an array with 8 bytes each; `None` beyond the record.
     pub fn element(self, raw: Bytes<'_>, i: usize) -> Option<u64> {
         raw.u64(self.offset.checked_add(i * 8)?)
     }
@@ -191,12 +196,15 @@ impl Field {
     }
 }
 
+/// Number and name of the tracepoint, from the lines `ID:` and `name:` of a description; `None`
+/// without them.
 fn id_and_name(text: &str) -> Option<(u16, &str)> {
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
     Some((value("ID:")?.trim().parse().ok()?, value("name:")?.trim()))
 }
 
-/// Reads bits and letters from the print format: `{ 0x00000001, "S" }`.
+/// Reads bits and letters of `prev_state` from the print format: `{ 0x00000001, "S" }`. Bits that
+/// mean runnable are left out.
 fn states(text: &str) -> Vec<(u64, PrevState)> {
     let pairs = text.split('{').skip(1).filter_map(|pair| {
         let (number, rest) = pair.split_once(',')?;

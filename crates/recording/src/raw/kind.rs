@@ -13,7 +13,7 @@ pub(crate) const TYPE_AT: usize = 0;
 const FLAGS_AT: usize = 2;
 pub(crate) const PID_AT: usize = 4;
 
-/// The interrupt context of a record.
+/// The interrupt context of a record, by its common flags; `None` if it is too short.
 pub(crate) fn context(raw: Bytes<'_>) -> Option<Context> {
     let flags = raw.u8(FLAGS_AT)?;
     Some(Context { hardirq: flags & FLAG_HARDIRQ != 0, softirq: flags & FLAG_SOFTIRQ != 0 })

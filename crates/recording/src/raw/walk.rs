@@ -32,11 +32,13 @@ impl From<String> for WalkError {
 }
 
 impl<R: BufRead> Walk<R> {
+    /// A walk from the beginning of `reader`; byte 0 of its count is there.
     pub fn new(reader: R, endian: Endianness) -> Self {
         Walk { reader, endian, at: 0 }
     }
 
-    /// The first bytes; returns version and size of a page.
+    /// Reads the first bytes, and takes the byte order from them. Returns version and size of a
+    /// page; an error without the magic bytes.
     pub fn open(&mut self) -> Result<(String, u32), WalkError> {
         if self.take(MAGIC.len() as u64)? != MAGIC {
             return Err(WalkError::Wrong(
@@ -51,7 +53,8 @@ impl<R: BufRead> Walk<R> {
         Ok((version, self.u32()?))
     }
 
-    /// How the pages of the ring buffer and the heads of events are laid out; returns the first.
+    /// Reads the descriptions of a page of the ring buffer, whose text it returns, and of the heads
+    /// of events; an error where they do not stand.
     pub fn headers(&mut self) -> Result<String, WalkError> {
         self.expect("header_page")?;
         let page = self.sized()?;
@@ -60,7 +63,7 @@ impl<R: BufRead> Walk<R> {
         Ok(page)
     }
 
-    /// The tracer's own events.
+    /// Skips the descriptions of the tracer's own events; an error where the file ends.
     pub fn own_formats(&mut self) -> Result<(), WalkError> {
         for _ in 0..self.u32()? {
             self.sized()?;
@@ -68,7 +71,7 @@ impl<R: BufRead> Walk<R> {
         Ok(())
     }
 
-    /// Calls `f` with the system of each event, and its description.
+    /// Calls `f` with the system and the description of each event; its error ends the walk.
     pub fn each_format(
         &mut self,
         mut f: impl FnMut(&str, &str) -> Result<(), String>,
@@ -82,6 +85,7 @@ impl<R: BufRead> Walk<R> {
         Ok(())
     }
 
+    /// Reads the next `len` bytes; an error if there are fewer.
     pub fn take(&mut self, len: u64) -> Result<Vec<u8>, WalkError> {
         let mut taken = Vec::new();
         (&mut self.reader).take(len).read_to_end(&mut taken).map_err(WalkError::Io)?;
@@ -89,6 +93,7 @@ impl<R: BufRead> Walk<R> {
         if taken.len() as u64 == len { Ok(taken) } else { Err(self.ends()) }
     }
 
+    /// Moves on by `len` bytes; an error if there are fewer.
     pub fn skip(&mut self, len: u64) -> Result<(), WalkError> {
         let skipped = io::copy(&mut (&mut self.reader).take(len), &mut io::sink());
         let skipped = skipped.map_err(WalkError::Io)?;
@@ -96,7 +101,8 @@ impl<R: BufRead> Walk<R> {
         if skipped == len { Ok(()) } else { Err(self.ends()) }
     }
 
-    /// A string that a zero ends.
+    /// Reads a string up to a zero byte, which must come within 1 MiB; bytes that are not UTF-8 are
+    /// replaced.
     pub fn string(&mut self) -> Result<String, WalkError> {
         let mut text = Vec::new();
         let mut limited = (&mut self.reader).take(SIZED_MAX_BYTES);
@@ -124,6 +130,7 @@ impl<R: BufRead> Walk<R> {
         Ok(Bytes::new(&data, self.endian).u64(0).unwrap_or(0))
     }
 
+    /// Reads a string; an error if it is another one.
     fn expect(&mut self, what: &str) -> Result<(), WalkError> {
         if self.string()? == what {
             return Ok(());
@@ -131,7 +138,7 @@ impl<R: BufRead> Walk<R> {
         Err(WalkError::Wrong(format!("no {what} before byte {}", self.at)))
     }
 
-    /// Text that is preceded by its size.
+    /// Reads text that is preceded by its size in 64 bits; an error above 1 MiB.
     fn sized(&mut self) -> Result<String, WalkError> {
         let size = self.u64()?;
         if size > SIZED_MAX_BYTES {
@@ -143,6 +150,7 @@ impl<R: BufRead> Walk<R> {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
+    /// The error of a file that ends here.
     fn ends(&self) -> WalkError {
         WalkError::Wrong(format!("ends at byte {}, before it is complete", self.at))
     }

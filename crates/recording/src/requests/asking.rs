@@ -51,7 +51,8 @@ pub(crate) struct SleepEvidence {
 }
 
 impl SleepEvidence {
-    /// Collects the evidence for the group's threads (`inside`).
+    /// Collects the evidence for the group's threads (`inside`): none without clients; closed if
+    /// they ask at once; else of the 32 processes with clients that woke up most often.
     pub fn of(recording: &Recording, inside: &[bool]) -> SleepEvidence {
         let clients = guess::clients(recording, inside);
         if !clients.contains(&true) {
@@ -87,7 +88,7 @@ impl SleepEvidence {
         SleepEvidence::from(&asleep)
     }
 
-    /// Combines the evidence of all processes that ask.
+    /// Combines the evidence of all processes that ask; none without processes.
     fn from(asleep: &[SleepCounts]) -> SleepEvidence {
         if asleep.is_empty() {
             return SleepEvidence::default();
@@ -110,21 +111,21 @@ impl SleepEvidence {
         SleepEvidence { closed, clients, by_clients: all, processes: asleep.len() }
     }
 
-    /// `closed` for at most twice so many clients in all: their number is inexact.
+    /// `closed` for at most twice `clients` in all, as their number is inexact.
     pub fn closed_of(&self, clients: usize) -> f64 {
         let each = (2 * clients).div_ceil(self.processes.max(1)).min(self.by_clients.len());
         let most = self.by_clients[..each].iter().copied().reduce(f64::max);
         most.unwrap_or(self.closed)
     }
 
-    /// The number of closed clients, if they are known to be closed.
+    /// The likeliest number of closed clients; `None` if they are not surely closed.
     pub fn closed_clients(&self) -> Option<usize> {
         (self.closed >= LIKELY && self.clients > 0).then_some(self.clients as usize)
     }
 }
 
-/// Whether clients ask as soon as they are answered: hardly any timer, or client of theirs, wakes
-/// them.
+/// Whether clients ask as soon as they are answered: an answer wakes them at least 50 times, and
+/// more than 16 times as often as timers and clients of theirs do.
 pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[bool]) -> bool {
     let (mut timers, mut answers) = (0, 0);
     for (thread, _) in recording.threads.iter().zip(clients).filter(|(_, client)| **client) {
@@ -139,8 +140,9 @@ pub(super) fn ask_at_once(recording: &Recording, inside: &[bool], clients: &[boo
     answers >= ASKED_MIN && timers * OFTEN_ONE_IN < answers
 }
 
-/// The meaning of the end of a wait to a client: an answer, or that it is to ask. A thread of
-/// another program outside the group makes it ask like a timer does: that is how a proxy is asked.
+/// The meaning of the end of a wait to a client: an answer, or that it is to ask; `None` if it has
+/// none. A thread of another program outside the group makes it ask like a timer does: that is how
+/// a proxy is asked.
 fn wakeup_meaning(
     recording: &Recording,
     inside: &[bool],
@@ -161,8 +163,8 @@ fn wakeup_meaning(
     asks.then_some(Event::Timer)
 }
 
-/// The threads that requests pass through: those that talk with clients, and those that often talk
-/// with these.
+/// For each thread, whether requests pass through it: it is in the group and talks with clients, or
+/// often with these threads, or such a thread forked it.
 fn serving(recording: &Recording, inside: &[bool], clients: &[bool]) -> Vec<bool> {
     let mut serving = vec![false; inside.len()];
     let (mut answers, mut among) = (0, BTreeMap::<(usize, usize), usize>::new());
@@ -210,7 +212,7 @@ enum Event {
     Awake(i32),
 }
 
-/// The times at which the last serving thread that was awake went to sleep.
+/// The times, ns, at which the last serving thread that was awake went to sleep.
 fn idle_times(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
     let mut steps: Vec<(u64, i32)> = Vec::new();
     for (thread, _) in recording.threads.iter().zip(serving).filter(|(_, serves)| **serves) {
@@ -229,7 +231,8 @@ fn idle_times(recording: &Recording, serving: &[bool]) -> Vec<(u64, Event)> {
     steps.into_iter().map(|(at_ns, _)| (at_ns, Event::Idle)).collect()
 }
 
-/// Adds the events of a thread that asks, with times in ns.
+/// Appends the events of a thread that asks, with times in ns: its birth, end and waits, and what
+/// ended each.
 fn add_events(recording: &Recording, inside: &[bool], ix: usize, events: &mut Vec<(u64, Event)>) {
     let thread = &recording.threads[ix];
     events.push((thread.birth_ns(recording.first_ns), Event::Awake(1)));

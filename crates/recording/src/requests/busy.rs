@@ -35,7 +35,7 @@ pub(crate) struct ConnectionCount {
 }
 
 impl Server {
-    /// Whether it gave most answers without a wait in between.
+    /// Whether it gave most answers in bursts of more than eight, without a wait in between.
     pub(super) fn is_busy(&self) -> bool {
         let (mut all, mut long) = (0, 0);
         for answers in self.bursts.iter().map(|burst| burst.marks.len()) {
@@ -46,8 +46,9 @@ impl Server {
     }
 }
 
-/// Replaces the answers of a busy server by those of single requests, where their cost is known.
-/// Returns the connections on which it is asked.
+/// Replaces the answers of a busy server in `bursts` by those of single requests, if the work
+/// between answers is near multiples of one cost; else they stay. Returns the connections on which
+/// it is asked: two or more, or a number that the work tells.
 pub(super) fn split_answers(bursts: &mut [Burst]) -> ConnectionCount {
     let least = |by_work| ConnectionCount { clients: 2, or_more: true, by_work };
     let works: Vec<u64> = bursts.iter().flat_map(work_between_answers).collect();
@@ -85,12 +86,13 @@ pub(super) fn split_answers(bursts: &mut [Burst]) -> ConnectionCount {
     }
 }
 
-/// The work from one answer to the next, ns.
+/// The work from one answer of the burst to the next, ns.
 fn work_between_answers(burst: &Burst) -> impl Iterator<Item = u64> + '_ {
     burst.marks.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0))
 }
 
-/// The cost of one request, ns, if all these works are near multiples of it.
+/// The cost of one request, ns: the largest of which these works are near multiples. `None` if
+/// there is none, or fewer than 20 works.
 fn request_cost(works: &[u64]) -> Option<f64> {
     if works.len() < ANSWERS_MIN {
         return None;

@@ -48,7 +48,7 @@ struct Accepted {
     end: EndpointIx,
 }
 
-/// Parent process of each forked process, and when it was forked, ns.
+/// Parent process of each process that was forked, by process id, and when that was, ns.
 fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
     let mut forks = BTreeMap::new();
     for thread in &recording.threads {
@@ -64,6 +64,7 @@ fn forks(recording: &Recording) -> BTreeMap<i32, (i32, u64)> {
 }
 
 impl Endpoints {
+    /// Finds all ends, pairs them, and counts which kinds of threads serve.
     pub fn of(recording: &Recording) -> Endpoints {
         let mut ends =
             Endpoints { endpoint_of: vec![None; recording.ios.len()], ..Endpoints::default() };
@@ -89,7 +90,8 @@ impl Endpoints {
         if told { looks } else { alike().map_or(looks, |more| *more > 0) }
     }
 
-    /// As [`Endpoints::is_served`], judged by this connection alone.
+    /// [`Endpoints::is_served`], judged by this connection alone: who accepted, connected, or read
+    /// first.
     fn looks_served(&self, recording: &Recording, end: EndpointIx) -> bool {
         let one = &self.all[end as usize];
         let reads =
@@ -99,14 +101,15 @@ impl Endpoints {
         !one.connected && (one.accepted.is_some() || connects(one.peer) || reads())
     }
 
-    /// The descriptor at which a connection was accepted, if a system call did it.
+    /// The descriptor at which a connection was accepted, and the accepting threads' name; `None`
+    /// unless a system call did it.
     pub fn listener(&self, recording: &Recording, end: EndpointIx) -> Option<Listener> {
         let accept = &recording.ios[self.all[end as usize].accepted? as usize];
         let thread = recording.threads.get(accept.thread as usize)?;
         (!accept.at.is_socket()).then(|| (thread.unnumbered().to_owned(), accept.at))
     }
 
-    /// Names of the threads at both ends, without their numbers.
+    /// Names of the threads at both ends, without their numbers; `None` if either is unknown.
     fn kind(&self, recording: &Recording, end: EndpointIx) -> Option<(String, String)> {
         let name = |end: EndpointIx| {
             let first = self.first_transfer(recording, end)?;
@@ -115,17 +118,20 @@ impl Endpoints {
         Some((name(end)?, name(self.all[end as usize].peer?)?))
     }
 
-    /// The end of a transfer.
+    /// The end of a transfer; `None` if that moved nothing.
     pub fn at(&self, io: u32) -> Option<EndpointIx> {
         self.endpoint_of[io as usize]
     }
 
+    /// The first transfer at an end that moved data.
     pub fn first_transfer<'a>(&self, recording: &'a Recording, end: EndpointIx) -> Option<&'a Io> {
         let at = self.all[end as usize].transfers.first()?;
         Some(&recording.ios[*at as usize])
     }
 
-    /// Finds all ends, and the end of each transfer.
+    /// Finds all ends, and the end of each transfer that moved data, by following accepts, connects
+    /// and closes in order of time. A forked process has the connections that its parent had
+    /// accepted.
     fn collect_endpoints(&mut self, recording: &Recording) {
         let forks = forks(recording);
         let mut open: BTreeMap<(i32, FdOrSocket), EndpointIx> = BTreeMap::new();
@@ -190,6 +196,7 @@ impl Endpoints {
         one.place.is_socket() && one.transfers.is_empty() && !one.connected
     }
 
+    /// Adds an end without transfers, and returns its index.
     fn add_endpoint(&mut self, (pid, place): (i32, FdOrSocket), connected: bool) -> EndpointIx {
         self.all.push(Endpoint {
             pid,
@@ -203,7 +210,8 @@ impl Endpoints {
         self.all.len() as EndpointIx - 1
     }
 
-    /// Finds the other end of each end that has a clear one.
+    /// Sets the peer of two ends where each is the other's most frequent one, with more than half
+    /// of the votes of both.
     fn pair_endpoints(&mut self, recording: &Recording) {
         let votes = self.votes(recording);
         let mut best: Vec<Option<(u32, EndpointIx)>> = vec![None; self.all.len()];

@@ -69,6 +69,7 @@ impl From<Loop> for Clients {
 impl FromStr for Clients {
     type Err = String;
 
+    /// Reads `open`, `closed`, or a number of closed clients from 1 to 65536; the error says so.
     fn from_str(text: &str) -> Result<Clients, String> {
         match text {
             "open" => Ok(Loop::Open.into()),
@@ -145,8 +146,9 @@ const AT_ONCE: u64 = 10;
 const PAUSES_MIN: u64 = 20;
 
 impl Evidence {
-    /// `connections`: the requests of each, in order of time, and whether they certainly came on
-    /// one. `distances_ns`: between one request and the next, of those whose time is known.
+    /// Weighs the pauses, times and crowding of requests, and the clients' sleep. `connections`:
+    /// the requests of each, in order of time, and whether they certainly came on one.
+    /// `distances_ns`: between one request and the next, of those whose time is known.
     pub(crate) fn of(
         connections: &[(&[Request], bool)],
         distances_ns: Vec<u64>,
@@ -199,7 +201,8 @@ impl Evidence {
         Evidence { slope, error: (rest / xx).sqrt(), pauses, ..random }
     }
 
-    /// The likelier way of asking, and whether it is certain.
+    /// The likelier way of asking, and whether it is certain. The clients' sleep decides only where
+    /// requests are uncertain.
     pub fn says(&self) -> (Loop, bool) {
         let (clients, sure) = self.requests_say();
         let closed = if self.anew { LIKELIER_ANEW } else { LIKELIER };
@@ -233,8 +236,8 @@ impl Evidence {
     }
 }
 
-/// Whether most requests come as soon as the one before on the same connection is answered,
-/// relative to the distances of all requests.
+/// Whether most requests come as soon as the one before on the same connection is answered: half of
+/// the pauses are below a tenth of the median distance of requests. False for fewer than 20 pauses.
 fn follow_answers(connections: &[(&[Request], bool)], distances_ns: &[u64]) -> bool {
     let pause = |pair: &[Request]| pair[1].arrived_ns.saturating_sub(pair[0].answered_ns);
     let known = connections.iter().filter(|(_, sure)| *sure);
@@ -247,7 +250,7 @@ fn follow_answers(connections: &[(&[Request], bool)], distances_ns: &[u64]) -> b
 }
 
 /// See [`Evidence::crowding`]. Compares the likelihoods of two Poisson processes, each at its best
-/// rate.
+/// rate; positive: closed.
 fn crowding(connections: &[(&[Request], bool)]) -> f64 {
     let clients = connections.len();
     let crowd = ArrivalsByLoad::of(connections.iter().flat_map(|(requests, _)| *requests));
@@ -305,8 +308,8 @@ impl ArrivalsByLoad {
         crowd
     }
 
-    /// Log-likelihood of the arrivals at a rate in proportion to `rate` of the number under way, up
-    /// to a constant.
+    /// Natural log-likelihood of the arrivals at a rate in proportion to `rate` of the number under
+    /// way, up to a constant.
     fn likelihood(&self, rate: impl Fn(usize) -> f64) -> f64 {
         let rows = || self.more.iter().zip(&self.ns).enumerate();
         let n: f64 = self.more.iter().sum();
@@ -318,10 +321,10 @@ impl ArrivalsByLoad {
     }
 }
 
-/// Whether open clients have one plan for all of their connections. If each connection has its own
-/// plan, it is far more regular than all together. If connections take turns at one plan, each is
-/// more regular by the square root of their number only. `connections`: the requests of each, in
-/// order of time.
+/// Whether open clients have one plan for all of their connections (the requests of each, in order
+/// of time). If each connection has its own plan, it is far more regular than all together. If
+/// connections take turns at one plan, each is more regular by the square root of their number
+/// only.
 pub(crate) fn shares_plan(connections: &[Vec<Request>]) -> bool {
     let between = |times: &[u64]| -> Vec<u64> {
         times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect()
@@ -351,7 +354,7 @@ fn dispersion(times: &[u64]) -> f64 {
     variance / mean.max(f64::MIN_POSITIVE)
 }
 
-/// See [`Evidence::irregularity`], for distances in ns; 1 if there are too few.
+/// See [`Evidence::irregularity`], for distances in ns; 1 for fewer than 20.
 pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
     if between.len() < PAUSES_MIN as usize {
         return 1.0;

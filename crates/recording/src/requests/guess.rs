@@ -62,6 +62,7 @@ pub(crate) enum WokenBy {
 }
 
 impl WokenBy {
+    /// A wakeup by a thread of the group (`inside`), or by one that asks.
     pub(super) fn by(inside: bool) -> WokenBy {
         if inside { WokenBy::Inside } else { WokenBy::Outside }
     }
@@ -95,6 +96,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
+    /// Whether clients ask it themselves.
     pub fn is_asked(self) -> bool {
         matches!(self, Role::Answers | Role::Forks)
     }
@@ -148,7 +150,8 @@ pub(crate) struct ServedRequest {
 }
 
 impl Guess {
-    /// Finds the answering threads of the group (`inside`); `None` if there are too few answers.
+    /// Finds the answering threads of the group (`inside`) and those behind them; adds answers to
+    /// awake clients. `None` for fewer than 20 answers, or more than 8 parts of each.
     pub fn of(recording: &Recording, inside: &[bool]) -> Option<Guess> {
         let clients = clients(recording, inside);
         let mut servers = relay::forking_servers(recording, inside, &clients);
@@ -209,7 +212,7 @@ impl Guess {
         Some(guess)
     }
 
-    /// Whether most requests came each on a connection of its own.
+    /// Whether forked processes, of one connection each, gave most answers.
     pub fn is_anew(&self) -> bool {
         let answers = |forked: bool| -> usize {
             let servers = self.servers.values().filter(|server| server.role.answers());
@@ -258,7 +261,8 @@ impl Guess {
         }
     }
 
-    /// The requests of a burst, in order; none if it answered nobody.
+    /// The requests of a burst, in order, with the work and times at which each arrived and was
+    /// answered; none if it answered nobody, or the recording began within it.
     pub fn served_requests(&self, server: &Server, burst: &Burst) -> Vec<ServedRequest> {
         if burst.cut {
             return Vec::new();
@@ -306,6 +310,7 @@ impl Guess {
 }
 
 impl Server {
+    /// A server of this role that asks nobody; nothing is known of its connections.
     pub(super) fn new(role: Role, bursts: Vec<Burst>) -> Server {
         Server {
             role,
@@ -319,13 +324,14 @@ impl Server {
         }
     }
 
-    /// The threads of its group that woke it to answer.
+    /// The threads of its group that woke it to answer, once for each such burst.
     pub(super) fn answered_by(&self) -> impl Iterator<Item = usize> {
         let told = self.bursts.iter().filter(|one| one.woken == WokenBy::Inside);
         told.filter(|one| !one.marks.is_empty()).filter_map(|one| one.by)
     }
 
-    /// Whether clients ask it, it sleeps, and mostly one of these threads wakes it to answer.
+    /// Whether it asks others: clients wake it, mostly it sleeps before it answers, and one of
+    /// `these` wakes it for that.
     pub(super) fn is_front(&self, these: impl Fn(usize) -> bool) -> bool {
         let answers = self.bursts.iter().filter(|one| !one.marks.is_empty()).count();
         let told = self.answered_by().filter(|by| these(*by)).count();
@@ -377,7 +383,7 @@ impl Server {
         all > 0 && more * 50 <= all
     }
 
-    /// Number of answers from one wakeup by a client to the next.
+    /// Number of answers from one wakeup by a client to the next, without the last.
     fn answers_by_wakeup(&self) -> impl Iterator<Item = usize> {
         let bursts = self.bursts.chunk_by(|_, next| next.woken != WokenBy::Outside);
         // The time after the last wakeup may be incomplete.
@@ -386,7 +392,7 @@ impl Server {
     }
 }
 
-/// Joins the parts of an answer that follow each other at once.
+/// Makes one answer, at the last part, of answers with hardly any work between them.
 pub(super) fn join_parts(bursts: &mut [Burst]) {
     let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
@@ -425,8 +431,9 @@ pub(super) fn join_parts(bursts: &mut [Burst]) {
     }
 }
 
-/// Adds answers to clients that were awake. A burst gets one at its end if the thread was asked,
-/// worked long enough, and woke nobody before it was asked again.
+/// Adds answers to clients that were awake. A burst gets one at its end if the thread was asked
+/// (woken `by` these), has worked a quarter of the mean work for an answer, and woke nobody before
+/// it was asked again.
 fn add_unseen(bursts: &mut [Burst], by: WokenBy) {
     let work_ns = work_of(bursts);
     let marks: usize = bursts.iter().map(|burst| burst.marks.len()).sum();
@@ -456,8 +463,8 @@ pub(super) fn share(whole: u64, part: usize, of: usize) -> u64 {
     (u128::from(whole) * part as u128 / of.max(1) as u128) as u64
 }
 
-/// The threads outside that talk with threads of the group: they wake them and are woken by them,
-/// themselves or through other threads of their process.
+/// For each thread whether it is a client: outside, it talks with threads of the group. It wakes
+/// them and is woken by them at least three times, itself or through other threads of its process.
 pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
     let mut talks = vec![(0, 0); inside.len()];
     for edge in &recording.edges {
@@ -489,8 +496,8 @@ pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
     talks.iter().enumerate().map(is_client).collect()
 }
 
-/// The bursts of a thread. `woken` classifies a waking thread; `mark` returns the time of a step
-/// that is an answer.
+/// The bursts of a thread, the last one up to the end of the recording. `woken` classifies a waking
+/// thread; `mark` returns the time of a step that is an answer.
 pub(super) fn bursts(
     recording: &Recording,
     ix: usize,
@@ -525,7 +532,8 @@ pub(super) fn bursts(
     bursts
 }
 
-/// The cost of a request, ns, if the bursts that serve one show that all cost the same.
+/// The median cost of a request, ns, if the bursts of `parts` answers, at least 20, show that all
+/// cost about the same.
 fn request_cost(bursts: &[Burst], parts: usize) -> Option<u64> {
     let single = bursts.iter().filter(|burst| burst.marks.len() == parts);
     let mut works: Vec<u64> = single.map(|burst| burst.work_ns).collect();

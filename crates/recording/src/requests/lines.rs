@@ -21,8 +21,8 @@ impl ClientConnections {
         ClientConnections { free: VecDeque::new(), busy: BTreeSet::new(), made: 0, known, sure }
     }
 
-    /// The connection of a request, and since when it was idle, ns. `new` is the number that a new
-    /// connection gets.
+    /// Takes the connection for a request: of at least the known number, the one idle longest.
+    /// Returns it, and since when it was idle, ns. `new` is the number that a new connection gets.
     pub fn assign(&mut self, (arrived_ns, answered_ns): (u64, u64), new: u32) -> (u32, u64) {
         let all_taken = |lines: &ClientConnections| lines.sure && lines.made >= lines.known;
         while let Some(&(free_ns, number)) = self.busy.first()

@@ -21,7 +21,8 @@ const OTHERS_ONE_IN: usize = 4;
 /// Most tiers: fronts, the threads behind them, those behind these, and so on.
 const TIERS_MAX: u32 = 8;
 
-/// Parents that fork for each connection, and their children.
+/// Parents that fork a process for each connection, and these children, by index. A family counts
+/// if at least three children answer, and most of these once.
 pub(super) fn forking_servers(
     recording: &Recording,
     inside: &[bool],
@@ -61,7 +62,7 @@ pub(super) fn forking_servers(
     servers
 }
 
-/// The life of a forked process as one burst.
+/// The life of a forked process as one burst, with its answers to clients.
 fn whole_life(recording: &Recording, ix: usize, clients: &[bool]) -> Burst {
     let thread = &recording.threads[ix];
     let parent = match thread.birth {
@@ -105,7 +106,8 @@ fn add_unseen(recording: &Recording, lives: &mut [(usize, Burst)]) {
     }
 }
 
-/// Finds fronts among the answering threads, and adds the threads behind them.
+/// Finds fronts among the answering threads of `servers` and makes them fronts; adds the threads
+/// behind them, up to seven tiers.
 pub(super) fn add_tiers_behind(
     recording: &Recording,
     inside: &[bool],
@@ -141,7 +143,8 @@ pub(super) fn add_tiers_behind(
     }
 }
 
-/// The bursts of a thread with its answers to fronts; `None` if it is not behind them.
+/// The bursts of a thread with its answers to `fronts`; `None` for fewer than three, or with more
+/// than one wakeup by clients in four by fronts.
 fn bursts_behind(
     recording: &Recording,
     inside: &[bool],

@@ -5,7 +5,8 @@ use super::guess::{Role, Server, THREAD_ANSWERS_MIN, WokenBy, bursts};
 use crate::recording::Recording;
 use std::collections::BTreeMap;
 
-/// Threads of the group that clients on other machines wake.
+/// Threads of the group that clients on other machines wake: data from the network ends most of
+/// their waits. Each such wait is followed by a request, which its burst answers at the end.
 pub(super) fn servers(recording: &Recording, inside: &[bool]) -> BTreeMap<usize, Server> {
     let mut servers = BTreeMap::new();
     for ix in (0..recording.threads.len()).filter(|ix| inside[*ix]) {

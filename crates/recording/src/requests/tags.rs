@@ -52,13 +52,14 @@ impl Tags {
         self.answers[io as usize]
     }
 
-    /// For a read on a connection within the group: the thread that wrote the data.
+    /// For a read on a connection within the group: the thread that wrote the data; else `None`.
     pub fn called_by(&self, io: u32) -> Option<u32> {
         self.inner[io as usize]
     }
 
     /// Tags the transfers on a client's connection with its requests: those from the first read of
-    /// a request to its answer. `line`: index of the connection.
+    /// a request to its answer. Marks the last write of each as an answer. `line`: index of the
+    /// connection.
     fn add(&mut self, traffic: &Traffic, line: u32, one: &Connection) {
         let mut next = 0;
         for &at in one.ends.iter().flat_map(|end| &traffic.ends.all[*end as usize].transfers) {
@@ -107,6 +108,7 @@ struct Tagger<'a> {
 }
 
 impl<'a> Tagger<'a> {
+    /// A state without open requests and calls.
     fn of(recording: &'a Recording, traffic: &'a Traffic) -> Self {
         let mut ends = BTreeMap::new();
         for (line, inner) in traffic.inner.iter().enumerate() {

@@ -57,8 +57,9 @@ struct Awake {
     of: usize,
 }
 
-/// Adds unseen answers to the bursts of threads that serve several clients. `clients` tells which
-/// threads are clients.
+/// Adds unseen answers to the bursts of up to 256 threads that serve several clients, by the rate
+/// of answers to sleeping ones. Busy servers and those whose requests cost the same are left out.
+/// `clients` tells which threads are clients.
 pub(super) fn add_unseen_answers(
     recording: &Recording,
     clients: &[bool],
@@ -94,12 +95,14 @@ pub(super) fn add_unseen_answers(
     }
 }
 
+/// The times, ns, in which a thread waited for a CPU.
 fn queued_times(recording: &Recording, thread: usize) -> Vec<(u64, u64)> {
     recording.threads[thread].queued.iter().map(|one| (one.from_ns, one.to_ns)).collect()
 }
 
-/// Adds unseen answers to the bursts of one thread. `queued`: times it waited for a CPU. `left`:
-/// expected answers of other threads that were not placed; returns the new value.
+/// Adds unseen answers to the bursts of one thread. `told`: the wakeups that bring it requests.
+/// `queued`: times it waited for a CPU. `left`: expected answers of other threads that were not
+/// placed; returns the new value.
 fn place_answers(
     bursts: &mut [Burst],
     told: Option<WokenBy>,
@@ -145,7 +148,9 @@ fn place_answers(
     expected - known.count() as f64
 }
 
-/// Adds answers to bursts: index of the burst, time, and time on a CPU in the burst before, ns.
+/// Adds answers to bursts, in order of time; one after which the thread was asked again stands at
+/// the burst's end. `more`: index of the burst, time, and time on a CPU in the burst before, ns.
+/// `on_cpu_ns`: by burst.
 fn add_marks(
     bursts: &mut [Burst],
     mut more: Vec<(usize, u64, u64)>,
@@ -174,8 +179,9 @@ fn add_marks(
     }
 }
 
-/// Kinds of wakeup after which a thread answers more often than not; all kinds if there is none. A
-/// thread that clients wake to ask others, and others to answer, answers after the latter only.
+/// For each kind of wakeup whether a thread answers after it more often than not; all kinds if
+/// there is none. A thread that clients wake to ask others, and others to answer, answers after the
+/// latter only.
 fn answers_when(bursts: &[Burst]) -> [bool; KINDS] {
     let mut more = [0_i64; KINDS];
     for burst in bursts {
@@ -191,8 +197,8 @@ fn answers_once(bursts: &[Burst]) -> bool {
     more_than(1) * 50 <= more_than(0)
 }
 
-/// The intervals of a thread, and its time on a CPU in each burst. A burst that began before the
-/// recording has no intervals.
+/// The intervals of a thread on a CPU, and its time there in each burst, ns. A burst that began
+/// before the recording, or after whose kind of wakeup the thread seldom answers, has no intervals.
 fn intervals(bursts: &[Burst], queued: &[(u64, u64)]) -> (Vec<Interval>, Vec<u64>) {
     let answers_when = answers_when(bursts);
     let mut queued = queued.iter().copied().peekable();
@@ -226,6 +232,7 @@ fn intervals(bursts: &[Burst], queued: &[(u64, u64)]) -> (Vec<Interval>, Vec<u64
 }
 
 impl Client {
+    /// When the thread was born, was seen last, and slept.
     fn of(recording: &Recording, thread: usize) -> Client {
         let thread = &recording.threads[thread];
         Client {
@@ -235,6 +242,7 @@ impl Client {
         }
     }
 
+    /// Whether a sleep of the client ends exactly then.
     fn is_woken(&self, at_ns: u64) -> bool {
         self.sleeps.binary_search_by_key(&at_ns, |sleep| sleep.1).is_ok()
     }

@@ -7,8 +7,8 @@ use super::{Asleep, State, Timeline};
 use crate::thread::Birth;
 
 impl Timeline {
-    /// Counts events that a ring buffer overwrote; the recording then begins where all CPUs have
-    /// events.
+    /// Counts events that a ring buffer overwrote (`events` may be 0 if their number is unknown);
+    /// the recording then begins where all CPUs have events.
     pub(super) fn note_overwritten(&mut self, events: u64) {
         self.defects.overwritten_events = self.defects.overwritten_events.saturating_add(events);
         self.is_overwritten = true;
@@ -30,7 +30,8 @@ impl Timeline {
         }
     }
 
-    /// Drops everything before this time, at which a CPU has its first event.
+    /// Drops everything before this time, at which a CPU has its first event: steps, wakeups and
+    /// transfers. Threads stay, and are present from then on.
     pub(super) fn restart_at(&mut self, now_ns: u64) {
         let left_out_ns = now_ns - self.first_ns;
         self.defects.left_out_ns += left_out_ns;

@@ -27,6 +27,7 @@ pub(super) struct Announced {
 }
 
 impl Announced {
+    /// The thread with what was announced of it.
     pub(super) fn into_thread(self, tid: i32) -> Thread {
         let mut thread = Thread::new(tid);
         thread.kthread |= self.is_kthread;
@@ -38,7 +39,7 @@ impl Announced {
 
 impl Timeline {
     /// Takes over name and priority from an event; a new name acts as [`Timeline::rename`] does. An
-    /// empty name, and the idle thread, change nothing.
+    /// empty name leaves the known one, and the idle thread is ignored.
     pub(super) fn set_name_and_prio(&mut self, named: &ThreadRef<'_>, now_ns: u64) {
         if named.tid <= 0 {
             return;
@@ -95,8 +96,8 @@ impl Timeline {
         }
     }
 
-    /// A new thread may run: it becomes ready. Without a recorded fork it begins here. An older
-    /// thread with the same id is retired.
+    /// A new thread may run: one not seen before becomes ready, and without a recorded fork it
+    /// begins here. An older thread with the same id is retired.
     pub(super) fn begin_thread(&mut self, child: &ThreadRef<'_>, now_ns: u64) {
         if child.tid <= 0 {
             return;
@@ -113,7 +114,8 @@ impl Timeline {
         }
     }
 
-    /// Whether the known thread of this id cannot be the one that begins now.
+    /// Whether the known thread of this id cannot be the one that begins now: it has died, or ran
+    /// more than 10 ms after its birth.
     fn is_used_again(&self, tid: i32, now_ns: u64) -> bool {
         let Some(live) = self.live.get(&tid) else { return false };
         let thread = &self.threads[live.thread as usize];
@@ -164,8 +166,8 @@ impl Timeline {
         }
     }
 
-    /// Applies what perf says beside events: names and parents of threads, paths of groups, lost
-    /// events. Threads without events yet are only announced.
+    /// Applies what perf says beside events: names, processes and parents of threads, paths of
+    /// groups, lost and overwritten events. Threads without events yet are only announced.
     pub(super) fn apply_note(&mut self, note: &Note<'_>) {
         match *note {
             Note::Comm { pid, tid, comm } if tid > 0 => {
@@ -223,7 +225,8 @@ impl Timeline {
         Some(self.announced.entry(tid).or_default())
     }
 
-    /// Notes the path of a group; refuses the recording beyond the bounds.
+    /// Notes the path of a group in place of an earlier one; beyond the bounds the recording will
+    /// be refused.
     fn add_group_path(&mut self, id: u64, path: &str) {
         let depth = levels(path);
         if depth > MAX_GROUP_DEPTH || path.len() > PATH_MAX_BYTES {

@@ -65,8 +65,8 @@ impl Timeline {
         }
     }
 
-    /// Notes entry into a system call (`Some`) or exit (`None`). Returns false for an exit without
-    /// an entry.
+    /// Notes entry into a system call (`Some`) or exit (`None`) as a step. Returns false for an
+    /// exit without an entry; a second entry ends the call before. Both are counted as defects.
     fn cross_kernel(&mut self, event: &Event<'_>, call: Option<Hint>) -> bool {
         self.has_syscalls = true;
         let live = self.live(event.tid);

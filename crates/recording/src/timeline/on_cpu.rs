@@ -41,6 +41,7 @@ impl OnCpu {
         self.points.len()
     }
 
+    /// Bytes of memory reserved for these steps.
     pub fn bytes(&self) -> usize {
         self.points.capacity() * size_of::<Point>()
     }
@@ -69,6 +70,9 @@ impl Began {
 }
 
 impl OnCpu {
+    /// A stay from `now_ns` on. `earliest_ns`: it may have begun as early, as the first charge will
+    /// tell. `debt_ns`: cost of recording to subtract. `unseen_wait`: the wait that ended when it
+    /// began.
     pub fn new(
         cpu: u32,
         now_ns: u64,
@@ -109,10 +113,12 @@ impl OnCpu {
         self.unseen_wait = None;
     }
 
+    /// Adds cost of recording, to be subtracted from the work before the next step.
     pub fn add_cost(&mut self, cost_ns: u32) {
         self.debt_ns = self.debt_ns.saturating_add(cost_ns);
     }
 
+    /// Adds a step of the thread at this time, to be settled by the next charge.
     pub fn add_point(&mut self, now_ns: u64, step: Step) {
         let debt_ns = std::mem::take(&mut self.debt_ns);
         push_one(&mut self.points, Point { time_ns: now_ns, debt_ns, step: step.into() });
@@ -152,7 +158,8 @@ impl OnCpu {
         partial.map(|earliest_ns| Began { at_ns: began_ns, earliest_ns, wait })
     }
 
-    /// Ends the stay. The scheduler took the time after the last charge.
+    /// Ends the stay and settles its steps; without any charge all of its wall time counts. The
+    /// scheduler took the time after the last charge.
     pub fn end(mut self, now_ns: u64, thread: &mut Thread) {
         let (prio, ran_ns) = (self.prio, self.ran_ns);
         if self.charged {

@@ -11,7 +11,8 @@ const PART_NS: u64 = 10_000_000;
 const PARTS_MAX: usize = 8;
 
 impl Timeline {
-    /// Whether the thread has used enough CPU time for a part of its own.
+    /// Whether the thread has used 10 ms of CPU time and may end a part of its work here: it is no
+    /// thread of perf, not in a transfer, and has fewer than eight parts.
     pub(super) fn is_worth_a_part(&mut self, tid: i32) -> bool {
         let Some(live) = self.live.get(&tid) else { return false };
         let is_moving = live.transfer.is_some() || live.sending.is_some();
@@ -25,7 +26,8 @@ impl Timeline {
         !is_moving && !thread.is_perf() && thread.runtime_ns >= PART_NS && parts < PARTS_MAX
     }
 
-    /// Ends the present part of a thread and begins another one.
+    /// Ends the present part of a thread, and begins another one as a new thread of this id. A wait
+    /// under way, and its wakeup, go to the new one.
     pub(super) fn begin_part(&mut self, tid: i32, now_ns: u64) {
         let new = self.threads.len() as u32;
         let Some(live) = self.live.get_mut(&tid) else { return };
@@ -60,7 +62,8 @@ impl Timeline {
         self.threads.push(part);
     }
 
-    /// Notes the group in which an event shows the thread; another group may begin another part.
+    /// Notes the group in which an event shows the thread; another group than before may begin
+    /// another part.
     pub(super) fn set_group(&mut self, tid: i32, group: u64, now_ns: u64) {
         let before = self.live(tid).group.replace(group);
         if before.is_some_and(|before| before != group) && self.is_worth_a_part(tid) {
@@ -68,7 +71,8 @@ impl Timeline {
         }
     }
 
-    /// Ends the thread that had this id, because the id belongs to a new thread.
+    /// Ends the thread that had this id, because the id belongs to a new thread: settles its stay
+    /// and its wait.
     pub(super) fn retire(&mut self, tid: i32, now_ns: u64) {
         if let Some(State::Running(on)) = self.live.get(&tid).map(|live| &live.state) {
             let cpu = on.cpu as usize;

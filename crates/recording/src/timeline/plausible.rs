@@ -16,7 +16,8 @@ const CLOCKS_DIFFER_ONE_IN: u64 = 100;
 const CLOCKS_DIFFER_NS: u64 = 10_000_000;
 
 impl Timeline {
-    /// The first contradiction found, if any; called when all events are read.
+    /// The first contradiction found, as a text for an error; `None` if there is none. Called when
+    /// all events are read.
     pub(super) fn refusal(&mut self) -> Option<String> {
         if let Some(refused) = self.refused.take() {
             return Some(refused);
@@ -30,7 +31,8 @@ impl Timeline {
             .or_else(|| self.too_much())
     }
 
-    /// Switches that name another thread than the one in whose context they happened.
+    /// The reason to refuse a recording in which more than 20 switches, and half of all, name
+    /// another thread than the one in whose context they happened; else `None`.
     fn other_ids(&self) -> Option<String> {
         let (other, all) = (self.other_ids, self.signs.switches);
         (other > FEW && other > all / 2).then(|| {
@@ -43,7 +45,8 @@ impl Timeline {
         })
     }
 
-    /// Threads are woken that never sleep: the reasons of their switches are missing.
+    /// The reason to refuse a recording without reasons of switches: of more than 20 none puts a
+    /// thread to sleep, but more than 20 wakeups are recorded. Else `None`.
     fn no_sleep(&self) -> Option<String> {
         let (sleeps, wakeups) = (self.sleeps, self.signs.wakeups);
         (sleeps == 0 && wakeups > FEW && self.signs.switches > FEW).then(|| {
@@ -55,8 +58,8 @@ impl Timeline {
         })
     }
 
-    /// The reason to refuse a recording that lacks too many switches, or holds too many unreadable
-    /// records.
+    /// The reason to refuse a recording: more than 20 switches are missing, which is a quarter of
+    /// those recorded, or more than 20 records are unreadable, which is a twentieth. Else `None`.
     fn missing_records(&self) -> Option<String> {
         let missing = self.defects.mismatched_switches;
         if missing > FEW && missing > self.signs.switches / SWITCHES_PER_MISSING {
@@ -76,7 +79,8 @@ impl Timeline {
         None
     }
 
-    /// More CPU time than the elapsed time allows.
+    /// The reason to refuse a recording: a thread, or all together, used more CPU time than the
+    /// elapsed time and the CPUs allow, with 1 % and 10 ms for clocks that differ. Else `None`.
     fn too_much(&self) -> Option<String> {
         let span_ns = self.last_ns - self.first_ns;
         let slack_ns = CLOCKS_DIFFER_NS + span_ns / CLOCKS_DIFFER_ONE_IN;

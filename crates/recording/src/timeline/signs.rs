@@ -56,8 +56,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Counts a switch, and follows which of its two threads has been part of all switches of the
-    /// CPU.
+    /// Counts a switch; follows which of its two threads has been part of all switches of the CPU,
+    /// how often it went to sleep, and the first eight others.
     fn add_switch(&mut self, prev: i32, left: PrevState, next: i32) {
         self.count += 1;
         if self.count == 1 {
@@ -75,7 +75,9 @@ impl Watched {
         }
     }
 
-    /// The thread by which events seem to be filtered, and at least two others that switch with it.
+    /// The thread by which events seem to be filtered, and the first few others that switch with
+    /// it. It is part of all of at least 20 switches of the CPU, and goes to sleep in two fifths;
+    /// there are two others. Else `None`.
     fn filtered_thread(&self) -> Option<(i32, &[i32])> {
         let &[(tid, slept)] = &self.always[..] else { return None };
         let told = self.count >= SWITCHES_LEAST && slept * 5 >= self.count * 2;
@@ -84,8 +86,8 @@ impl Watched {
 }
 
 impl Timeline {
-    /// Whether this event was recorded twice and must be dropped. Counts it as a defect, and
-    /// remembers the event for the next call.
+    /// Whether this switch or charge equals the last one of the CPU within 0.1 ms (2 us for idle),
+    /// and must be dropped. Counts it as a defect, and remembers the event for the next call.
     pub(super) fn drop_repeated(&mut self, cpu: usize, kind: &Kind<'_>, now_ns: u64) -> bool {
         let watched = &mut self.cpus[cpu].watched;
         let soon = |then_ns: u64| now_ns - then_ns <= TWICE_NS;
@@ -122,6 +124,7 @@ impl Timeline {
             })
     }
 
+    /// Counts a switch of a CPU, for signs of what is missing.
     pub(super) fn add_switch_sign(&mut self, cpu: usize, prev: i32, left: PrevState, next: i32) {
         self.signs.switches += 1;
         self.cpus[cpu].watched.add_switch(prev, left, next);
@@ -133,8 +136,9 @@ impl Timeline {
         self.signs.unseen_runs += u64::from(now_ns.saturating_sub(woken_ns) > TWICE_NS);
     }
 
-    /// The time of an event after silences were cut out; cuts a silence that ends here. Nothing is
-    /// cut where a thread may run silently because CPU time is not charged.
+    /// The time of an event after silences were cut out. A silence that ends here is counted, and
+    /// cut unless not all threads were recorded, or one may run silently because CPU time is not
+    /// charged.
     pub(super) fn cut_silence(&mut self, time_ns: u64) -> u64 {
         let now_ns = time_ns.saturating_sub(self.signs.cut_ns);
         let silence_ns = now_ns.saturating_sub(self.last_ns);
@@ -156,7 +160,8 @@ impl Timeline {
         self.last_ns + usual_ns
     }
 
-    /// Gathers the signs that show only at the end, before the states of the threads are dropped.
+    /// Gathers the signs that show only at the end, before the states of the threads are dropped:
+    /// threads that never ran, and a thread by which events were filtered.
     pub(super) fn gather_final_signs(&mut self) {
         let end_ns = self.last_ns;
         let early = |state: &State| match state {

@@ -31,7 +31,8 @@ const LOOK_EVERY: u64 = 1 << 12;
 pub(super) const PATHS_MAX_BYTES: usize = 8 << 20;
 
 impl Timeline {
-    /// Refuses further events once a bound is exceeded.
+    /// An error once the memory kept, or that of a replay, exceeds its bound; looks at every 4096th
+    /// event only.
     pub(super) fn check_size(&self) -> Result<(), Stop> {
         if !self.events.is_multiple_of(LOOK_EVERY) {
             return Ok(());

@@ -15,13 +15,15 @@ const CLOSE: u32 = 7;
 const ACCEPTS_MOST: usize = 8;
 
 impl Timeline {
+    /// The number of the socket at this address, which is new for the first use.
     fn socket_number(&mut self, address: u64) -> u32 {
         let next = self.sockets.len() as u32;
         *self.sockets.entry(address).or_insert(next)
     }
 
-    /// Adds a message that was sent or received. If its system call was recorded, the transfer of
-    /// that call gets the socket instead of its descriptor.
+    /// Adds a message that was sent or received, unless it failed. If its system call was recorded,
+    /// the transfer of that call gets the socket instead of its descriptor, as does an accept of
+    /// that descriptor.
     pub(super) fn add_message(
         &mut self,
         event: &Event<'_>,
@@ -56,7 +58,7 @@ impl Timeline {
         }
     }
 
-    /// Remembers an accept whose socket is not known yet.
+    /// Remembers an accept whose socket is not known yet; at most eight of a descriptor.
     pub(super) fn add_accept(&mut self, io: u32) {
         let of = &self.ios[io as usize];
         let key = (self.process(of.thread), FdOrSocket::descriptor(of.result));
@@ -91,11 +93,12 @@ impl Timeline {
         }
     }
 
+    /// The process of a thread (index).
     fn process(&self, thread: u32) -> i32 {
         self.threads[thread as usize].process()
     }
 
-    /// Adds data that came in, in the context of any thread.
+    /// Adds that data came in at a socket, in the context of any thread.
     pub(super) fn add_data_ready(&mut self, event: &Event<'_>, address: u64) {
         let socket = self.socket_number(address);
         push_one(&mut self.ready, Ready { socket, at_ns: event.time_ns });

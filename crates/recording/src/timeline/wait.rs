@@ -38,7 +38,8 @@ pub(crate) struct Settled {
 
 impl Timeline {
     /// Adds the wait of a sleeping thread that runs again on a CPU, or that was woken before the
-    /// recording ended (`on` is `None`).
+    /// recording ended (`on` is `None`), and makes it ready. `None` if it did not sleep, or nothing
+    /// ended its sleep.
     pub(super) fn settle_wait(
         &mut self,
         tid: i32,
@@ -92,7 +93,9 @@ impl Timeline {
         Some(Settled { wait, missing })
     }
 
-    /// The time and cause of an unrecorded wakeup, of a thread that runs again.
+    /// When and by what a thread was woken that runs again without a recorded wakeup, and how well
+    /// that is known: at the end of a CPU's idle time; else now, guessed if its CPU was idle or
+    /// records are missing; else there may have been no sleep.
     fn missing_wakeup(
         &self,
         asleep: &Asleep,
@@ -119,7 +122,8 @@ impl Timeline {
         (unseen, if lost { Missing::Guessed } else { Missing::Doubtful })
     }
 
-    /// Decides, once all events are read, whether doubtful waits were sleeps.
+    /// Decides, once all events are read, whether doubtful waits were sleeps: in a recording with
+    /// wakeups they were not, and are dropped. Counts the wakeups that are missing.
     pub(super) fn settle_doubtful(&mut self) {
         for thread in &mut self.threads {
             let doubtful = std::mem::take(&mut thread.doubtful_waits);
@@ -143,7 +147,8 @@ impl Timeline {
     }
 }
 
-/// Removes waits (ascending indices) from a thread: it ran on instead.
+/// Removes waits (ascending indices) from a thread, whose steps then run on, and renumbers the
+/// others.
 fn drop_waits(thread: &mut Thread, dropped: &[u32]) {
     let steps = std::mem::take(&mut thread.steps);
     let mut gone = 0;

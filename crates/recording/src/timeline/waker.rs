@@ -55,6 +55,7 @@ impl Cpu {
         self.irq_ended_ns = None;
     }
 
+    /// Forgets what happens on the CPU, as its events were lost.
     pub fn note_lost(&mut self) {
         self.leave_interrupts();
         self.current = None;
@@ -72,7 +73,9 @@ impl Cpu {
         was_idle
     }
 
-    /// Follows interrupts; called after the event was applied.
+    /// Follows an event that was applied: its time is the CPU's last one, and interrupts begin and
+    /// end. Any event outside of them, apart from charges, ends the memory of the last hard
+    /// interrupt.
     pub fn track(&mut self, event: &Event<'_>) {
         self.last_ns = Some(event.time_ns);
         self.has_lost = false;
@@ -106,6 +109,7 @@ impl Cpu {
         }
     }
 
+    /// Notes an interrupt within those under way, up to eight.
     fn enter_interrupt(&mut self, inside: Inside) {
         if self.inside.len() < NESTING_MAX {
             self.inside.push(inside);
@@ -114,7 +118,8 @@ impl Cpu {
 }
 
 impl Timeline {
-    /// The thread that woke `wakee`, or the kind of interrupt.
+    /// The thread that woke `wakee`, or as an error the kind of interrupt that did. Notes that the
+    /// recording tells contexts if this event does.
     pub(super) fn waker(&mut self, event: &Event<'_>, wakee: i32) -> Result<i32, Interrupt> {
         let cpu = &self.cpus[event.cpu as usize];
         let inside = cpu.inside.last().copied();
@@ -138,7 +143,8 @@ impl Timeline {
         }
     }
 
-    /// Whether this thread may be sending: the idle task and threads in user mode do not.
+    /// Whether this thread may be sending: it is in a system call, or none of it was recorded. The
+    /// idle task sends nothing.
     fn may_send(&mut self, tid: i32) -> bool {
         if tid == 0 {
             return false;

@@ -10,6 +10,7 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
+    /// The algorithm of this name; an error for others, with the command that converts the file.
     pub fn from_name(name: &str) -> Result<Self, String> {
         match name {
             "zstd" => Ok(Algorithm::Zstd),
@@ -23,7 +24,7 @@ impl Algorithm {
     }
 }
 
-/// Unpacks data that must come to exactly `len` bytes.
+/// Unpacks data; an error if it cannot be, or does not come to exactly `len` bytes.
 pub(super) fn unpack(algorithm: Algorithm, packed: &[u8], len: u32) -> Result<Vec<u8>, String> {
     let mut unpacked = Vec::new();
     let most = u64::from(len) + 1;

@@ -39,6 +39,8 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// Reads the head of a file of version 6 or 7; an error for other versions, impossible sizes
+    /// and overlapping buffers.
     pub fn read<F: Read + Seek>(file: &mut F) -> Result<Head, WalkError> {
         file.seek(SeekFrom::Start(0)).map_err(WalkError::Io)?;
         let mut walk = Walk::new(BufReader::new(&mut *file), Endianness::LittleEndian);
@@ -84,7 +86,9 @@ impl Head {
         Ok(head)
     }
 
-    /// Version 6: all parts, one after the other.
+    /// Reads the head of version 6 from where `walk` stands: descriptions, options, and places of
+    /// buffers. An error if it is malformed, has too many CPUs, or holds the text of a latency
+    /// tracer.
     fn read_version_6(&mut self, walk: &mut Walk<impl std::io::BufRead>) -> Result<(), WalkError> {
         self.set_data_offset(&walk.headers()?)?;
         walk.own_formats()?;
@@ -120,7 +124,8 @@ impl Head {
         Ok(())
     }
 
-    /// If the buffers of the top instance are empty, takes those of the first one with events.
+    /// If the buffers of the top instance are empty, takes those of the first one with events; an
+    /// error if none stand where the options say.
     fn read_instances_6<F: Read + Seek>(&mut self, file: &mut F) -> Result<(), WalkError> {
         for offset in std::mem::take(&mut self.options.instances) {
             if self.buffers.iter().any(|buffer| buffer.len > 0) {
@@ -136,7 +141,9 @@ impl Head {
         Ok(())
     }
 
-    /// Reads the offset from `\tfield: char data;\toffset:16;\tsize:4080;\tsigned:1;`.
+    /// Sets the offset of events in a page from the line `\tfield: char
+    /// data;\toffset:16;\tsize:4080;\tsigned:1;` of its description; an error unless it is 12 or
+    /// 16.
     pub(super) fn set_data_offset(&mut self, text: &str) -> Result<(), WalkError> {
         let data = text.lines().find(|line| line.contains(" data;"));
         let offset = data.and_then(|line| {
@@ -149,7 +156,8 @@ impl Head {
     }
 }
 
-/// Adds a description, if its event is of use.
+/// Adds the description of an event to `formats`, if its tracepoint is read; an error if that is
+/// malformed.
 pub(super) fn add(formats: &mut Formats, system: &str, text: &str) -> Result<(), String> {
     formats.add(system, text, |_, tracepoint| tracepoint != Tracepoint::Other)
 }
@@ -161,6 +169,7 @@ pub(super) fn latency_text() -> WalkError {
     WalkError::Wrong(what.to_owned())
 }
 
+/// Reads offset and length of the buffer of each CPU; an error where the file ends.
 fn read_buffers(
     walk: &mut Walk<impl std::io::BufRead>,
     cpus: u32,
@@ -168,7 +177,7 @@ fn read_buffers(
     (0..cpus).map(|cpu| Ok(Buffer { cpu, offset: walk.u64()?, len: walk.u64()? })).collect()
 }
 
-/// Refuses buffers that overlap: a small file would be read many times.
+/// An error if buffers overlap: a small file would be read many times.
 fn check_apart(buffers: &[Buffer]) -> Result<(), String> {
     let mut full: Vec<&Buffer> = buffers.iter().filter(|buffer| buffer.len > 0).collect();
     full.sort_unstable_by_key(|buffer| buffer.offset);

@@ -20,7 +20,9 @@ const EVENT_FORMATS: u16 = 18;
 const BUFFER_TEXT: u16 = 22;
 
 impl Head {
-    /// `first`: offset of the first section of options.
+    /// Reads all sections of options and what they refer to. `first`: offset of the first one;
+    /// `compression`: its name. An error for an unknown compression, malformed or too many
+    /// sections, and the text of a latency tracer.
     pub(super) fn read_version_7<F: Read + Seek>(
         &mut self,
         file: &mut F,
@@ -76,7 +78,8 @@ impl Head {
         Ok(())
     }
 
-    /// Reads the section at this offset, unpacked, and counts it against the bound.
+    /// Reads the section at this offset, unpacked, and counts it against the bound; an error above
+    /// either bound.
     fn read_section<F: Read + Seek>(
         &mut self,
         file: &mut F,
@@ -108,7 +111,8 @@ impl Head {
         Ok(unpack(algorithm.ok_or_else(none)?, &data, unpacked)?)
     }
 
-    /// Takes the buffers of an instance, unless earlier ones hold events.
+    /// Takes the buffers of an instance with their clock and page size, unless earlier ones hold
+    /// events. An error if it is malformed or has too many CPUs.
     fn take_buffers<F: Read + Seek>(
         &mut self,
         file: &mut F,
@@ -137,7 +141,8 @@ impl Head {
     }
 }
 
-/// Flags and length of the section at this offset, and the reader behind its head.
+/// Flags and length of the section at this offset, and the reader behind its head; an error where
+/// the file ends.
 fn read_section_head<F: Read + Seek>(
     file: &mut F,
     endian: Endianness,

@@ -38,6 +38,9 @@ struct Tsc {
 }
 
 impl Options {
+    /// Takes an option by its number: lost events, which add up, instances, the clock if none is
+    /// known yet, kernel, CPUs, or the conversion of cycles. Others, and malformed ones, are
+    /// ignored.
     pub fn add(&mut self, id: u16, data: &[u8], endian: Endianness) {
         let bytes = Bytes::new(data, endian);
         let text = String::from_utf8_lossy(data);
@@ -68,7 +71,7 @@ impl Options {
         }
     }
 
-    /// Refuses clocks whose times are not, and cannot be converted to, nanoseconds.
+    /// An error for a clock whose times are not, and cannot be converted to, nanoseconds.
     pub fn check_clock(&self) -> Result<(), String> {
         if self.tsc.is_some() || CLOCKS.contains(&self.clock.as_str()) {
             return Ok(());
@@ -80,6 +83,7 @@ impl Options {
         ))
     }
 
+    /// A time of the recorded clock in ns.
     pub fn time_ns(&self, time: u64) -> u64 {
         let Some(tsc) = self.tsc.filter(|_| self.clock.ends_with("tsc")) else { return time };
         let ns = (u128::from(time) * u128::from(tsc.mult)) >> tsc.shift;
@@ -87,6 +91,7 @@ impl Options {
     }
 }
 
+/// Reads the data of an option; an error above 16 MiB, or if there are fewer bytes.
 pub(super) fn read_data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u8>, WalkError> {
     if len > OPTION_MAX_BYTES {
         return Err(WalkError::Wrong(format!(
@@ -96,7 +101,7 @@ pub(super) fn read_data(walk: &mut Walk<impl BufRead>, len: u32) -> Result<Vec<u
     walk.take(u64::from(len))
 }
 
-/// Sums the kernel's counts of lost events, lines like `overrun: 12`.
+/// The sum of the kernel's counts of lost events, lines like `overrun: 12`.
 fn parse_lost(stat: &str) -> u64 {
     const KEYS: [&str; 3] = ["overrun", "commit overrun", "dropped events"];
     let counts = stat.lines().filter_map(|line| line.split_once(':'));

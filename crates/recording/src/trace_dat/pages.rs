@@ -55,6 +55,8 @@ pub(super) struct CpuBuffer {
 }
 
 impl CpuBuffer {
+    /// The buffer of a CPU before its first event; it holds at most `piece_max_bytes`. An error if
+    /// it ends beyond any file.
     pub fn new(buffer: &Buffer, head: &Head, piece_max_bytes: u64) -> Result<Self, String> {
         // The number of chunks is not part of the length.
         let len = buffer.len.saturating_add(if head.packed.is_some() { 4 } else { 0 });
@@ -80,11 +82,13 @@ impl CpuBuffer {
         })
     }
 
+    /// The event at which it stands; `None` before the first.
     pub fn record(&self) -> Option<&[u8]> {
         self.piece.get(self.record.at..self.record.at + self.record.len)
     }
 
-    /// Goes on to the next event, and returns its time; `None` after the last.
+    /// Goes on to the next event, and returns its time on the recorded clock; `None` after the
+    /// last, an error where a page is malformed.
     pub fn advance<F: Read + Seek>(&mut self, file: &mut F) -> Result<Option<u64>, WalkError> {
         loop {
             while self.next < self.page_end {
@@ -98,7 +102,9 @@ impl CpuBuffer {
         }
     }
 
-    /// Reads the next event; false if it only sets the time, or fills the page.
+    /// Reads the record at `next`, and moves behind it: sets the time, and `record` if it is an
+    /// event. Returns false if it is none: it only sets the time, or is padding. An error if it
+    /// goes beyond the page.
     fn read_event(&mut self) -> Result<bool, WalkError> {
         let bytes = Bytes::new(&self.piece[..self.page_end], self.endian);
         let word = |at: usize| bytes.u32(at).ok_or_else(|| self.malformed("an event that is cut"));
@@ -138,7 +144,9 @@ impl CpuBuffer {
         Ok(record.is_some())
     }
 
-    /// Goes on to the next page; false after the last.
+    /// Goes on to the next page, takes its time, and adds the events that are missing before it to
+    /// `lost`, 1 if their number is unknown. False after the last; an error if the page is
+    /// malformed.
     fn read_page<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.page += self.page_bytes;
         if self.page + self.page_bytes > self.piece.len() {
@@ -174,7 +182,8 @@ impl CpuBuffer {
         Ok(true)
     }
 
-    /// Reads the next pages; false if there are none.
+    /// Reads the next pages, unpacked, in place of those before; false if there are none, an error
+    /// if they are too large or malformed.
     fn read_piece<F: Read + Seek>(&mut self, file: &mut F) -> Result<bool, WalkError> {
         self.piece.clear();
         let Some(algorithm) = self.packed else {
@@ -211,6 +220,7 @@ impl CpuBuffer {
         Ok(self.piece.len() >= self.page_bytes)
     }
 
+    /// Reads the next 32 bits in the file's byte order, and moves on; an error if there are fewer.
     fn read_u32<F: Read + Seek>(&mut self, file: &mut F) -> Result<u32, WalkError> {
         let data = self.read_bytes(file, 4)?;
         Ok(Bytes::new(&data, self.endian).u32(0).unwrap_or(0))
@@ -238,6 +248,7 @@ impl CpuBuffer {
         Ok(data)
     }
 
+    /// The error of a contradiction before the present place.
     fn malformed(&self, what: &str) -> WalkError {
         WalkError::Wrong(format!("{what}, before byte {}", self.at))
     }

@@ -35,7 +35,8 @@ impl ThisHost {
         Ok(ThisHost { host: Host::open()?, kernel: OwnKernel::here()? })
     }
 
-    /// The modelled kernel that stands for the one that runs here.
+    /// The modelled kernel that stands for the one that runs here; nothing else of the machine is
+    /// opened.
     ///
     /// # Errors
     /// Its release cannot be read.
@@ -54,7 +55,7 @@ pub struct OwnKernel {
 }
 
 impl OwnKernel {
-    /// The kernel of this machine.
+    /// Release and functions of the kernel of this machine; an error if the release cannot be read.
     pub fn here() -> Result<OwnKernel, Error> {
         let path = "/proc/sys/kernel/osrelease";
         let text = fs::read_to_string(path);
@@ -62,7 +63,7 @@ impl OwnKernel {
         Ok(OwnKernel { release: text.trim().to_owned(), functions: functions::here() })
     }
 
-    /// The modelled kernel that stands for it.
+    /// The modelled kernel that stands for it, and why where that is not just its version.
     pub fn taken(&self) -> Taken {
         taken(Some(&self.release), &self.functions)
     }
@@ -73,6 +74,8 @@ impl World for ThisHost {
         "host"
     }
 
+    /// Runs one job after the other with real processes; the first result that `each` refuses ends
+    /// that.
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
         let mut traces = traces(jobs, watch)?;
         let why = self.kernel.taken().why.map(|why| format!("{why}."));

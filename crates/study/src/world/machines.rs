@@ -46,7 +46,7 @@ impl Machines {
         Machines { releases, ..self }
     }
 
-    /// How time passes for a workload.
+    /// How time passes for a workload: by instructions, or on as many CPUs as it has.
     ///
     /// # Errors
     /// Time is to pass by instructions, and the workload has several CPUs.
@@ -54,13 +54,17 @@ impl Machines {
         mode(self.exact, workload)
     }
 
+    /// The job in the lab's form, traced if `trace`, with releases timed where these machines do
+    /// that; an error where the job's changes make no valid workload, or several CPUs are asked to
+    /// be exact.
     fn job(&self, job: &Job, trace: bool) -> Result<cpumax_lab::Job, Error> {
         let asked = of_lab(job, self.mode(&job.workload)?, trace)?;
         Ok(cpumax_lab::Job { releases: self.releases, ..asked })
     }
 }
 
-/// [`Machines::mode`] without a lab.
+/// By instructions where `exact` is true, or unset for one CPU; else on as many CPUs as the
+/// workload has. An error for several CPUs with `exact`.
 fn mode(exact: Option<bool>, workload: &Workload) -> Result<Mode, Error> {
     let cpus = workload.machine.cpus;
     match exact {
@@ -71,7 +75,8 @@ fn mode(exact: Option<bool>, workload: &Workload) -> Result<Mode, Error> {
     }
 }
 
-/// The job in the lab's form.
+/// The job in the lab's form, its changed workload printed as text; an error where the changes make
+/// no valid workload.
 pub(super) fn of_lab(job: &Job, mode: Mode, trace: bool) -> Result<cpumax_lab::Job, Error> {
     let workload = job.workload()?;
     let new = cpumax_lab::Job::new(
@@ -84,7 +89,8 @@ pub(super) fn of_lab(job: &Job, mode: Mode, trace: bool) -> Result<cpumax_lab::J
     Ok(cpumax_lab::Job { trace, kernel_arguments: kernel_arguments(&workload), ..new })
 }
 
-/// The guest's report in the form of all worlds. Hands a recorded trace to `trace`.
+/// The guest's report in the form of all worlds, with the kernel's name, release and whether time
+/// was exact. Feeds a recorded trace into `trace` and ends it; an error where it cannot be written.
 pub(super) fn report(
     job: &Job,
     told: cpumax_protocol::Report,
@@ -107,6 +113,8 @@ impl World for Machines {
         "vm"
     }
 
+    /// Boots one machine for each job, in chunks. A missing kernel, or a trace that cannot be
+    /// opened, is an error before the first.
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
         // A missing kernel is reported before the first machine boots.
         let release = |job: &Job| Ok(self.lab.kernel(&job.kernel.name)?.origin.release);
@@ -138,7 +146,8 @@ impl World for Machines {
     }
 }
 
-/// Opens the trace of each job, so that errors come before any run.
+/// Opens the sink that `watch` has for the events of each job, if any, so that errors come before
+/// any run.
 pub(super) fn traces(
     jobs: &[Job],
     watch: &dyn Watch,
@@ -162,8 +171,8 @@ impl cpumax_lab::Watch for From<'_> {
     }
 }
 
-/// Boot parameters of a workload: CPUs without a tick for the kernel, and forks that meet moves for
-/// the guest.
+/// Boot parameters of a workload with spaces between: CPUs without a tick for the kernel, and forks
+/// that meet moves for the guest. Often empty.
 pub fn kernel_arguments(workload: &Workload) -> String {
     let mut arguments = Vec::new();
     if let Some(set) = workload.machine.nohz_full {
@@ -176,8 +185,8 @@ pub fn kernel_arguments(workload: &Workload) -> String {
     arguments.join(" ")
 }
 
-/// Number of machines of so many busy CPUs to run side by side: `asked`, or as many as there are
-/// CPUs for.
+/// Number of machines of so many busy CPUs each to run side by side: `asked`, or as many as this
+/// machine has CPUs for; at least 1.
 pub fn side_by_side(asked: Option<usize>, cpus: u16) -> usize {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     asked.unwrap_or(here / usize::from(cpus.max(1))).max(1)

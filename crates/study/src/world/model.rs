@@ -33,12 +33,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// Limits the number of threads; at least one remains.
+    /// Lowers the number of threads to at most `threads`; at least one remains.
     pub fn at_most(self, threads: usize) -> Running {
         Running { threads: Some(self.threads().min(threads.max(1))), ..self }
     }
 
-    /// Threads that run studies: as given, or one for each CPU that this process may use.
+    /// Number of threads to use: as asked, or one for each CPU.
     pub fn threads(self) -> usize {
         let here = || thread::available_parallelism().map_or(1, usize::from);
         self.threads.unwrap_or_else(here)
@@ -71,6 +71,8 @@ impl World for Model {
         false
     }
 
+    /// Runs the jobs on several threads, and hands each result to `each` in order; results do not
+    /// depend on the number of threads. An error only if a thread cannot be started.
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
         watch.planned(jobs);
         let threads = self.running.threads().min(jobs.len()).max(1);
@@ -99,7 +101,8 @@ impl World for Model {
     }
 }
 
-/// Hands results to `each` in the order of the jobs.
+/// Hands results to `each` in the order of the jobs, until it breaks or all are done; then no
+/// further job begins.
 fn hand_over(
     results: &mpsc::Receiver<(usize, Result<Report, Error>)>,
     turns: &Turns,
@@ -121,7 +124,9 @@ fn hand_over(
 }
 
 impl Model {
-    /// Runs one job on this thread; reports progress and feeds its trace.
+    /// Runs one job on this thread; reports progress and feeds its trace. [`Error::Interrupted`]
+    /// early when `turns` or `watch` is stopped; other errors are of the workload, the run and the
+    /// trace.
     fn run_job(
         &self,
         index: usize,
@@ -190,7 +195,8 @@ impl Turns {
         Turns { jobs, ahead, state: Mutex::default(), moved: Condvar::new() }
     }
 
-    /// Takes the next job for a thread; blocks while too many results wait.
+    /// The place of the next job for a thread; blocks while too many results wait to be taken.
+    /// `None` when all jobs are taken or `stop` was called.
     fn next(&self) -> Option<usize> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_ahead = |state: &mut State| {
@@ -205,12 +211,13 @@ impl Turns {
         Some(state.next - 1)
     }
 
-    /// Counts a result that the caller has taken.
+    /// Counts a result that the caller has taken, and lets a waiting thread go on.
     fn hand_over(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).handed_over += 1;
         self.moved.notify_all();
     }
 
+    /// Lets no further job begin; running jobs see it by `is_stopped`.
     fn stop(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
         self.moved.notify_all();
@@ -234,7 +241,7 @@ pub enum Stopped {
 }
 
 impl Stopped {
-    /// Classifies an error of the model: a broken invariant is a fault.
+    /// Classifies an error of the model: a broken invariant is a fault, anything else an error.
     pub fn of(error: MachineError) -> Stopped {
         match error {
             MachineError::Invariant { .. } => Stopped::Fault(error.to_string()),
@@ -242,6 +249,7 @@ impl Stopped {
         }
     }
 
+    /// The engine's error for this job; an interrupted run is [`Error::Interrupted`].
     fn of_job(self, job: &Job) -> Error {
         match self {
             Stopped::Error(MachineError::Interrupted(_)) => Error::Interrupted,
@@ -257,7 +265,7 @@ thread_local! {
 }
 
 /// Runs a closure and turns a panic of the model, whose assertions are always on, into a text with
-/// its place. Installs a panic hook once.
+/// its place. Installs a panic hook once; panics of other threads are printed as before.
 ///
 /// # Errors
 /// The closure panicked.

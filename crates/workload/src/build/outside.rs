@@ -49,7 +49,7 @@ pub enum Act {
 }
 
 impl Change {
-    /// Makes this change once, at that time.
+    /// A change that is made once, at that time since the start of the run.
     pub fn at(time: Duration, act: Act) -> Change {
         Change {
             at_ns: to_ns(time),
@@ -60,7 +60,8 @@ impl Change {
         }
     }
 
-    /// Repeats the change after each such length of time.
+    /// Repeats the change after each such length of time, to the end of the run unless `until` is
+    /// set.
     #[must_use]
     pub fn repeat(mut self, every: Duration) -> Change {
         self.every_ns = Some(to_ns(every));

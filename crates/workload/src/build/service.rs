@@ -43,8 +43,8 @@ pub(crate) enum Demand {
 }
 
 impl Service {
-    /// A service with one thread in the root group, and clients that each wait for their answer,
-    /// think, and ask again.
+    /// A service with one thread in the root group. Each client waits for its answer, thinks for
+    /// `think`, and asks again; a request needs `work` of user time.
     pub fn closed(
         name: impl Into<String>,
         work: impl Into<Length>,
@@ -54,8 +54,8 @@ impl Service {
         Service::new(name, work.into(), Demand::Clients { clients, think: think.into() })
     }
 
-    /// A service with one thread in the root group. Requests arrive with `every` between them,
-    /// answered or not.
+    /// A service with one thread in the root group. Requests that need `work` of user time arrive
+    /// with `every` between them, answered or not.
     pub fn open(
         name: impl Into<String>,
         work: impl Into<Length>,
@@ -64,6 +64,8 @@ impl Service {
         Service::new(name, work.into(), Demand::Every(every.into()))
     }
 
+    /// A service of this demand with one thread in the root group on any CPU, whose connections any
+    /// thread answers.
     fn new(name: impl Into<String>, work: Length, demand: Demand) -> Service {
         Service {
             name: name.into(),
@@ -113,7 +115,8 @@ impl Service {
         self
     }
 
-    /// Adds the channels, jobs, tasks and sources of the service to a builder.
+    /// Adds the channels, jobs, tasks and sources of the service to a builder: one of each, or for
+    /// own connections one for each thread.
     pub(super) fn add_to(&self, draft: &mut Builder) {
         // The checks refuse this number too; a larger one would only take memory.
         let threads = self.threads.clamp(1, MAX_KINDS as u32 + 1);
@@ -125,7 +128,9 @@ impl Service {
         }
     }
 
-    /// Adds a pool of `count` threads, with part `part` of `parts` of all requests.
+    /// Adds a pool of `count` threads called `name` with its channel, its job, and the source of
+    /// its requests: the part `part` (from 0) of `parts` equal ones. Without clients there is no
+    /// source.
     fn add(&self, draft: &mut Builder, name: String, count: u32, (part, parts): (u32, u32)) {
         let positions = || self.positions_of(&[]);
         let pool = Task {
@@ -185,7 +190,8 @@ impl Service {
         });
     }
 
-    /// The program of a request: work, the answer, and, from a client, the next request.
+    /// The program of a request: work, the answer, and, from a client, the next request after its
+    /// think time.
     fn job(&self, name: &str) -> Vec<Step> {
         let at = |step: Step, field: &str| Step { at: self.positions.of(field), ..step };
         let mut steps = vec![at(user(self.work.clone()), "work")];
@@ -211,6 +217,7 @@ impl Service {
     }
 }
 
+/// The fixed length, or the mean of the drawn ones, ns.
 fn mean_ns(length: &Length) -> f64 {
     match length {
         Length::Fixed(length) => to_ns(*length) as f64,
@@ -218,7 +225,7 @@ fn mean_ns(length: &Length) -> f64 {
     }
 }
 
-/// `times / parts` times as long; a length above 0 stays above 0.
+/// A length `times / parts` times as long; each ns value above 0 stays above 0, and sigma stays.
 fn scaled(length: &Length, times: u64, parts: u64) -> Length {
     let scale = |ns: u64| {
         let scaled = u128::from(ns) * u128::from(times) / u128::from(parts);

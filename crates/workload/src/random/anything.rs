@@ -17,8 +17,8 @@ use crate::program::Program;
 use cpumax_limit::{Limit, MAX_PERIOD_NS};
 use std::ops::RangeInclusive;
 
-/// Makes parts from these choices; when they run out, every further choice is the simplest. Most
-/// results pass the checks.
+/// Makes extreme parts from these choices, at most one of each kind of part when they run out:
+/// every further choice is the simplest. Most results pass the checks.
 pub fn parts(choices: &[u64]) -> Parts {
     let mut maker = Maker {
         choices: Choices(choices.iter().copied()),
@@ -31,25 +31,28 @@ pub fn parts(choices: &[u64]) -> Parts {
 struct Choices<I>(I);
 
 impl<I: Iterator<Item = u64>> Choices<I> {
+    /// Takes the next choice; 0 when they have run out.
     fn next(&mut self) -> u64 {
         self.0.next().unwrap_or(0)
     }
 
-    /// A number below `n`, or 0.
+    /// Takes a number below `n`, or 0 if `n` is 0.
     fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
 
+    /// Takes a choice that is true once in `n` times; false when choices have run out.
     fn one_in(&mut self, n: u64) -> bool {
         self.next() % n == n - 1
     }
 
+    /// Takes one of several, of which there is at least one; the first when choices have run out.
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 
-    /// A number within a range. Its ends, their neighbours and usual values are more likely than
-    /// others.
+    /// Takes a number within a range. Its ends, their neighbours and usual values are more likely
+    /// than others.
     fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
         let (low, high) = (*range.start(), *range.end());
         let usual = [NS_PER_MS, 3 * NS_PER_MS, 100 * NS_PER_MS, 999, 100, 3];
@@ -69,6 +72,7 @@ impl<I: Iterator<Item = u64>> Choices<I> {
         value.clamp(low, high)
     }
 
+    /// Makes the value in one case of three.
     fn maybe<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
         self.one_in(3).then(|| make(self))
     }
@@ -91,6 +95,8 @@ struct Place {
 }
 
 impl<I: Iterator<Item = u64>> Maker<I> {
+    /// Chooses the length, and adds all parts, expectations included, in an order that lets them
+    /// refer to each other.
     fn add_all(&mut self) {
         self.parts.duration_ns = match self.choices.below(3) {
             0 => NS_PER_S,
@@ -147,7 +153,8 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    /// Names with characters that readers and writers must escape.
+    /// A name from `what` and `number`, half of them with characters that readers and writers must
+    /// escape.
     fn name(&mut self, what: &str, number: usize) -> String {
         match self.choices.below(4) {
             0 | 1 => format!("{what}{number}"),
@@ -156,6 +163,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
+    /// Chooses the number of CPUs; adds locks, channels, distributions and sets of CPUs.
     fn add_tables(&mut self) {
         use LockKind::{Mutex, PercpuRwsem, Rwlock, Rwsem, Spin};
         let cpus = match self.choices.below(64) {
@@ -189,6 +197,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
+    /// A distribution of any kind, with lengths up to a day.
     fn distribution(&mut self) -> Distribution {
         let ns = |maker: &mut Self| maker.choices.within(0..=MAX_DURATION_NS);
         match self.choices.below(5) {
@@ -212,6 +221,8 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
+    /// Chooses the settings of the machine, and on real-time kernels its softirqs; the number of
+    /// CPUs stays.
     fn choose_machine(&mut self) {
         use Preempt::{Full, Lazy, None as Never, Rt, RtLazy, Voluntary};
         let cpus = self.parts.machine.cpus;
@@ -251,6 +262,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
+    /// A lock (index), and a mode in which it can be taken.
     fn lock(&mut self) -> (u32, LockMode) {
         let lock = self.choices.below(self.parts.locks.len());
         let kind = self.parts.locks[lock].kind;
@@ -258,6 +270,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         (lock as u32, if reads { LockMode::Read } else { LockMode::Write })
     }
 
+    /// Adds the root and up to five groups below it, or a chain of 63.
     fn add_groups(&mut self) {
         self.parts.groups.push(GroupSpec {
             path: "/".to_owned(),
@@ -287,6 +300,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
+    /// A limit of any quota from 1 ms, period and burst, in whole us; none where these are refused.
     fn limit(&mut self) -> Limit {
         let whole_us = |ns: u64| ns / NS_PER_US * NS_PER_US;
         let quota_ns = match self.choices.below(4) {
@@ -302,14 +316,17 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         Limit::new(quota_ns, period_ns, burst_ns).unwrap_or(Limit::UNLIMITED)
     }
 
+    /// One of the sets of CPUs (index).
     fn cpus(&mut self) -> u32 {
         self.choices.below(self.parts.cpu_sets.len()) as u32
     }
 
+    /// One of the groups (index), the root included.
     fn group(&mut self) -> u32 {
         self.choices.below(self.parts.groups.len()) as u32
     }
 
+    /// A kind of task without a program; the first one runs from the start.
     fn task(&mut self, kind: usize, class: Class) -> TaskSpec {
         let count = match self.choices.below(40) {
             39 => 1000,
@@ -339,6 +356,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
+    /// A program for this kind of task, or a job if `kind` is `None`.
     fn program(&mut self, kind: Option<usize>, kthread: bool) -> Vec<Op> {
         let place =
             Place { kind, kthread, in_syscall: false, held: Vec::new(), spins: false, depth: 0 };
@@ -347,6 +365,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         program
     }
 
+    /// A length of any size up to a day, or one of the distributions.
     fn span(&mut self) -> Span {
         let drawn = !self.parts.distributions.is_empty() && self.choices.one_in(4);
         if drawn {
@@ -356,18 +375,21 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
+    /// Adds up to five instructions that the place allows, some of them with others inside.
     fn add_block(&mut self, place: &Place, program: &mut Vec<Op>) {
         for _ in 0..=self.choices.below(5) {
             self.add_instruction(place, program);
         }
     }
 
-    /// Work that takes time, in user or kernel mode as the place allows.
+    /// Work of 1 ns or more, in user or kernel mode as the place allows.
     fn work(&mut self, place: &Place) -> Op {
         let ns = Span::Fixed(self.choices.within(1..=MAX_DURATION_NS));
         if place.in_syscall || place.kthread || place.spins { Op::Kernel(ns) } else { Op::User(ns) }
     }
 
+    /// Adds an instruction that the place allows, with others inside if it is a loop or the like;
+    /// sometimes none.
     fn add_instruction(&mut self, place: &Place, program: &mut Vec<Op>) {
         let in_kernel = place.in_syscall || place.kthread;
         match self.choices.below(24) {
@@ -410,7 +432,8 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    /// Adds an instruction that no job may contain.
+    /// Adds an instruction that no job may contain, if the program is a task's and the place allows
+    /// it.
     fn add_task_only(&mut self, place: &Place, program: &mut Vec<Op>) {
         let Some(kind) = place.kind else { return };
         let kinds = self.parts.tasks.len();
@@ -439,6 +462,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         });
     }
 
+    /// The task itself, if it is one, or a kind of task.
     fn target(&mut self, place: &Place) -> Target {
         if place.kind.is_some() && self.choices.one_in(2) {
             Target::Myself
@@ -447,20 +471,24 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
+    /// Whether senders to the channel never wait.
     fn is_unbounded(&self, channel: u32) -> bool {
         self.parts.channels[channel as usize].capacity == u64::MAX
     }
 
+    /// A number of tokens that the channel can hold.
     fn tokens(&mut self, channel: u32) -> u64 {
         let most = self.parts.channels[channel as usize].capacity.min(MAX_TOKENS);
         self.choices.pick(&[1, 1, most])
     }
 
+    /// A channel and a job (indices) to post.
     fn posts(&mut self) -> (u32, u32) {
         let channel = self.choices.below(self.parts.channels.len()) as u32;
         (channel, self.choices.below(self.parts.jobs.len()) as u32)
     }
 
+    /// Adds a send, unless it might wait under a spin lock.
     fn add_send(&mut self, place: &Place, program: &mut Vec<Op>) {
         let channel = self.choices.below(self.parts.channels.len()) as u32;
         if !place.spins || self.is_unbounded(channel) {
@@ -469,7 +497,8 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
-    /// Adds a loop, a system call, or a section under a lock.
+    /// Adds a loop, a system call, or a section under a lock, with instructions inside; nothing if
+    /// the place forbids it.
     fn add_nested(&mut self, place: &Place, program: &mut Vec<Op>) {
         let mut inside = Place { depth: place.depth + 1, ..place.clone() };
         match self.choices.below(3) {
@@ -508,6 +537,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         }
     }
 
+    /// A source of any channel and jobs, at listed times or regularly.
     fn source(&mut self, number: usize) -> Source {
         let channel = self.choices.below(self.parts.channels.len()) as u32;
         let jobs = self.parts.jobs.len();
@@ -529,6 +559,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         Source { name, channel, arrivals, start_ns, count, jobs, lossy }
     }
 
+    /// A change from outside at any time, sometimes repeated.
     fn intervention(&mut self) -> Intervention {
         let at_ns = match self.choices.below(2) {
             0 => self.choices.below(NS_PER_S as usize) as u64,
@@ -542,6 +573,7 @@ impl<I: Iterator<Item = u64>> Maker<I> {
         Intervention { at_ns, every_ns, until_ns, action: self.action() }
     }
 
+    /// A change of a group, a kind of task or a CPU that the checks accept.
     fn action(&mut self) -> Action {
         use Signal::{Cont, Kill, Stop};
         let kind = self.choices.below(self.parts.tasks.len()) as u32;

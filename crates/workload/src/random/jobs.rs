@@ -21,7 +21,8 @@ struct Plan {
     locks: Vec<(String, LockKind)>,
 }
 
-/// Adds jobs, the tasks that serve them, and the sources and posts that send them.
+/// Adds up to four jobs, the tasks that serve them, and the sources and posts that send them, to a
+/// draft.
 pub(super) fn add(dice: &mut Dice, mut draft: Builder) -> Builder {
     let jobs = dice.range(1, 4);
     let bounded = |dice: &mut Dice| dice.one_in(4);
@@ -61,6 +62,7 @@ pub(super) fn add(dice: &mut Dice, mut draft: Builder) -> Builder {
     draft.task(Task::new("asker").program([forever([recv("answers", 1), done()])]))
 }
 
+/// The name of a job by its number.
 fn name_of(job: u64) -> String {
     format!("job{job}")
 }

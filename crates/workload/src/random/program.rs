@@ -34,6 +34,8 @@ struct Position {
     child: bool,
 }
 
+/// The program of a kind of task: mostly an endless loop, in which time passes. Forked kinds
+/// (`count` 0) end.
 pub(super) fn program(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan) -> Vec<Step> {
     let child = kind.count == 0;
     let endless = !child && !dice.one_in(4);
@@ -70,6 +72,8 @@ fn draw_work(dice: &mut Dice, at: Position) -> Step {
     if at.in_kernel { kernel(ns) } else { user(ns) }
 }
 
+/// One to five times an instruction that the position allows, with others inside if it is a loop or
+/// the like.
 fn draw_block(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, at: Position) -> Vec<Step> {
     let mut steps = Vec::new();
     for _ in 0..dice.range(1, 5) {
@@ -78,6 +82,7 @@ fn draw_block(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, at: Posit
     steps
 }
 
+/// Adds an instruction that the position allows, or a mark of a request; sometimes none.
 fn add_instruction(
     dice: &mut Dice,
     context: &Context<'_>,
@@ -112,6 +117,7 @@ fn add_instruction(
     }
 }
 
+/// Adds a section under a lock that may be taken here; none if there is no such lock.
 fn add_locked(
     dice: &mut Dice,
     context: &Context<'_>,
@@ -145,6 +151,7 @@ fn add_locked(
     steps.push(unlock(name));
 }
 
+/// Adds a send or a receive, if the task may wait here or need not.
 fn add_tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Step>) {
     let Some((name, capacity)) = dice.pick(context.channels) else {
         return;
@@ -159,7 +166,8 @@ fn add_tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut 
     }
 }
 
-/// Adds a fork. Endless programs wait for the child, so that children never pile up.
+/// Adds a fork of a kind that is only forked, if there is one. Endless programs wait for the child,
+/// so that children never pile up.
 fn add_fork(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Step>) {
     let children: Vec<&String> =
         context.kinds.iter().filter(|name| name.starts_with("child")).collect();
@@ -172,6 +180,8 @@ fn add_fork(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Ve
     }
 }
 
+/// Adds a change of nice value, group, CPUs or class, of the task itself or of a kind; sometimes
+/// none.
 fn add_task_change(
     dice: &mut Dice,
     context: &Context<'_>,

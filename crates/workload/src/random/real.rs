@@ -61,6 +61,8 @@ pub fn real_on_several(seed: u64) -> Workload {
     draw_small(seed, &mut dice, cpus, duration_ns)
 }
 
+/// Draws a small workload of this length for so many CPUs, and checks it; panics if the checks
+/// refuse it.
 fn draw_small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Workload {
     let name = if cpus == 1 { format!("case-{seed}") } else { format!("case-{seed}-of-{cpus}") };
     let mut draft = Workload::builder(name)
@@ -117,13 +119,13 @@ fn draw_small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Worklo
     draft.build().unwrap_or_else(|error| panic!("small random workload of seed {seed}: {error}"))
 }
 
-/// Makes a length odd, away from round numbers and from similar lengths.
+/// A length near `ns` that is away from round numbers and from similar lengths; it may be even.
 fn odd(ns: u64) -> u64 {
     ns / 10_000 * 10_000 + 1_237 + ns % 7_919
 }
 
-/// A length of any magnitude that hardly ever occurs twice: the order of two events at the same
-/// time would depend on nanoseconds.
+/// A length up to `most_ns`, at least 0.1 ms, of any magnitude, that hardly ever occurs twice: the
+/// order of two events at the same time would depend on nanoseconds.
 fn length(dice: &mut Dice, most_ns: u64) -> Duration {
     let shortest = u64::from(SHORTEST_NS.ilog2()) + 1;
     let magnitude = dice.range(shortest, u64::from(most_ns.max(2 * SHORTEST_NS).ilog2()));
@@ -131,7 +133,7 @@ fn length(dice: &mut Dice, most_ns: u64) -> Duration {
     Duration::from_nanos(ns.clamp(SHORTEST_NS, most_ns.max(SHORTEST_NS)) | 1)
 }
 
-/// At least one group with a limit; mostly a chain, sometimes with branches.
+/// One to six groups, the first with a limit; mostly a chain, sometimes with branches.
 fn draw_groups(dice: &mut Dice, cpus: u16) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for ix in 0..dice.range(1, MAX_GROUPS) {
@@ -149,6 +151,8 @@ fn draw_groups(dice: &mut Dice, cpus: u16) -> Vec<Group> {
     groups
 }
 
+/// A limit from 5 % of a CPU to nine tenths of all, and one time in eight a burst of half the
+/// quota.
 fn draw_limit(dice: &mut Dice, cpus: u16) -> Limit {
     let period_us = dice.choose([20_000, 50_000, 100_000, 100_000, 100_000]);
     // A quota that is no multiple of a tick, and not used up by a whole number of periods.
@@ -169,6 +173,7 @@ fn draw_feeder(dice: &mut Dice, context: &Context<'_>) -> Task {
     ])])
 }
 
+/// A kind of task with an endless loop: CPU time only, or requests.
 fn draw_task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task {
     let mut task = Task::new(name).count(count);
     if let Some(path) = dice.pick(context.paths) {
@@ -199,6 +204,7 @@ fn draw_task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> 
     task.program([forever(body)])
 }
 
+/// A fixed length up to `most_ns`, or, one time in three, one that is drawn anew each time.
 fn lengths(dice: &mut Dice, most_ns: u64) -> crate::build::Length {
     let high = length(dice, most_ns);
     if dice.one_in(3) {

@@ -10,8 +10,9 @@ use crate::model::{
 use crate::program::Program;
 use cpumax_limit::Limit;
 
-/// Shrinks `workload` by removing or simplifying one part at a time while `fails` holds. Stops when
-/// no further step works, or after `attempts` calls of `fails`.
+/// Shrinks `workload` by removing or simplifying one part at a time while `fails` holds, and
+/// returns the smallest that fails. Stops when no further step works, or after `attempts` calls of
+/// `fails`.
 pub fn minimize(
     workload: &Workload,
     mut attempts: u64,
@@ -67,17 +68,20 @@ const PASSES: [Pass; 19] = [
     rounder_time,
 ];
 
+/// A copy of the parts with this change.
 fn changed(workload: &Parts, change: impl FnOnce(&mut Parts)) -> Parts {
     let mut workload = workload.clone();
     change(&mut workload);
     workload
 }
 
+/// A copy without expectations, as the only step; `None` for other steps, and if there are none.
 fn without_expectations(workload: &Parts, ix: usize) -> Option<Parts> {
     (ix == 0 && !workload.expectations.is_empty())
         .then(|| changed(workload, |w| w.expectations = Vec::<Expectation>::new()))
 }
 
+/// A copy without the `ix`-th change from outside; `None` if there is none.
 fn without_intervention(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.interventions.get(ix)?;
     Some(changed(workload, |w| {
@@ -85,6 +89,7 @@ fn without_intervention(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// A copy without the `ix`-th source; `None` if there is none.
 fn without_source(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.sources.get(ix)?;
     Some(changed(workload, |w| {
@@ -92,7 +97,8 @@ fn without_source(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Makes a source send tokens without jobs, and lose none.
+/// A copy whose `ix`-th source sends tokens without jobs, and loses none; `None` if there is no
+/// such source.
 fn plain_source(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.sources.get(ix)?;
     Some(changed(workload, |w| {
@@ -101,7 +107,7 @@ fn plain_source(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Removes a job and every token that carries it.
+/// A copy without the `ix`-th job and every token that carries it; `None` if there is no such job.
 fn without_job(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.jobs.get(ix)?;
     let gone = ix as JobIx;
@@ -124,6 +130,7 @@ fn programs(workload: &mut Parts) -> impl Iterator<Item = &mut Program> {
     of_tasks.chain(workload.jobs.iter_mut().map(|job| &mut job.program))
 }
 
+/// A copy without the `ix`-th softirq of the machine; `None` if there is none.
 fn without_softirq(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.machine.softirqs.get(ix)?;
     Some(changed(workload, |w| {
@@ -131,7 +138,8 @@ fn without_softirq(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Removes a kind of task and everything aimed at it.
+/// A copy without the `ix`-th kind of task and everything aimed at it; `None` if there is no such
+/// kind.
 fn without_task(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     let gone = ix as TaskIx;
@@ -159,7 +167,7 @@ fn without_task(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Leaves at most one task of a kind at the start.
+/// A copy with at most one task of the `ix`-th kind at the start; `None` if there is no such kind.
 fn with_one_instance(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     Some(changed(workload, |w| {
@@ -168,7 +176,8 @@ fn with_one_instance(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Leaves one task less of a kind that has several at the start.
+/// A copy with one task less of the `ix`-th kind at the start, if it has several; `None` if there
+/// is no such kind.
 fn with_an_instance_less(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.tasks.get(ix)?;
     Some(changed(workload, |w| {
@@ -177,7 +186,8 @@ fn with_an_instance_less(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// The program and index of the `ix`-th instruction, counted over all programs.
+/// Of the `ix`-th instruction, counted over all programs (tasks first, then jobs): the index of its
+/// program, and its own in that; `None` beyond the last.
 fn place(workload: &Parts, ix: usize) -> Option<(usize, usize)> {
     let mut left = ix;
     for (number, program) in workload.programs().enumerate() {
@@ -189,8 +199,8 @@ fn place(workload: &Parts, ix: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Removes a loop, a system call or a critical section with its contents, or else the instruction
-/// itself.
+/// A copy without the `ix`-th instruction; of a loop, a system call or a critical section also
+/// without its contents. `None` beyond the last instruction.
 fn without_block(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -201,8 +211,8 @@ fn without_block(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Removes one instruction. Of a loop, a system call or a critical section it removes both ends and
-/// keeps the contents.
+/// A copy without the `ix`-th instruction. Of a loop, a system call or a critical section it
+/// removes both ends and keeps the contents. `None` beyond the last instruction.
 fn without_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, start) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -215,7 +225,8 @@ fn without_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Index of the end of the loop, system call or critical section that begins at `start`.
+/// Index of the end of the loop, system call or critical section that begins at `start`; `None` if
+/// none does.
 fn partner(program: &[Op], start: usize) -> Option<usize> {
     let after = |ends: &dyn Fn(&Op) -> bool| {
         program.iter().skip(start + 1).position(ends).map(|more| start + 1 + more)
@@ -248,7 +259,8 @@ fn relink(program: &mut [Op]) {
     }
 }
 
-/// Removes a lock and every instruction that names it.
+/// A copy without the `ix`-th lock and every instruction and softirq that names it; `None` if there
+/// is no such lock.
 fn without_lock(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.locks.get(ix)?;
     let gone = ix as LockIx;
@@ -265,7 +277,8 @@ fn without_lock(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Removes a channel, its sources, and every instruction that names it.
+/// A copy without the `ix`-th channel, its sources, and every instruction that names it; `None` if
+/// there is none.
 fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
     workload.channels.get(ix)?;
     let gone = ix as ChannelIx;
@@ -286,7 +299,8 @@ fn without_channel(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Whether a reference is to something that stays; renumbers the reference.
+/// Whether a reference is to something else than `gone`, which is removed; lowers the numbers above
+/// that.
 fn keep_number(ix: &mut u32, gone: u32) -> bool {
     let stays = *ix != gone;
     if *ix > gone {
@@ -295,7 +309,8 @@ fn keep_number(ix: &mut u32, gone: u32) -> bool {
     stays
 }
 
-/// Removes a group without children; its tasks move to its parent.
+/// A copy without the `ix`-th group below the root; its tasks move to its parent. One that has
+/// children stays. `None` if there is no such group.
 fn without_group(workload: &Parts, ix: usize) -> Option<Parts> {
     let ix = ix + 1;
     let parent = workload.groups.get(ix)?.parent?;
@@ -336,6 +351,8 @@ fn without_group(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// A copy with a group below the root made plain: no limit, the default weight, or no burst, which
+/// are three steps `ix` for each group. `None` beyond the last.
 fn plain_group(workload: &Parts, ix: usize) -> Option<Parts> {
     let (group, what) = (ix / 3 + 1, ix % 3);
     workload.groups.get(group)?;
@@ -349,6 +366,9 @@ fn plain_group(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// A copy with a kind of task made plain in one of nine ways: class, nice value, CPUs, start,
+/// stagger, slice, group, fixed lengths, or one pass of each finite loop. These are nine steps `ix`
+/// for each kind; `None` beyond the last.
 fn plain_task(workload: &Parts, ix: usize) -> Option<Parts> {
     let (task, what) = (ix / 9, ix % 9);
     workload.tasks.get(task)?;
@@ -391,6 +411,8 @@ fn plain_task(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
+/// A copy with the machine made plain in one of fourteen ways `ix`: fewer CPUs, a default setting,
+/// or half the length of the run. `None` beyond.
 fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
     let usual = MachineSpec::default();
     (ix < 14).then(|| {
@@ -423,6 +445,8 @@ fn plain_machine(workload: &Parts, ix: usize) -> Option<Parts> {
     })
 }
 
+/// A copy with the length of the `ix`-th instruction rounded up to two digits, if it has a fixed
+/// one. `None` beyond the last instruction.
 fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     let (number, at) = place(workload, ix)?;
     Some(changed(workload, |w| {
@@ -440,7 +464,8 @@ fn rounder_instruction(workload: &Parts, ix: usize) -> Option<Parts> {
     }))
 }
 
-/// Rounds the duration, the start of a task, or the time of a change from outside.
+/// A copy with the duration, the start of a kind of task, or the time of a change from outside
+/// rounded up to two digits, by `ix` in this order; `None` beyond the last.
 fn rounder_time(workload: &Parts, ix: usize) -> Option<Parts> {
     let (tasks, interventions) = (workload.tasks.len(), workload.interventions.len());
     (ix <= tasks + interventions).then(|| {
@@ -457,7 +482,7 @@ fn rounder_time(workload: &Parts, ix: usize) -> Option<Parts> {
     })
 }
 
-/// Two significant digits, rounded up.
+/// Two significant digits, rounded up; as it is where that does not fit.
 fn rounder(ns: u64) -> u64 {
     let unit = 10_u64.pow(ns.max(1).ilog10().saturating_sub(1));
     ns.checked_next_multiple_of(unit).unwrap_or(ns)

@@ -95,7 +95,9 @@ struct Throttling {
     throttled_time: u64,
 }
 
-/// Reads the scrapes of each time in a file.
+/// Reads the scrapes of each time in a file of one or more JSON values. `path` is for messages; a
+/// scrape with the time of the one before is left out. An error tells what is not understood, or
+/// that there is no scrape.
 pub(super) fn read(
     mut file: impl Read,
     path: &str,
@@ -139,11 +141,13 @@ pub(super) fn read(
     Ok(scrapes)
 }
 
+/// The time of the first container that has one, ms since 1970; `None` if none has.
 fn at_ms(scrape: &Scrape) -> Option<u64> {
     scrape.containers.values().find_map(|series| series.at_ms).map(|ms| ms as u64)
 }
 
-/// Scrapes in an answer of Prometheus, one for each time.
+/// The known metrics in an answer of Prometheus, one scrape for each time, ascending. `Err` says
+/// what is wrong with the answer.
 fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
     let answered: Answered = serde_json::from_value(value).map_err(|error| error.to_string())?;
     let data = answered.data;
@@ -175,7 +179,9 @@ fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
     Ok(all.into_values().collect())
 }
 
-/// The two scrapes in an answer of docker: the last and the one before it.
+/// The two scrapes in an answer of docker, the earlier one first; only the later one where the
+/// earlier has no time. Periods are left out where they are 0, as without a limit. The error tells
+/// what the later one lacks.
 fn stats(value: Value) -> Result<Vec<Scrape>, String> {
     let stats: Stats = serde_json::from_value(value).map_err(|error| error.to_string())?;
     let name = stats.name.trim_start_matches('/').to_owned();

@@ -34,7 +34,7 @@ struct Selector {
 }
 
 impl Selector {
-    /// Reads `METRIC` or `METRIC{LABEL="VALUE"}`; `option` is for the message.
+    /// Reads `METRIC` or `METRIC{LABEL="VALUE"}`; the error names `option` and the form.
     fn parse(text: &str, option: &str) -> Result<Selector, Error> {
         let wrong = || {
             let form = "give METRIC or METRIC{LABEL=\"VALUE\"}, such as http_requests_total";
@@ -58,13 +58,15 @@ impl Selector {
         Ok(Selector { text: text.to_owned(), name: name.to_owned(), labels })
     }
 
+    /// Whether a series has this name and all labels of the selector.
     fn selects(&self, name: &str, labels: &Labels) -> bool {
         self.name == name && labels.has_all(&self.labels)
     }
 }
 
 impl Metrics {
-    /// Parses the metrics as given on the command line.
+    /// Parses the metrics as given on the command line; `latency` is a histogram, with or without
+    /// its suffix `_bucket`.
     ///
     /// # Errors
     /// One of them is not a metric.
@@ -80,6 +82,7 @@ impl Metrics {
         Ok(Metrics { requests, latency: latency.transpose()? })
     }
 
+    /// Whether a metric of this name is wanted, whatever its labels.
     pub(super) fn has(&self, name: &str) -> bool {
         let is_it = |selector: &Selector| selector.name == name;
         self.requests.as_ref().is_some_and(is_it) || self.latency.as_ref().is_some_and(is_it)
@@ -122,7 +125,9 @@ impl Own {
     }
 }
 
-/// Requests and latencies between the first and the last scrape.
+/// Requests a second and latencies between the first and the last scrape; `all` has paths and sums.
+/// Rates come from the histogram where there is no counter of requests, and p99 needs 100 requests.
+/// An error where a wanted series is missing or went back.
 pub(super) fn served(
     all: &[(&str, &Own)],
     metrics: &Metrics,

@@ -37,6 +37,7 @@ pub(super) struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
+    /// Sections and what is known of each, in equal order; no section belongs to a request yet.
     pub fn of(guess: &'a Guess, sections: &'a [Section], pieces: &'a [Piece]) -> Pieces<'a> {
         let mut of: BTreeMap<usize, Range<usize>> = BTreeMap::new();
         for (at, section) in sections.iter().enumerate() {
@@ -52,8 +53,9 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// All requests of clients that were answered, by time of the answer. Sections of a request are
-    /// in order of time.
+    /// All answered requests of clients, by time of the answer; each has the section that sent it
+    /// and those that wakeups, forks or waiting fronts link to it, in order of time. A section
+    /// belongs to one request only.
     pub fn requests(mut self) -> Vec<UnassignedRequest> {
         let mut answers: Vec<(u64, usize)> = Vec::new();
         for (at, piece) in self.known.iter().enumerate() {
@@ -88,7 +90,7 @@ impl<'a> Pieces<'a> {
         all.into_iter().zip(answers).filter_map(loose).collect()
     }
 
-    /// Role of the thread of section `at`.
+    /// The role and bursts of the thread of section `at`.
     fn server_of(&self, at: usize) -> &Server {
         &self.guess.servers[&self.sections[at].thread]
     }
@@ -125,7 +127,8 @@ impl<'a> Pieces<'a> {
         follows.then(|| self.section_at(by, piece.burst_ns)).flatten()
     }
 
-    /// Index of the section of a thread that covers this time; `None` between sections.
+    /// Index of the last section of a thread that covers this time, on the clock of the recording;
+    /// `None` between sections.
     fn section_at(&self, thread: usize, at_ns: u64) -> Option<usize> {
         let range = self.sections_of.get(&thread)?.clone();
         let sections = &self.sections[range.clone()];
@@ -133,9 +136,10 @@ impl<'a> Pieces<'a> {
         (at < range.end && self.sections[at].start_ns <= at_ns).then_some(at)
     }
 
-    /// The front's section that asked for `part`, where no wakeup shows it. A thread behind a front
-    /// that was busy when the front asked was not woken by it. It then serves the oldest unanswered
-    /// request of the front that came since its burst began. Marks the section as taken.
+    /// The front's section that asked for `part`, where no wakeup shows it; `answer` is a section
+    /// of that front. A thread behind a front that was busy when the front asked was not woken by
+    /// it. It then serves the oldest unanswered request of the front that came since its burst
+    /// began. Marks the section as taken.
     fn take_oldest(&mut self, part: usize, answer: usize) -> Option<usize> {
         let Role::Behind { .. } = self.server_of(part).role else { return None };
         let thread = self.sections[answer].thread;
