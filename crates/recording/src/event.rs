@@ -90,8 +90,14 @@ pub(crate) enum Kind<'a> {
         next: ThreadRef<'a>,
     },
     /// `sched_waking`, or `sched_wakeup` in files that have no other.
-    Waking(ThreadRef<'a>),
-    WakeupNew(ThreadRef<'a>),
+    /// With the CPU that it names: `sched_waking` that on which the thread was last, the others
+    /// that on which it will run.
+    Waking(ThreadRef<'a>, Option<u32>),
+    WakeupNew(ThreadRef<'a>, Option<u32>),
+    /// `sched_migrate_task`: a thread goes to this CPU.
+    Migrate {
+        to: u32,
+    },
     Fork {
         child: i32,
         child_comm: &'a str,

@@ -198,6 +198,7 @@ impl Recording {
     fn gaps_among(&self, inside: &[bool], service: Option<&Service>) -> Vec<Gap> {
         let mut gaps = Gaps::default();
         self.add_missing_cpus(&mut gaps);
+        self.add_missing_parts(&mut gaps);
         self.add_filtered_threads(&mut gaps);
         self.add_silences(&mut gaps);
         self.add_lost_events(&mut gaps);
@@ -218,8 +219,11 @@ impl Recording {
     /// not seen to run. A wrong number of CPUs in the head is added instead.
     fn add_missing_cpus(&self, gaps: &mut Gaps) {
         let signs = &self.signs;
-        let online = self.machine.cpus.unwrap_or(0);
         let seen = self.cpus_seen.len() as u32;
+        let is_unseen = |cpu: &&u32| !self.cpus_seen.iter().any(|seen| u32::from(*seen) == **cpu);
+        let named = signs.named.keys().filter(is_unseen).count() as u32;
+        let online = self.machine.cpus.unwrap_or(0).max(seen + named);
+        let has_run = signs.named.iter().any(|(cpu, has_run)| *has_run && is_unseen(&cpu));
         if self.is_head_wrong() {
             let told = format!(
                 "{} of {} events are on CPUs that cannot be by the head of the recording, and are \
@@ -235,10 +239,11 @@ impl Recording {
             let chosen = self.perf_option(&["-C", "--cpu"]);
             let why = match &chosen {
                 Some(words) => format!(" (perf ran with `{words}`)"),
-                None if runs > 0 => String::new(),
+                None if runs > 0 || has_run => String::new(),
                 None => ", or they were idle all the time".to_owned(),
             };
             let ran = match runs {
+                0 if has_run => "; threads were there".to_owned(),
                 0 => String::new(),
                 _ => format!("; threads were woken {runs} times and not seen to run"),
             };
@@ -246,7 +251,7 @@ impl Recording {
                 "{seen} of {online} CPUs have events; the others are not recorded{why}{ran}. Work \
                  on them is missing."
             );
-            gaps.add(GapKind::Cpus, chosen.is_some() || runs > 0, told);
+            gaps.add(GapKind::Cpus, chosen.is_some() || runs > 0 || has_run, told);
         } else if often {
             let told = format!(
                 "{} of {} wakeups are of threads that had been woken before and were not seen to \
@@ -254,6 +259,19 @@ impl Recording {
                 signs.unseen_runs, signs.wakeups
             );
             gaps.add(GapKind::Runs, true, told);
+        }
+    }
+
+    /// Adds CPUs of which the begin or the end was not recorded, doubtful beyond `LOST_PERCENT` of
+    /// the recording.
+    fn add_missing_parts(&self, gaps: &mut Gaps) {
+        for (cpu, ns) in &self.signs.parts {
+            let told = format!(
+                "CPU {cpu} has no event for {} at the begin or end of the recording, and many \
+                 otherwise: a part of it is not recorded.",
+                seconds(*ns)
+            );
+            gaps.add(GapKind::Cpus, exceeds(*ns, LOST_PERCENT, self.span_ns()), told);
         }
     }
 

@@ -186,7 +186,7 @@ impl FirstPass {
                     Tracepoint::Waking
                 }
                 Item::Event(event) => {
-                    if let Kind::Waking(wakee) = event.kind {
+                    if let Kind::Waking(wakee, _) = event.kind {
                         self.wakings += 1;
                         self.of_wakee += u32::from(wakee.tid == event.tid);
                     }
@@ -414,9 +414,9 @@ fn emit(
             (event.tid, event.kind) = (at.tid, at.kind);
             None
         }
-        Item::Waking { wakee, context } => {
+        Item::Waking { wakee, cpu, context } => {
             (event.tid, event.context) = (current.tid, context);
-            event.kind = Kind::Waking(wakee);
+            event.kind = Kind::Waking(wakee, cpu);
             None
         }
     };

@@ -386,11 +386,14 @@ impl Timeline {
 
     /// Applies a wakeup: an edge from the waker, or an interrupt, will end the wait of `wakee`.
     /// Ignored for a thread that is ready or dead, or was woken already.
-    fn apply_wakeup(&mut self, event: &Event<'_>, wakee: &ThreadRef<'_>) {
+    fn apply_wakeup(&mut self, event: &Event<'_>, wakee: &ThreadRef<'_>, named: Option<u32>) {
         self.signs.wakeups += 1;
         if wakee.tid <= 0 {
             return;
         }
+        // A thread that is not known yet may have been there before the recording.
+        let was_there = !matches!(self.live(wakee.tid).state, State::Unknown);
+        self.name_cpu(named, was_there);
         self.set_name_and_prio(wakee, event.time_ns);
         if matches!(self.live(wakee.tid).state, State::Ready { .. } | State::Dead) {
             return;
@@ -552,14 +555,19 @@ impl Sink for Timeline {
             return Ok(());
         }
         self.has_context |= event.context.is_some();
+        self.cpus[cpu].note_interval(time_ns);
         if !matches!(event.kind, Kind::Switch { .. }) {
             self.set_current(cpu, event.tid, time_ns);
         }
         self.note_running(event);
         match &event.kind {
             Kind::Switch { prev, left, next } => self.apply_switch(event, prev, *left, next),
-            Kind::Waking(wakee) => self.apply_wakeup(event, wakee),
-            Kind::WakeupNew(child) => self.begin_thread(child, time_ns),
+            Kind::Waking(wakee, named) => self.apply_wakeup(event, wakee, *named),
+            Kind::WakeupNew(child, named) => {
+                self.name_cpu(*named, true);
+                self.begin_thread(child, time_ns);
+            }
+            Kind::Migrate { to } => self.name_cpu(Some(*to), true),
             Kind::Fork { child, child_comm } => self.apply_fork(event, *child, child_comm),
             Kind::Runtime { tid, ns } => self.apply_charge(*tid, *ns, time_ns),
             Kind::SysEnter { number, args } => self.enter_call(event, *number, args),

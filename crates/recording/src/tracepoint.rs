@@ -8,6 +8,7 @@ pub(crate) enum Tracepoint {
     Waking,
     Wakeup,
     WakeupNew,
+    Migrate,
     Fork,
     Runtime,
     SysEnter,
@@ -52,6 +53,7 @@ impl Tracepoint {
             | Tracepoint::Waking
             | Tracepoint::Wakeup
             | Tracepoint::WakeupNew
+            | Tracepoint::Migrate
             | Tracepoint::Fork
             | Tracepoint::Runtime => "sched",
             Tracepoint::SysEnter | Tracepoint::SysExit => "raw_syscalls",
@@ -76,6 +78,7 @@ impl Tracepoint {
             "sched_waking" => Tracepoint::Waking,
             "sched_wakeup" => Tracepoint::Wakeup,
             "sched_wakeup_new" => Tracepoint::WakeupNew,
+            "sched_migrate_task" => Tracepoint::Migrate,
             "sched_process_fork" => Tracepoint::Fork,
             "sched_stat_runtime" => Tracepoint::Runtime,
             "sys_enter" => Tracepoint::SysEnter,

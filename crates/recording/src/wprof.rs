@@ -158,7 +158,8 @@ fn pass_on(
         (kind @ ("waking" | "wakeup_new"), _, _, Some(wakee)) => {
             let named = wakee.named(prios);
             let is_new = kind == "wakeup_new";
-            event.kind = if is_new { Kind::WakeupNew(named) } else { Kind::Waking(named) };
+            event.kind =
+                if is_new { Kind::WakeupNew(named, None) } else { Kind::Waking(named, None) };
             of = line.waker.as_ref().filter(|waker| waker.tid > 0);
             event.context = Some(Context { hardirq: of.is_none(), softirq: false });
         }

@@ -8,8 +8,9 @@ use crate::tracepoint::{self, Tracepoint};
 pub(super) fn parse_kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     Some(match tracepoint {
         Tracepoint::Switch => parse_switch(text)?,
-        Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(parse_woken(text)?),
-        Tracepoint::WakeupNew => Kind::WakeupNew(parse_woken(text)?),
+        Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(parse_woken(text)?, woken_to(text)),
+        Tracepoint::WakeupNew => Kind::WakeupNew(parse_woken(text)?, woken_to(text)),
+        Tracepoint::Migrate => Kind::Migrate { to: cpu_after(text, " dest_cpu=")? },
         Tracepoint::Fork => parse_fork(text)?,
         Tracepoint::Runtime => parse_runtime(text)?,
         Tracepoint::SysEnter => parse_sys_enter(text)?,
@@ -146,6 +147,15 @@ fn parse_woken(text: &str) -> Option<ThreadRef<'_>> {
     Some(ThreadRef { comm, tid: parse_number(rest)?, prio: parse_number(prio)? })
 }
 
+/// The CPU that a wakeup names.
+fn woken_to(text: &str) -> Option<u32> {
+    cpu_after(text, " target_cpu=").or_else(|| cpu_after(text, " CPU:"))
+}
+
+fn cpu_after(text: &str, name: &str) -> Option<u32> {
+    parse_number(text.rsplit_once(name)?.1)
+}
+
 /// The thread of `comm:tid [prio]` and the text behind it; `None` for other texts.
 fn parse_plugin_named(text: &str) -> Option<(ThreadRef<'_>, &str)> {
     let (thread, rest) = text.rsplit_once(" [")?;
@@ -263,11 +273,18 @@ mod tests {
     #[test]
     fn reads_wakeups_forks_and_runtimes() {
         let named = |text| match parse_kind(Tracepoint::Waking, text) {
-            Some(Kind::Waking(named)) => (named.comm.to_owned(), named.tid, named.prio),
+            Some(Kind::Waking(named, cpu)) => (named.comm.to_owned(), named.tid, named.prio, cpu),
             other => panic!("{other:?}"),
         };
-        assert_eq!(named("comm=a b pid=1 prio=98 target_cpu=001"), ("a b".to_owned(), 1, 98));
-        assert_eq!(named("a b:1 [98] success=1 CPU:001"), ("a b".to_owned(), 1, 98));
+        let read = ("a b".to_owned(), 1, 98, Some(1));
+        assert_eq!(named("comm=a b pid=1 prio=98 target_cpu=001"), read);
+        assert_eq!(named("a b:1 [98] success=1 CPU:001"), read);
+        assert_eq!(named("comm=a b pid=0x1 (1) prio=98 target_cpu=0x1 (1)"), read);
+        assert_eq!(named("comm=a b pid=1 prio=98").3, None);
+        assert!(matches!(
+            parse_kind(Tracepoint::Migrate, "comm=a pid=1 prio=120 orig_cpu=1 dest_cpu=0"),
+            Some(Kind::Migrate { to: 0 })
+        ));
         assert!(matches!(
             parse_kind(Tracepoint::Fork, "comm=sh pid=1 child_comm=sh child_pid=2"),
             Some(Kind::Fork { child: 2, child_comm: "sh" })

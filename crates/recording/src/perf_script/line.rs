@@ -322,7 +322,7 @@ mod tests {
         let since = "  <...>-7 [001] 8.500000011: (+3656)  sched_wakeup: comm=a pid=7 prio=120";
         assert!(matches!(
             lines.read(since),
-            Line::Event(event) if event.comm.is_none() && matches!(event.kind, Kind::Waking(_))
+            Line::Event(event) if event.comm.is_none() && matches!(event.kind, Kind::Waking(..))
         ));
         assert!(matches!(lines.read("  ffffffff81234567 schedule+0x12"), Line::Empty));
         assert!(matches!(lines.read("\t       0 [unknown] ([unknown])"), Line::Empty));

@@ -51,6 +51,7 @@ struct Switch {
 struct Waking {
     time_ns: u64,
     wakee: Row,
+    cpu: Option<u64>,
     common_flags: Option<u64>,
 }
 
@@ -93,6 +94,7 @@ pub(super) enum Item<'a> {
     AtSocket(AtSocket),
     Waking {
         wakee: ThreadRef<'a>,
+        cpu: Option<u32>,
         context: Option<Context>,
     },
 }
@@ -163,6 +165,7 @@ impl Bundle {
         if let Some(waking) = self.waking.filter(|waking| waking.time_ns == now_ns) {
             return Some(Item::Waking {
                 wakee: self.thread(waking.wakee),
+                cpu: waking.cpu.and_then(|cpu| u32::try_from(cpu).ok()),
                 context: waking.common_flags.map(context),
             });
         }
@@ -247,6 +250,7 @@ impl Bundle {
             Some(Waking {
                 time_ns: compact.waking_ns,
                 wakee: compact.read_row(bytes, [8, 10, 11])?,
+                cpu: compact.next(bytes, 9),
                 common_flags: compact.next(bytes, 12),
             })
         })();

@@ -169,6 +169,7 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
             given += 1;
         }
     }
+    let target = u32::try_from(values[5].i32()).ok();
     let named = |comm: usize| ThreadRef {
         comm: values[comm].text(),
         tid: values[comm + 1].i32(),
@@ -180,8 +181,8 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
             left: prev_state_by_number(values[4].number()),
             next: named(5),
         },
-        Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(1)),
-        Tracepoint::WakeupNew => Kind::WakeupNew(named(1)),
+        Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(1), target),
+        Tracepoint::WakeupNew => Kind::WakeupNew(named(1), target),
         Tracepoint::Fork => Kind::Fork { child_comm: values[3].text(), child: values[4].i32() },
         Tracepoint::SysEnter => Kind::SysEnter { number: values[1].number() as i64, args },
         Tracepoint::SysExit => Kind::SysExit { result: values[2].number() as i64 },

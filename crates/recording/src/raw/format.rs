@@ -82,7 +82,7 @@ impl Format {
     /// Finds the needed fields of a tracepoint in its description, and the letters of states; the
     /// error names a missing field.
     fn parse(tracepoint: Tracepoint, name: &str, text: &str) -> Result<Self, String> {
-        let fields = wanted(tracepoint)
+        let mut fields = wanted(tracepoint)
             .iter()
             .map(|wanted| {
                 wanted
@@ -90,7 +90,9 @@ impl Format {
                     .find_map(|field| Field::find(text, field))
                     .ok_or_else(|| format!("{name} has no field {}", wanted[0]))
             })
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
+        // A wakeup can be understood without the CPU that it names.
+        fields.extend(Field::find(text, "target_cpu"));
         Ok(Format {
             tracepoint,
             fields,
@@ -122,6 +124,7 @@ fn wanted(tracepoint: Tracepoint) -> &'static [&'static [&'static str]] {
         Tracepoint::Waking | Tracepoint::Wakeup | Tracepoint::WakeupNew => {
             &[&["comm"], &["pid"], &["prio"]]
         }
+        Tracepoint::Migrate => &[&["dest_cpu"]],
         Tracepoint::Fork => &[&["child_comm"], &["child_pid"]],
         Tracepoint::Runtime => &[&["pid"], &["runtime"]],
         Tracepoint::SysEnter => &[&["id"], &["args"]],

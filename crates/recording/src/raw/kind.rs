@@ -32,6 +32,7 @@ impl Format {
                 prio: number(prio)? as i32,
             })
         };
+        let cpu = |i: usize| number(i).and_then(|cpu| u32::try_from(cpu).ok());
         Some(match self.tracepoint {
             Tracepoint::Switch => Kind::Switch {
                 prev: named(0, 1, 2)?,
@@ -39,8 +40,9 @@ impl Format {
                 next: named(4, 5, 6)?,
             },
             Tracepoint::Wakeup if has_waking => Kind::Other,
-            Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(0, 1, 2)?),
-            Tracepoint::WakeupNew => Kind::WakeupNew(named(0, 1, 2)?),
+            Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(0, 1, 2)?, cpu(3)),
+            Tracepoint::WakeupNew => Kind::WakeupNew(named(0, 1, 2)?, cpu(3)),
+            Tracepoint::Migrate => Kind::Migrate { to: cpu(0)? },
             Tracepoint::Fork => Kind::Fork { child_comm: text(0)?, child: number(1)? as i32 },
             Tracepoint::Runtime => Kind::Runtime { tid: number(0)? as i32, ns: number(1)? as u64 },
             Tracepoint::SysEnter => {

@@ -1,9 +1,11 @@
 //! Signs that something is missing from a recording, gathered while it is read, because no
 //! record says so. `gaps` interprets them.
 
-use super::{State, Timeline};
+use super::waker::Cpu;
+use super::{CPUS_MAX, State, Timeline};
 use crate::event::{Event, Kind, PrevState, ThreadRef};
-use crate::thread::Thread;
+use crate::thread::{Birth, Thread};
+use std::collections::BTreeMap;
 
 /// An equal event within this time is the same event, recorded twice, ns.
 pub(super) const TWICE_NS: u64 = 100_000;
@@ -15,6 +17,17 @@ const AT_ONCE_NS: u64 = 2_000;
 const SILENCE_LEAST_NS: u64 = 1_000_000_000;
 const SILENCE_EVENTS: u64 = 200;
 const SILENCE_AFTER: u64 = 50;
+/// A shorter silence counts where a thread was on a CPU, which is then interrupted by ticks: from
+/// this length on, ns, and so many times as long as the longest such interval before, of this
+/// number at least.
+const STOPPED_LEAST_NS: u64 = 100_000_000;
+const STOPPED_TIMES: u64 = 10;
+const TICKS_LEAST: u64 = 20;
+/// A CPU's begin or end is missing: it has no event for at least so long, ns, and for so many times
+/// as long as it and another CPU have otherwise, with so many switches at least on both.
+const PART_LEAST_NS: u64 = 100_000_000;
+const PART_TIMES: u64 = 20;
+const PART_SWITCHES: u64 = 50;
 /// A thread that was woken so long before the end and did not run ran elsewhere, ns.
 const NEVER_RAN_NS: u64 = 500_000_000;
 /// Least number of switches of a CPU from which a filter by thread is inferred.
@@ -37,6 +50,11 @@ pub(crate) struct Signs {
     pub cut_ns: u64,
     /// Time for which events of CPUs were lost, summed over CPUs, ns.
     pub lost_ns: u64,
+    /// CPUs that wakeups and migrations name, and whether a thread must have run there since the
+    /// recording began.
+    pub named: BTreeMap<u32, bool>,
+    /// CPUs whose begin or end is missing, and how much of it, ns.
+    pub parts: Vec<(usize, u64)>,
     /// A thread (index) that is part of each switch of its CPU.
     pub only: Option<u32>,
 }
@@ -130,6 +148,14 @@ impl Timeline {
         self.cpus[cpu].watched.add_switch(prev, left, next);
     }
 
+    /// Notes a CPU that an event names, and whether a thread must have run there.
+    pub(super) fn name_cpu(&mut self, cpu: Option<u32>, has_run: bool) {
+        let possible = self.machine.cpus_possible.unwrap_or(CPUS_MAX).min(CPUS_MAX);
+        if let Some(cpu) = cpu.filter(|cpu| *cpu < possible) {
+            *self.signs.named.entry(cpu).or_default() |= has_run;
+        }
+    }
+
     /// Counts a wakeup of a thread that was woken at `woken_ns` and not seen to run since, although
     /// it must have.
     pub(super) fn count_unseen_run(&mut self, woken_ns: u64, now_ns: u64) {
@@ -142,11 +168,11 @@ impl Timeline {
     pub(super) fn cut_silence(&mut self, time_ns: u64) -> u64 {
         let now_ns = time_ns.saturating_sub(self.signs.cut_ns);
         let silence_ns = now_ns.saturating_sub(self.last_ns);
-        if silence_ns < SILENCE_LEAST_NS || self.events < SILENCE_AFTER {
-            return now_ns;
-        }
-        let usual_ns = (self.last_ns - self.first_ns) / self.events;
-        if silence_ns / SILENCE_EVENTS < usual_ns {
+        let usual_ns = (self.last_ns - self.first_ns) / self.events.max(1);
+        let is_long = silence_ns >= SILENCE_LEAST_NS
+            && self.events >= SILENCE_AFTER
+            && silence_ns / SILENCE_EVENTS >= usual_ns;
+        if !is_long && !self.lacks_ticks(silence_ns) {
             return now_ns;
         }
         let is_of_all = self.machine.about.as_ref().is_none_or(|about| about.chosen == "all");
@@ -160,10 +186,55 @@ impl Timeline {
         self.last_ns + usual_ns
     }
 
+    /// Whether a thread is on a CPU that would have had a tick within so long a silence.
+    fn lacks_ticks(&self, silence_ns: u64) -> bool {
+        silence_ns >= STOPPED_LEAST_NS
+            && self.has_runtime
+            && self.cpus.iter().any(|cpu| {
+                cpu.current.is_some_and(|tid| tid > 0)
+                    && cpu.ticks >= TICKS_LEAST
+                    && silence_ns / STOPPED_TIMES >= cpu.longest_busy_ns
+            })
+    }
+
+    /// CPUs without events at their begin or end that have them regularly otherwise, as another CPU
+    /// has throughout, although a thread that was there all the time runs on that CPU alone. Each
+    /// with the length of what is missing, ns.
+    fn missing_parts(&self) -> Vec<(usize, u64)> {
+        let ends = |cpu: &Cpu| {
+            let last_ns = cpu.last_ns.unwrap_or(self.first_ns);
+            [cpu.first_ns.saturating_sub(self.first_ns), self.last_ns - last_ns]
+        };
+        let often = |cpu: &Cpu| cpu.watched.count >= PART_SWITCHES;
+        let is_steady = |cpu: &Cpu, part_ns: u64| {
+            let [late_ns, early_ns] = ends(cpu);
+            often(cpu) && late_ns.max(early_ns).max(cpu.longest_ns) <= part_ns / PART_TIMES
+        };
+        let is_bound = |thread: &Thread, cpu: usize| {
+            let was_there = matches!(thread.birth, Birth::Present { .. }) && !thread.exited;
+            was_there
+                && thread.cpus.checked_shr(cpu as u32) == Some(1)
+                && thread.cpus.count_ones() == 1
+        };
+        let is_missing = |at: usize, cpu: &Cpu, part_ns: &u64| {
+            *part_ns >= PART_LEAST_NS
+                && cpu.longest_ns <= part_ns / PART_TIMES
+                && self.cpus.iter().any(|other| is_steady(other, *part_ns))
+                && self.threads.iter().any(|thread| is_bound(thread, at))
+        };
+        let seen = self.cpus.iter().enumerate().filter(|(_, cpu)| often(cpu));
+        seen.flat_map(|(at, cpu)| {
+            let missing = ends(cpu).into_iter().filter(|ns| is_missing(at, cpu, ns));
+            missing.map(|ns| (at, ns)).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+
     /// Gathers the signs that show only at the end, before the states of the threads are dropped:
     /// threads that never ran, and a thread by which events were filtered.
     pub(super) fn gather_final_signs(&mut self) {
         let end_ns = self.last_ns;
+        self.signs.parts = self.missing_parts();
         let early = |state: &State| match state {
             State::Asleep(asleep) => asleep.wake.map(|wake| wake.at_ns),
             _ => None,

@@ -17,6 +17,8 @@ const NET: std::ops::RangeInclusive<u32> = 2..=3;
 const AFTER_IRQ_NS: u64 = 20_000;
 /// A running thread whose own events are missing leaves shorter gaps: the tick charges it.
 const GAP_MAX_NS: u64 = 1_000_000;
+/// Ticks come at most 1000 times a second.
+const TICK_LEAST_NS: u64 = 900_000;
 /// Deeper nesting is not tracked.
 const NESTING_MAX: usize = 8;
 
@@ -26,6 +28,13 @@ pub(crate) struct Cpu {
     /// The thread that runs on it; 0 is the idle task.
     pub current: Option<i32>,
     pub last_ns: Option<u64>,
+    pub first_ns: u64,
+    /// Its longest interval without an event, ns.
+    pub longest_ns: u64,
+    /// The longest one while a thread was on it, ns, and the number of those that a tick may have
+    /// ended.
+    pub longest_busy_ns: u64,
+    pub ticks: u64,
     /// When it went idle last.
     pub idle_ns: Option<u64>,
     /// When it ended its idle time last by a recorded switch.
@@ -71,6 +80,20 @@ impl Cpu {
             self.left_idle_ns = Some(began.at_ns);
         }
         was_idle
+    }
+
+    /// Follows the intervals between its events; called before the event is applied.
+    pub fn note_interval(&mut self, now_ns: u64) {
+        let Some(last_ns) = self.last_ns else {
+            self.first_ns = now_ns;
+            return;
+        };
+        let ns = now_ns - last_ns;
+        self.longest_ns = self.longest_ns.max(ns);
+        if self.current.is_some_and(|tid| tid > 0) {
+            self.longest_busy_ns = self.longest_busy_ns.max(ns);
+            self.ticks += u64::from(ns >= TICK_LEAST_NS);
+        }
     }
 
     /// Follows an event that was applied: its time is the CPU's last one, and interrupts begin and
