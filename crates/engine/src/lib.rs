@@ -104,7 +104,7 @@ pub mod world;
 pub use change::{apply, lacks};
 pub use cpumax_machine::{Simulation, kernel};
 pub use error::{Error, OtherError, no_groups};
-pub use job::{Job, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf};
+pub use job::{Job, Microseconds, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf};
 pub use replay::{Replay, Request};
 pub use study::{EachRow, Row, Rows, Study};
 pub use watch::{Step, Trace, Traced, Watch};

@@ -69,8 +69,8 @@ impl OwnKernel {
 }
 
 impl World for ThisHost {
-    fn name(&self) -> &'static str {
-        "host"
+    fn label(&self, _kernel: &NamedKernel) -> Result<String, Error> {
+        Ok(format!("host {}", self.kernel.release))
     }
 
     fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), Error> {
