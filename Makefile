@@ -51,9 +51,15 @@ run: rust ## Replay a shipped recording under two limits on the recorded kernel 
 	@$(if $(FEATURES),echo "There is no clang: this cpumax is built without the command record" >&2)
 	$(CARGO) run --quiet --release $(FEATURES) -p cpumax -- replay $(RECORDING) $(LIMITS)
 
+comma := ,
+# Names of the kernels in a set of kernels.toml.
+kernels_of = $(shell awk -F '"' '/^name/ { name = $$2 } /^sets.*"$(1)"/ { print name }' kernels.toml)
+# The same as a list for --kernel.
+list_of = $(subst $() ,$(comma),$(strip $(call kernels_of,$(1))))
+
 # Kernels and random cases that `make conformance` compares. Each case takes about a second per kernel, all of them an hour and a
 # quarter on two cores. Runs are kept, so the target can be stopped and resumes.
-CONFORMANCE_KERNELS ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3,6.12-rt,7.3-rt
+CONFORMANCE_KERNELS ?= $(call list_of,conformance)
 CONFORMANCE_CASES ?= --cases 1000340..1000839
 # Its tables; docs/lab/conformance.md has their sums.
 TABLES = target/conformance
@@ -70,9 +76,9 @@ conformance: guest ## Hold the model against all real kernels: tables in target/
 # Kernels, random cases and scenarios that `make conformance-parallel` compares. The random cases have two to eight parallel CPUs and
 # run three times each: some 35 minutes on two cores, and the boots. The scenarios have 2 to 80 CPUs and run on every kernel: some
 # 40 minutes.
-PARALLEL_KERNELS ?= 6.12,6.18,7.3
+PARALLEL_KERNELS ?= $(call list_of,parallel)
 PARALLEL_CASES ?= --cases 0..63 --median 3
-EVERY_KERNEL ?= 6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3
+EVERY_KERNEL ?= $(call list_of,compare)
 PARALLEL_SCENARIOS ?= affinity-move balance-throttled class-change double-spend edge-charge edge-keep fibtest-8 \
 	fibtest group-move hackbench-3deep hotplug-leak limbo-write limit-write load-clock lock-holder moved-away \
 	nohz-full parked-move parked-order period-scaling profile-small release-tick remote-charge slack threadgroup-rwsem \
@@ -91,10 +97,8 @@ conformance-parallel: guest ## The same on several CPUs: tables in target/confor
 sources: deps ## Print again the numbers behind the claims of four documents: docs/lab/sources.md
 	SNAPSHOTS=overwrite $(CARGO) test --quiet -p cpumax --test sources
 
-comma := ,
-
 # Kernels that tests run on. They are fetched once, through apt; FETCH takes options of `cpumax lab fetch`, e.g. FETCH='--mirror URI'.
-TEST_KERNELS ?= 6.1 6.12 6.18 7.3 6.12-rt 7.3-rt
+TEST_KERNELS ?= $(call kernels_of,test)
 FETCH ?=
 
 kernels: deps ## Fetch the real kernels that tests run on, where that is possible

@@ -1,7 +1,7 @@
 //! One workload in two worlds, and whether they agree.
 
 use crate::alike::Alike;
-use crate::world::{Answer, Run};
+use crate::side::{Answer, Run};
 use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, stands_for, worst};
 use cpumax_workload::Workload;
@@ -131,35 +131,33 @@ impl Cell {
             traces: Vec::new(),
         };
         match (first, second) {
-            (Answer::Done(first), Answer::Done(second)) => {
-                cell.compare_runs(workload, mode, *first, *second);
-            }
-            (Answer::Failed(reason), _) => cell.verdict = failed(reference, &reason),
-            (_, Answer::Failed(reason)) => cell.verdict = failed(against, &reason),
-            (Answer::Refused(reason), _) | (_, Answer::Refused(reason)) => {
-                cell.verdict = Verdict::Refused(reason);
-            }
+            (Ok(first), Ok(second)) => cell.compare_runs(workload, mode, first, second),
+            (Err(Verdict::Failed(reason)), _) => cell.verdict = failed(reference, &reason),
+            (_, Err(Verdict::Failed(reason))) => cell.verdict = failed(against, &reason),
+            (Err(refused), _) | (_, Err(refused)) => cell.verdict = refused,
         }
         cell
     }
 
     fn compare_runs(&mut self, workload: &Workload, mode: Mode, first: Run, second: Run) {
-        let runs: Vec<&Outcome> = [&second.outcome].into_iter().chain(&second.noisy).collect();
+        let runs: Vec<&Outcome> =
+            [&second.report.outcome].into_iter().chain(&second.noisy).collect();
         let mut deviations = deviations(workload, mode, &first, &runs);
-        let mut strictly =
-            compare(&first.outcome, &second.outcome, &tolerances(workload, mode, &first));
+        let tolerances = tolerances(workload, mode, &first);
+        let mut strictly = compare(&first.report.outcome, &second.report.outcome, &tolerances);
         for deviations in [&mut deviations, &mut strictly] {
             deviations.retain(|deviation| measured(&second, deviation));
         }
         strictly.retain(|deviation| measured(&first, deviation));
         self.strict = worst(&strictly).map_or(0.0, |worst| worst.ratio);
         self.judge(deviations);
-        self.conditions = first.conditions;
-        self.notes = first.notes.into_iter().chain(second.notes).collect();
         self.parted = second.parted;
+        self.traces = first.trace.into_iter().chain(second.trace).collect();
+        let (first, second) = (first.report, second.report);
+        self.conditions = first.conditions.unwrap_or_default();
+        self.notes = first.notes.into_iter().chain(second.notes).collect();
         self.not_measured = vec![first.not_measured, second.not_measured];
         self.outcomes = vec![first.outcome, second.outcome];
-        self.traces = first.trace.into_iter().chain(second.trace).collect();
     }
 
     fn judge(&mut self, mut deviations: Vec<Deviation>) {
@@ -220,7 +218,8 @@ pub(crate) fn deviations(
     let alike = Alike::of(workload);
     let others =
         others.iter().flat_map(|run| (0..alike.exchanges()).map(|by| alike.exchanged(run, by)));
-    let mut deviations = compare_all(&first.outcome, others, &tolerances(workload, mode, first));
+    let mut deviations =
+        compare_all(&first.report.outcome, others, &tolerances(workload, mode, first));
     deviations.retain(|deviation| measured(first, deviation));
     deviations
 }
@@ -231,7 +230,8 @@ fn signed(deviation: &Deviation) -> f64 {
 }
 
 fn tolerances(workload: &Workload, mode: Mode, first: &Run) -> Tolerances {
-    let hz = first.conditions.hz.unwrap_or(workload.machine.hz).max(1);
+    let hz = first.report.conditions.as_ref().and_then(|conditions| conditions.hz);
+    let hz = hz.unwrap_or(workload.machine.hz).max(1);
     let tick_ns = 1_000_000_000 / u64::from(hz);
     match mode {
         Mode::Exact => Tolerances::exact(tick_ns),
@@ -240,7 +240,7 @@ fn tolerances(workload: &Workload, mode: Mode, first: &Run) -> Tolerances {
 }
 
 fn measured(run: &Run, deviation: &Deviation) -> bool {
-    !run.not_measured.iter().any(|name| stands_for(name, &deviation.path))
+    !run.report.not_measured.iter().any(|name| stands_for(name, &deviation.path))
 }
 
 /// Compares every number of a run with several others. A number between those of two runs agrees;
@@ -276,6 +276,7 @@ fn failed(world: &str, reason: &str) -> Verdict {
 mod tests {
     use super::*;
     use cpumax_outcome::{GroupOutcome, ReleaseOutcome};
+    use cpumax_study::Report;
 
     /// An outcome in which a group used this much, us.
     fn used(usec: u64) -> Outcome {
@@ -314,16 +315,16 @@ mod tests {
     fn used_by_reference(usec: u64) -> Cell {
         let workload = cpumax_workload::parse("[machine]\ncpus = 2\n[[group]]\npath = \"/g\"", "s");
         let run = |usec| {
-            let run = Run {
+            let report = Report {
                 outcome: used(usec),
-                conditions: Conditions::default(),
+                watched: None,
+                kernel_release: None,
+                conditions: None,
                 not_measured: Vec::new(),
                 notes: Vec::new(),
-                trace: None,
-                noisy: Vec::new(),
-                parted: None,
+                exact: false,
             };
-            Answer::Done(Box::new(run))
+            Ok(Run { report, trace: None, noisy: Vec::new(), parted: None })
         };
         let (first, second) = (("vm 7.3", run(usec)), ("model 7.3", run(100_000)));
         Cell::of(&workload.unwrap(), 1, Mode::Parallel, first, second)

@@ -1,16 +1,17 @@
 //! A comparison of many workloads on several kernels in two worlds, and its matrix.
 
 use crate::cell::{Cell, Verdict};
+use crate::error::Error;
 use crate::matrix::{Noisy, Pair, column};
 use crate::parting::{beside, find_divergence};
-use crate::world::{Error, World};
-use crate::worlds::{How, prepare, world};
+use crate::side::{How, Side};
 use cpumax_lab::MACHINE_NOTE;
 use cpumax_outcome::Deviation;
 use cpumax_study::NamedKernel;
 use cpumax_workload::Workload;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 /// The workloads and kernels of a comparison, and its results so far.
 #[derive(Debug, Default)]
@@ -61,7 +62,7 @@ impl Comparison {
     /// A kernel has not been fetched, or does not boot.
     pub fn prepare(&self, how: How<'_>) -> Result<(), cpumax_study::Error> {
         let booted: Vec<&NamedKernel> = self.kernels.iter().chain(&self.against).collect();
-        prepare(&booted, how, &self.workloads)
+        how.prepare(&booted, &self.workloads)
     }
 
     /// Runs the whole comparison and stores the results, also those before an error.
@@ -75,11 +76,13 @@ impl Comparison {
         mut progress: impl FnMut(Progress<'_>),
     ) -> Result<(), Error> {
         let &Pairing { trace, noisy, runs, .. } = pairing;
-        let of = |workload| {
-            let pair = move |seed| Pair { workload, seed, trace, noisy, runs };
+        let of = |workload: &Workload| {
+            let workload = Arc::new(workload.clone());
+            let pair =
+                move |seed| Pair { workload: Arc::clone(&workload), seed, trace, noisy, runs };
             pairing.seeds.clone().map(pair)
         };
-        let pairs: Vec<Pair<'_>> = self.workloads.iter().flat_map(of).collect();
+        let pairs: Vec<Pair> = self.workloads.iter().flat_map(of).collect();
         for kernel in &self.kernels {
             progress(Progress::Kernel(&kernel.name));
             let mut cells = Vec::new();
@@ -87,7 +90,8 @@ impl Comparison {
                 progress(Progress::Cell(&kernel.name, &mut cell));
                 cells.push(cell);
             };
-            let ran = run_column(&pairs, kernel, self.against.as_ref(), how, each);
+            let [reference, other] = sides(kernel, self.against.as_ref(), how)?;
+            let ran = column(&pairs, how.mode, &reference, &other, each);
             self.columns.push(cells);
             ran?;
         }
@@ -166,32 +170,20 @@ impl Comparison {
     }
 }
 
-/// Runs one column: all pairs on one kernel.
-fn run_column(
-    pairs: &[Pair<'_>],
-    kernel: &NamedKernel,
-    against: Option<&NamedKernel>,
-    how: How<'_>,
-    each: impl FnMut(Cell),
-) -> Result<(), Error> {
-    let [mut reference, mut other] = worlds(kernel, against, how)?;
-    column(pairs, how.mode, &mut *reference, &mut *other, each)
-}
-
-/// The world of a kernel, and the one it is compared with: another kernel, or its own model.
+/// The side of a kernel, and the one it is compared with: another kernel, or its own model.
 ///
 /// # Errors
 /// A kernel has not been fetched.
-pub fn worlds<'a>(
+pub fn sides(
     kernel: &NamedKernel,
     against: Option<&NamedKernel>,
-    how: How<'a>,
-) -> Result<[Box<dyn World + 'a>; 2], Error> {
+    how: How<'_>,
+) -> Result<[Side; 2], Error> {
     let other = match against {
-        Some(against) => world(against, how),
-        None => world(kernel, How { real: false, ..how }),
+        Some(against) => Side::of(against, how),
+        None => Side::of(kernel, How { real: false, ..how }),
     };
-    Ok([world(kernel, how).map_err(Error::Study)?, other.map_err(Error::Study)?])
+    Ok([Side::of(kernel, how).map_err(Error::Study)?, other.map_err(Error::Study)?])
 }
 
 /// Results by workload and kernel.

@@ -7,27 +7,11 @@
 //! reaches the end with every number within its tolerance, then only microseconds separated the
 //! two.
 
+use crate::error::Error;
 use crate::parting::find_divergence_by;
-use crate::world::Error;
 use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::{Recorded, What};
-
-/// The random microseconds of a run: the seed at the start, and later seeds with their start (ns,
-/// ascending).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Microseconds {
-    /// Seed from the start.
-    pub seed: u64,
-    /// Later seeds: start, ns, and seed.
-    pub from: Vec<(u64, u64)>,
-}
-
-impl Microseconds {
-    /// The microseconds of one seed.
-    pub fn of(seed: u64) -> Microseconds {
-        Microseconds { seed, from: Vec::new() }
-    }
-}
+use cpumax_study::Microseconds;
 
 /// A guided run.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,9 +46,9 @@ const APART_BY_NS: [i64; 3] = [400_000, 200_000, 100_000];
 const NEAR_NS: u64 = 250_000;
 const DOUBLINGS: u64 = 12;
 
-/// Runs the model with these microseconds: outcome and events, or why there is none.
+/// Runs the model with these microseconds: outcome and events, unless the model fails.
 pub(crate) type Try<'a> =
-    &'a mut dyn FnMut(&Microseconds) -> Result<Result<(Outcome, Recorded), String>, Error>;
+    &'a mut dyn FnMut(&Microseconds) -> Result<Option<(Outcome, Recorded)>, Error>;
 
 /// Finds the run that follows `followed` longest, or the first whose numbers all agree; `None` if
 /// the model fails.
@@ -78,7 +62,7 @@ pub(crate) fn guide(
     run: Try<'_>,
 ) -> Result<Option<GuidedRun>, Error> {
     let mut led = |microseconds: Microseconds| -> Result<Option<GuidedRun>, Error> {
-        let Ok((outcome, trace)) = run(&microseconds)? else { return Ok(None) };
+        let Some((outcome, trace)) = run(&microseconds)? else { return Ok(None) };
         let ratio = ratio(&outcome);
         Ok(Some(GuidedRun { microseconds, outcome, trace, together_ns: 0, ratio, parted: None }))
     };
@@ -336,7 +320,7 @@ mod tests {
             Microseconds { seed: 5, from: (1..30).map(|n| (n * 10_000_000, n * n * 31)).collect() };
         let (wanted, followed) = long_or_short(&theirs);
         let same = |found: &Outcome| if found.events == wanted.events { 0.0 } else { 2.0 };
-        let mut run = |microseconds: &Microseconds| Ok(Ok(long_or_short(microseconds)));
+        let mut run = |microseconds: &Microseconds| Ok(Some(long_or_short(microseconds)));
         let led = guide(&followed, &same, &mut run).unwrap().unwrap();
         assert_eq!(led.outcome.events, wanted.events);
     }
@@ -350,7 +334,7 @@ mod tests {
         let mut tries = 0;
         let mut run = |microseconds: &Microseconds| {
             tries += 1;
-            Ok(Ok(drawn(microseconds)))
+            Ok(Some(drawn(microseconds)))
         };
         let led = guide(&followed, &never, &mut run).unwrap().unwrap();
         assert_eq!(led.together_ns, u64::MAX);
@@ -358,12 +342,12 @@ mod tests {
         assert!(led.microseconds.from.is_sorted());
         assert!(tries < 10_000, "{tries}");
         // The first run whose numbers agree is enough.
-        let mut run = |microseconds: &Microseconds| Ok(Ok(drawn(microseconds)));
+        let mut run = |microseconds: &Microseconds| Ok(Some(drawn(microseconds)));
         let agrees = |outcome: &Outcome| if outcome.events > 14 { 0.5 } else { 2.0 };
         let led = guide(&followed, &agrees, &mut run).unwrap().unwrap();
         assert!(led.ratio < 1.0 && led.microseconds.from.is_empty());
         // A model that fails yields no run.
-        let mut run = |_: &Microseconds| Ok(Err("no".to_owned()));
+        let mut run = |_: &Microseconds| Ok(None);
         assert_eq!(guide(&followed, &never, &mut run).unwrap(), None);
     }
 }

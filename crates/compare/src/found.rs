@@ -1,7 +1,6 @@
 //! Writes a workload on which two worlds differ as a scenario file, with the findings in a comment.
 
 use crate::search::{Found, Plan};
-use crate::world::World;
 use cpumax_outcome::{Deviation, Field};
 use cpumax_study::NamedKernel;
 use cpumax_workload::print;
@@ -57,9 +56,10 @@ impl SearchOptions {
     }
 
     /// Identifies the search in the head of its log; only an equal search may continue it.
-    pub fn name(&self, other: &dyn World) -> String {
+    /// `against`: the label of the other side.
+    pub fn name(&self, against: &str) -> String {
         let SearchOptions { kernel, seed, beyond, .. } = self;
-        let (version, against) = (env!("CARGO_PKG_VERSION"), other.label());
+        let version = env!("CARGO_PKG_VERSION");
         let on = if self.real { "vm" } else { "model" };
         format!(
             "cpumax {version} search --on {on} --kernel {kernel} --against {against} --seed {seed} \

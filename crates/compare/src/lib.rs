@@ -1,7 +1,7 @@
 //! Compares workloads in two worlds ([`Comparison`]), and searches for workloads on which the two
 //! differ ([`search`]).
 //!
-//! A world ([`world::World`]) is the model of a kernel or a real one. The first of two is the
+//! A side ([`Side`]) is a kernel in a world ([`cpumax_study::World`]). The first of two is the
 //! reference; the other runs under the conditions that the reference reports (phases, tick,
 //! preemption).
 
@@ -9,16 +9,16 @@ pub mod alike;
 pub mod cell;
 mod chosen;
 pub mod comparison;
+mod error;
 pub mod follow;
 pub mod found;
 pub mod matrix;
 pub mod parting;
 pub mod search;
-mod vm;
-pub mod world;
-pub mod worlds;
+pub mod side;
 
 pub use cell::{Cell, Verdict};
 pub use chosen::workloads;
 pub use comparison::{Comparison, Matrix, MatrixCell, Pairing, Tally};
-pub use world::{Answer, Error, Job, Model, Run, World};
+pub use error::Error;
+pub use side::{Answer, How, Run, Side};

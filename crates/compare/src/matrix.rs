@@ -1,25 +1,35 @@
-//! Runs one column of a matrix: many workloads in two worlds.
+//! Runs one column of a matrix: many workloads on two sides.
 
-use crate::cell::{Cell, GuidedCell, Mode, deviations};
-use crate::world::{Answer, Each, Error, Job, World};
+use crate::cell::{Cell, GuidedCell, Mode, Verdict, deviations};
+use crate::error::Error;
+use crate::side::{Answer, Run, Side};
 use cpumax_outcome::{Outcome, worst};
+use cpumax_study::Job;
 use cpumax_workload::Workload;
 use std::mem;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// One comparison to make.
-#[derive(Debug, Clone, Copy)]
-pub struct Pair<'a> {
+#[derive(Debug, Clone)]
+pub struct Pair {
     /// Workload of both runs.
-    pub workload: &'a Workload,
-    /// Seed of every random stream in both worlds.
+    pub workload: Arc<Workload>,
+    /// Seed of every random stream on both sides.
     pub seed: u64,
     /// Whether to record events.
     pub trace: bool,
-    /// Number of runs of the other world under microsecond noise, if it is a model.
+    /// Number of runs of the other side under microsecond noise, if it is a model.
     pub noisy: Noisy,
     /// Number of runs of the reference, where runs differ; the median counts ([`Cell::median`]).
     pub runs: u16,
+}
+
+impl Pair {
+    /// A comparison of one run, without events.
+    pub fn new(workload: Workload, seed: u64, noisy: Noisy) -> Pair {
+        Pair { workload: Arc::new(workload), seed, trace: false, noisy, runs: 1 }
+    }
 }
 
 /// Number of a model's runs under microsecond noise to compare with.
@@ -54,101 +64,92 @@ impl Noisy {
     }
 }
 
-/// Runs every pair in the reference, then in the other world under the reference's conditions.
+/// Runs every pair on the reference, then on the other side under the reference's conditions.
 /// `each` receives the cells in order, as they are done.
 ///
 /// # Errors
 /// A world fails, or was interrupted.
 pub fn column<'a>(
-    pairs: &[Pair<'a>],
+    pairs: &'a [Pair],
     mode: Mode,
-    reference: &mut dyn World,
-    against: &mut dyn World,
+    reference: &Side,
+    against: &Side,
     mut each: impl FnMut(Cell),
 ) -> Result<(), Error> {
-    let (first, second) = (reference.label(), against.label());
-    let job = |(pair, run): &(Pair<'a>, u16)| Job {
-        workload: pair.workload,
-        seed: pair.seed,
-        run: *run,
-        observed: None,
-        trace: pair.trace,
-        follow: None,
-        // Noise varies only the other world.
-        noisy: 0,
-    };
-    let runs_of = |&pair: &Pair<'a>| (0..pair.runs.max(1)).map(move |run| (pair, run));
-    let pairs: Vec<(Pair<'_>, u16)> = pairs.iter().flat_map(runs_of).collect();
-    let jobs: Vec<Job<'_>> = pairs.iter().map(job).collect();
+    let runs_of = |pair: &'a Pair| (0..pair.runs.max(1)).map(move |run| (pair, run));
+    let pairs: Vec<(&Pair, u16)> = pairs.iter().flat_map(runs_of).collect();
+    let jobs: Vec<Job> = pairs.iter().map(|(pair, run)| reference.job(pair, *run)).collect();
     let mut runs = Vec::new();
     let mut broken = Ok(());
-    let held: Each<'_> = &mut |index, answer| {
-        let (Pair { workload, seed, noisy, runs: all, .. }, _) = pairs[index];
-        let mut held = || {
-            let held = |against: &mut dyn World, noisy| {
-                let other = run_other(against, &Job { noisy, ..jobs[index] }, &answer)?;
-                let has_noise = matches!(&other, Answer::Done(run) if !run.noisy.is_empty());
-                let (first, second) = ((&*first, answer.clone()), (&*second, other));
-                Ok((Cell::of(workload, seed, mode, first, second), has_noise))
-            };
-            let (few, has_noise) = held(against, noisy.few)?;
-            let is_far = few.verdict.ratio().is_some_and(|ratio| ratio > noisy.beyond);
-            // A real kernel would only run it again.
-            let again = is_far && has_noise && noisy.most > noisy.few;
-            let mut many = if again { held(against, noisy.most)?.0 } else { few };
-            if many.verdict.differs() {
-                guide(&mut many, against, &jobs[index], mode, &answer)?;
-            }
-            Ok(many)
-        };
-        match held() {
+    let ran = reference.run(&jobs, &|index| pairs[index].0.trace, &mut |index, answer| {
+        let pair = pairs[index].0;
+        match held(pair, mode, (reference, against), &jobs[index], answer) {
             Ok(cell) => {
                 runs.push(cell);
-                if runs.len() >= all.into() {
+                if runs.len() >= pair.runs.into() {
                     Cell::median(mem::take(&mut runs)).into_iter().for_each(&mut each);
                 }
+                ControlFlow::Continue(())
             }
-            Err(error) => broken = Err(error),
+            Err(error) => {
+                broken = Err(error);
+                ControlFlow::Break(())
+            }
         }
-        if broken.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    };
-    let ran = reference.run(&jobs, held);
-    broken?;
-    ran
+    });
+    broken.and(ran)
 }
 
-/// Runs a job in the other world; refuses it if the reference did not run it.
-fn run_other(against: &mut dyn World, job: &Job<'_>, answer: &Answer) -> Result<Answer, Error> {
-    let (observed, follow) = match answer {
-        Answer::Done(run) => (Some(&**run), run.trace.as_ref()),
-        Answer::Refused(reason) | Answer::Failed(reason) => {
-            return Ok(Answer::Refused(reason.clone()));
-        }
+/// Holds the reference's answer against the other side's. Where the two are far apart, a model runs
+/// more often under noise, and is then guided along the reference's run.
+fn held(
+    pair: &Pair,
+    mode: Mode,
+    (reference, against): (&Side, &Side),
+    job: &Job,
+    answer: Answer,
+) -> Result<Cell, Error> {
+    let Pair { workload, seed, trace, noisy, .. } = pair;
+    let of = |first: Answer, second: Answer| {
+        let (first, second) = ((&*reference.label, first), (&*against.label, second));
+        Cell::of(workload, *seed, mode, first, second)
     };
-    let mut other = None;
-    against.run(&[Job { observed, follow, ..*job }], &mut |_, answer| {
-        other = Some(answer);
-        ControlFlow::Continue(())
-    })?;
-    Ok(other.unwrap_or_else(|| Answer::Failed("it did not answer".to_owned())))
+    let run = match answer {
+        Ok(run) => run,
+        // The other side does not run what the reference did not.
+        failed => return Ok(of(failed, Err(Verdict::Refused(String::new())))),
+    };
+    let held = |noisy| {
+        let other = against.answer(job, (*trace, noisy), &run)?;
+        let has_noise = other.as_ref().is_ok_and(|run| !run.noisy.is_empty());
+        Ok((of(Ok(run.clone()), other), has_noise))
+    };
+    let (mut cell, has_noise) = held(noisy.few)?;
+    let is_far = cell.verdict.ratio().is_some_and(|ratio| ratio > noisy.beyond);
+    // A real kernel would only run it again.
+    if is_far && has_noise && noisy.most > noisy.few {
+        cell = held(noisy.most)?.0;
+    }
+    if cell.verdict.differs() {
+        guide(&mut cell, against, job, mode, &run)?;
+    }
+    Ok(cell)
 }
 
-/// Tries a guided run in the other world, if the reference's events were recorded, and stores it in
+/// Tries a guided run on the other side, if the reference's events were recorded, and stores it in
 /// the cell.
 fn guide(
     cell: &mut Cell,
-    against: &mut dyn World,
-    job: &Job<'_>,
+    against: &Side,
+    job: &Job,
     mode: Mode,
-    answer: &Answer,
+    reference: &Run,
 ) -> Result<(), Error> {
-    let Answer::Done(run) = answer else { return Ok(()) };
-    let Some(follow) = run.trace.as_ref() else { return Ok(()) };
     let ratio = |outcome: &Outcome| {
-        worst(&deviations(job.workload, mode, run, &[outcome])).map_or(0.0, |worst| worst.ratio)
+        let deviations = deviations(&job.workload, mode, reference, &[outcome]);
+        worst(&deviations).map_or(0.0, |worst| worst.ratio)
     };
-    let job = Job { observed: Some(&**run), follow: Some(follow), ..*job };
-    let Some(led) = against.guide(&job, &ratio)? else { return Ok(()) };
+    let Some(led) = against.guide(job, reference, &ratio)? else { return Ok(()) };
     cell.led = Some(GuidedCell {
         places: led.microseconds.from.len(),
         ratio: led.ratio,

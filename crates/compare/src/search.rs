@@ -9,8 +9,9 @@ mod log;
 pub use log::{Line, Log};
 
 use crate::cell::{Cell, Mode, Verdict};
+use crate::error::Error;
 use crate::matrix::{Noisy, Pair, column};
-use crate::world::{Error, World};
+use crate::side::Side;
 use cpumax_limit::Limit;
 use cpumax_outcome::{Deviation, Field};
 use cpumax_study::NamedKernel;
@@ -54,15 +55,16 @@ pub struct Plan {
     pub level: Option<Preempt>,
 }
 
-/// The worlds that are compared.
+/// The sides that are compared.
+#[derive(Clone, Copy)]
 pub struct Between<'a> {
-    /// The world that runs first.
-    pub reference: &'a mut dyn World,
-    /// The world that runs under the reference's conditions.
-    pub against: &'a mut dyn World,
+    /// The side that runs first.
+    pub reference: &'a Side,
+    /// The side that runs under the reference's conditions.
+    pub against: &'a Side,
     /// Models of two real kernels, a thousand times as fast. Disagreements that they share are
     /// shrunk there first.
-    pub models: Option<[&'a mut dyn World; 2]>,
+    pub models: Option<[&'a Side; 2]>,
 }
 
 /// Progress of a search.
@@ -168,7 +170,7 @@ pub fn workload(case: u64, level: Option<Preempt>) -> Workload {
 pub fn search(
     plan: &Plan,
     log: &mut Log,
-    between: &mut Between<'_>,
+    between: Between<'_>,
     mut event: impl FnMut(Event<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut shrunk: BTreeMap<Kind, u64> = BTreeMap::new();
@@ -223,20 +225,15 @@ fn log_and_report(
 fn run_batch(
     plan: &Plan,
     cases: &[u64],
-    between: &mut Between<'_>,
+    between: Between<'_>,
     mut each: impl FnMut(u64, Cell) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let workloads: Vec<Workload> = cases.iter().map(|&case| workload(case, plan.level)).collect();
     let noisy = Noisy::confirmed(NOISY, plan.beyond);
-    let pairs: Vec<Pair<'_>> = workloads
-        .iter()
-        .zip(cases)
-        .map(|(workload, &seed)| Pair { workload, seed, trace: false, noisy, runs: 1 })
-        .collect();
+    let pair = |&seed: &u64| Pair::new(workload(seed, plan.level), seed, noisy);
+    let pairs: Vec<Pair> = cases.iter().map(pair).collect();
     let mut told = Ok(());
     let mut cases = cases.iter();
-    let Between { reference, against, .. } = between;
-    let ran = column(&pairs, Mode::Exact, *reference, *against, |cell| {
+    let ran = column(&pairs, Mode::Exact, between.reference, between.against, |cell| {
         if let (Ok(()), Some(&case)) = (&told, cases.next()) {
             told = each(case, cell);
         }
@@ -256,7 +253,7 @@ fn classify(
     plan: &Plan,
     case: u64,
     cell: &Cell,
-    between: &mut Between<'_>,
+    between: Between<'_>,
 ) -> Result<Option<Kind>, Error> {
     let Some(worst) = far_off(plan, cell) else { return Ok(None) };
     let Some(unlimited) = without_limits(&workload(case, plan.level)) else {
@@ -305,13 +302,13 @@ fn compare_one(
     workload: &Workload,
     seed: u64,
     noisy: Noisy,
-    (reference, against): (&mut dyn World, &mut dyn World),
+    (reference, against): (&Side, &Side),
 ) -> Result<Cell, Error> {
     let mut made = None;
-    let pair = Pair { workload, seed, trace: false, noisy, runs: 1 };
+    let pair = Pair::new(workload.clone(), seed, noisy);
     column(&[pair], Mode::Exact, reference, against, |cell| made = Some(cell))?;
     made.ok_or_else(|| Error::World {
-        world: reference.label(),
+        world: reference.label.clone(),
         reason: "it did not answer".to_owned(),
     })
 }
@@ -322,7 +319,7 @@ fn shrink(
     plan: &Plan,
     case: u64,
     (cell, kind): (&Cell, Kind),
-    between: &mut Between<'_>,
+    between: Between<'_>,
     event: &mut impl FnMut(Event<'_>) -> Result<(), Error>,
 ) -> Result<Found, Error> {
     let enough = strength(cell, kind).min(STRONG.max(plan.beyond));
@@ -330,11 +327,11 @@ fn shrink(
     let noisy = Noisy::confirmed(NOISY, enough.next_down());
     let mut start = (workload(case, plan.level), cell.clone());
     let mut tried = 0;
-    if let Some([first, second]) = &mut between.models {
+    if let Some([first, second]) = between.models {
         let mut differ = |candidate: &Workload| {
             tried += 1;
             event(Event::Shrinking(tried))?;
-            let made = compare_one(candidate, case, Noisy::only(NOISY_MODELS), (*first, *second))?;
+            let made = compare_one(candidate, case, Noisy::only(NOISY_MODELS), (first, second))?;
             Ok(strength(&made, kind) >= enough)
         };
         if differ(&start.0)? {

@@ -4,12 +4,13 @@ use cpumax_compare::matrix::Noisy;
 use cpumax_compare::search::{
     Between, Counts, Event, Found, Line, Log, Plan, level_of_both, search, workload,
 };
-use cpumax_compare::world::{Answer, Each, Job};
-use cpumax_compare::{Error, Model, World, found};
-use cpumax_machine::kernel::parse_kernels;
+use cpumax_compare::{Error, Side, found};
 use cpumax_outcome::Field;
+use cpumax_study::world::{self, Each};
+use cpumax_study::{Error as EngineError, Job, Model, NamedKernel, Watch, World};
 use cpumax_workload::{Preempt, Workload};
-use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PLAN: Plan = Plan {
     first: 1,
@@ -21,17 +22,25 @@ const PLAN: Plan = Plan {
     level: Some(Preempt::Lazy),
 };
 
-fn model(kernel: &str) -> Model {
-    Model::new(parse_kernels(kernel).expect("is a kernel")[0], || false)
+fn named(kernel: &str) -> NamedKernel {
+    cpumax_study::kernels::modelled(kernel).expect("is a kernel").remove(0)
+}
+
+/// This kernel in a world.
+fn side(world: impl World + 'static, kernel: &str) -> Side {
+    Side::new(Box::new(world), &named(kernel), || false).expect("is modelled")
+}
+
+fn model(kernel: &str) -> Side {
+    side(Model::default(), kernel)
 }
 
 /// Findings of a search, and the number of its cases.
 fn find(plan: &Plan, log: &mut Log, kernel: &str, against: &str) -> (Vec<Found>, usize) {
     let mut all = Vec::new();
     let mut cases = 0;
-    let (mut reference, mut against) = (model(kernel), model(against));
-    let mut between = Between { reference: &mut reference, against: &mut against, models: None };
-    search(plan, log, &mut between, |event| {
+    let (reference, against) = (&model(kernel), &model(against));
+    search(plan, log, Between { reference, against, models: None }, |event| {
         match event {
             Event::Found(found) => all.push(found.clone()),
             Event::Case(_) => cases += 1,
@@ -86,17 +95,21 @@ fn what_needs_limits_is_not_hidden_by_what_differs_more() {
     assert!(worst.len() < worst_of_these.len(), "{worst:?} {worst_of_these:?}");
 }
 
-/// A world that counts its jobs; its label is not that of a model, as if it were slow.
-struct Counted(Model, usize);
+/// The model, which counts the batches of its jobs.
+struct Counted(Arc<AtomicUsize>);
 
 impl World for Counted {
-    fn label(&self) -> String {
-        self.0.label()
+    fn label(&self, kernel: &NamedKernel) -> Result<String, EngineError> {
+        Model::default().label(kernel)
     }
 
-    fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
-        self.1 += jobs.len();
-        self.0.run(jobs, each)
+    fn is_real(&self) -> bool {
+        false
+    }
+
+    fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), EngineError> {
+        self.0.fetch_add(jobs.len(), Ordering::Relaxed);
+        Model::default().run(jobs, watch, each)
     }
 }
 
@@ -104,19 +117,20 @@ impl World for Counted {
 fn what_models_disagree_on_too_is_made_small_there() {
     let plan = Plan { cases: 16, kept_of_kind: 1, ..PLAN };
     let asked = |guided: bool| {
-        let (mut reference, mut against) = (Counted(model("6.18"), 0), Counted(model("7.2"), 0));
-        let (mut first, mut second) = (model("6.18"), model("7.2"));
-        let models: Option<[&mut dyn World; 2]> = guided.then_some([&mut first, &mut second]);
-        let mut between = Between { reference: &mut reference, against: &mut against, models };
+        let count = Arc::new(AtomicUsize::new(0));
+        let reference = &side(Counted(Arc::clone(&count)), "6.18");
+        let (first, second) = (&model("6.18"), &model("7.2"));
+        let models = guided.then_some([first, second]);
         let mut found = Vec::new();
-        search(&plan, &mut Log::none(), &mut between, |event| {
+        let between = Between { reference, against: second, models };
+        search(&plan, &mut Log::none(), between, |event| {
             if let Event::Found(one) = event {
                 found.push(one.case);
             }
             Ok(())
         })
         .expect("the model does not break");
-        (found, reference.1)
+        (found, count.load(Ordering::Relaxed))
     };
     let (alone, guided) = (asked(false), asked(true));
     assert_eq!(alone.0, guided.0, "the same cases are kept");
@@ -146,28 +160,21 @@ fn a_search_that_was_stopped_goes_on() {
 struct Rare(fn(&Workload, u64) -> bool);
 
 impl World for Rare {
-    fn label(&self) -> String {
-        model("7.2").label()
+    fn label(&self, kernel: &NamedKernel) -> Result<String, EngineError> {
+        Model::default().label(kernel)
     }
 
-    fn run(&mut self, jobs: &[Job<'_>], each: Each<'_>) -> Result<(), Error> {
-        for (index, job) in jobs.iter().enumerate() {
-            let run = |kernel| {
-                let mut made = None;
-                model(kernel).run(&[Job { noisy: 0, ..*job }], &mut |_, answer| {
-                    made = Some(answer);
-                    ControlFlow::Continue(())
-                })?;
-                match made {
-                    Some(Answer::Done(run)) => Ok(run),
-                    other => panic!("{other:?}"),
-                }
-            };
-            let mut of_it = run("7.2")?;
-            let agrees = job.noisy >= Noisy::MOST && (self.0)(job.workload, job.seed);
-            let kernel = if agrees { "6.18" } else { "7.2" };
-            of_it.noisy = vec![run(kernel)?.outcome];
-            assert!(each(index, Answer::Done(of_it)).is_continue());
+    fn is_real(&self) -> bool {
+        false
+    }
+
+    fn run(&self, jobs: &[Job], watch: &dyn Watch, each: Each<'_>) -> Result<(), EngineError> {
+        let first = Job { noise: None, ..jobs[0].clone() };
+        let agrees = jobs.len() > Noisy::MOST as usize && (self.0)(&first.workload, first.seed);
+        let other = Job { kernel: named(if agrees { "6.18" } else { "7.2" }), ..first.clone() };
+        let reports = world::all(&Model::default(), &[first, other], watch)?;
+        for index in 0..jobs.len() {
+            assert!(each(index, Ok(reports[index.min(1)].clone())).is_continue());
         }
         Ok(())
     }
@@ -175,10 +182,10 @@ impl World for Rare {
 
 /// Numbers of the disagreeing cases, and the kept findings.
 fn find_rare(plan: &Plan, agrees: fn(&Workload, u64) -> bool) -> (Vec<u64>, Vec<Found>) {
-    let (mut reference, mut against) = (model("6.18"), Rare(agrees));
-    let mut between = Between { reference: &mut reference, against: &mut against, models: None };
+    let (reference, against) = (&model("6.18"), &side(Rare(agrees), "7.2"));
+    let between = Between { reference, against, models: None };
     let (mut log, mut all) = (Log::none(), Vec::new());
-    search(plan, &mut log, &mut between, |event| {
+    search(plan, &mut log, between, |event| {
         if let Event::Found(found) = event {
             all.push(found.clone());
         }
@@ -221,10 +228,10 @@ fn each_case_is_noted_as_it_is_done() {
     let path = folder.path().join("log");
     let open = || Log::open(&path, "7.2 against itself").expect("opens");
     let plan = Plan { cases: 16, ..PLAN };
-    let (mut reference, mut against) = (model("7.2"), model("7.2"));
-    let mut between = Between { reference: &mut reference, against: &mut against, models: None };
+    let (reference, against) = (&model("7.2"), &model("7.2"));
+    let between = Between { reference, against, models: None };
     let mut cases = 0;
-    let ended = search(&plan, &mut open(), &mut between, |_| {
+    let ended = search(&plan, &mut open(), between, |_| {
         cases += 1;
         if cases == 5 { Err(Error::Interrupted) } else { Ok(()) }
     });
@@ -237,7 +244,7 @@ fn each_case_is_noted_as_it_is_done() {
 
 #[test]
 fn worlds_have_names() {
-    assert_eq!(model("6.18.3").label(), "model 6.18");
+    assert_eq!(model("6.18.3").label, "model 6.18");
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub use reading::{Choosing, Costs, Reading};
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use cpumax_compare::matrix::Noisy;
+use cpumax_lab::catalog::{self, Set};
 use cpumax_study::given::{Seeds, duration, factor, file_to_put, ratio, run_time, seeds, time};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,12 +17,6 @@ macro_rules! help {
         include_str!(concat!("../help/", $command, ".txt")).trim_ascii_end()
     };
 }
-
-/// Default kernels of the model: one of each generation, and some that differ within one.
-pub const DEFAULT_KERNELS: &str = "4.19,5.4,6.1,6.12,6.18,7.2,7.3";
-
-/// Default kernels of `cpumax compare`.
-pub const COMPARED_KERNELS: &str = "6.1,6.12,6.17,6.18,6.19,7.0,7.1,7.2,7.3";
 
 /// What will a CPU limit do to my service, on this kernel?
 ///
@@ -137,14 +132,9 @@ impl Running {
         }
     }
 
-    /// The list of kernels, or the default one.
-    pub fn kernels(&self) -> &str {
-        self.kernels_asked().unwrap_or(DEFAULT_KERNELS)
-    }
-
     /// The list of kernels, if one was given.
-    pub fn kernels_asked(&self) -> Option<&str> {
-        self.kernel.as_deref().map(|list| if list == "all" { DEFAULT_KERNELS } else { list })
+    pub fn kernels_asked(&self) -> Option<String> {
+        self.kernel.clone().map(|list| if list == "all" { catalog::modelled() } else { list })
     }
 }
 
@@ -162,10 +152,12 @@ pub struct RunArgs {
     pub all: bool,
     #[command(flatten)]
     pub running: Running,
-    /// Where to run: in the model, on real kernels in virtual machines, or on this machine (root).
-    /// In virtual machines --kernel takes kernels that `cpumax lab list` shows [default there:
-    /// 6.1,6.12,6.18,7.2,7.3]
-    #[arg(long, value_enum, default_value_t = RunOn::Model)]
+    #[arg(long, value_enum, default_value_t = RunOn::Model, help = format!(
+        "Where to run: in the model, on real kernels in virtual machines, or on this machine \
+         (root). In virtual machines --kernel takes kernels that `cpumax lab list` shows [default \
+         there: {}]",
+        catalog::list(Set::Run)
+    ))]
     pub on: RunOn,
     /// How time passes in virtual machines [default: exact for one CPU, parallel for more]
     #[arg(long, value_enum)]
@@ -209,7 +201,7 @@ pub struct WeighArgs {
     #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
     pub set: Option<String>,
     /// Kernels to show; the last one is compared with another
-    #[arg(short, long, value_name = "LIST", default_value = "6.12,6.18,7.2,7.3,pull")]
+    #[arg(short, long, value_name = "LIST", default_value_t = catalog::list(Set::Weigh) + ",pull")]
     pub kernel: String,
     /// The kernel in this list to compare the last one with [default: the one before it]
     #[arg(long, value_name = "KERNEL")]
@@ -392,7 +384,7 @@ pub struct CompareArgs {
     pub cases: Option<Seeds>,
     /// Kernels, the columns of the matrix: versions and ranges, e.g. 6.1,6.12..7.3; real ones must
     /// have been fetched
-    #[arg(short, long, value_name = "LIST", default_value = COMPARED_KERNELS)]
+    #[arg(short, long, value_name = "LIST", default_value_t = catalog::list(Set::Compare))]
     pub kernel: String,
     /// Where these kernels run
     #[arg(long, value_enum, default_value_t = WorldName::Vm)]

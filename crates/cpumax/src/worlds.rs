@@ -4,8 +4,8 @@ use crate::args::WorldName;
 use crate::failure::Failure;
 use crate::{interrupt, output};
 use anyhow::anyhow;
+pub use cpumax_compare::How;
 use cpumax_compare::cell::Mode;
-pub use cpumax_compare::worlds::How;
 use cpumax_study::{NamedKernel, kernels as lists};
 use std::path::Path;
 

@@ -2,10 +2,10 @@
 //! docs/lab/compare.md, and real-time kernels do what `rt-deadlock` says. Needs virtual machines
 //! with those kernels (`cpumax lab fetch`).
 
+use cpumax_lab::catalog::{self, Set};
 use cpumax_require::{Need, missing};
 use std::process::{Command, Output};
 
-const KERNELS: &str = "6.12,6.18,7.3";
 const SCENARIOS: [&str; 12] = [
     "ancestor-leak",
     "blocked-while-throttled",
@@ -25,7 +25,8 @@ const SCENARIOS: [&str; 12] = [
 fn the_model_agrees_with_real_kernels() {
     let mut args = vec!["compare"];
     args.extend(SCENARIOS);
-    args.extend(["--kernel", KERNELS, "--noisy", "200", "--json", "-"]);
+    let kernels = catalog::list(Set::Parallel);
+    args.extend(["--kernel", &kernels, "--noisy", "200", "--json", "-"]);
     let Some(output) = on_real_kernels(&args) else { return };
     let cells: serde_json::Value = serde_json::from_slice(&output.stdout).expect("is JSON");
     let cells = cells.as_array().expect("is an array");

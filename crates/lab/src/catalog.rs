@@ -19,6 +19,27 @@ pub struct Entry {
     pub release: String,
     /// Debian suites that have it, the preferred one first.
     pub suites: Vec<String>,
+    /// Where it is taken unless other kernels are named.
+    #[serde(default)]
+    pub sets: Vec<Set>,
+}
+
+/// A set of kernels that is taken where none are named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Set {
+    /// By `cpumax run`.
+    Run,
+    /// By `cpumax compare`.
+    Compare,
+    /// By `cpumax weigh`, beside an unreleased kernel.
+    Weigh,
+    /// By `make conformance`.
+    Conformance,
+    /// By comparisons with several CPUs and by a test of conformance.
+    Parallel,
+    /// By tests.
+    Test,
 }
 
 impl Entry {
@@ -31,13 +52,30 @@ impl Entry {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Catalog {
+    older: Vec<String>,
     kernel: Vec<Entry>,
+}
+
+fn catalog() -> &'static Catalog {
+    static CATALOG: OnceLock<Catalog> = OnceLock::new();
+    CATALOG.get_or_init(|| parse(TEXT).expect("a test reads the built-in kernels.toml"))
 }
 
 /// All kernels of the catalog, oldest first.
 pub fn all() -> &'static [Entry] {
-    static ENTRIES: OnceLock<Vec<Entry>> = OnceLock::new();
-    ENTRIES.get_or_init(|| parse(TEXT).expect("a test reads the built-in kernels.toml"))
+    &catalog().kernel
+}
+
+/// The kernels of a set, as a list for `--kernel`.
+pub fn list(set: Set) -> String {
+    let names = all().iter().filter(|entry| entry.sets.contains(&set)).map(|entry| &*entry.name);
+    names.collect::<Vec<_>>().join(",")
+}
+
+/// The kernels that `cpumax run` shows in the model: one of each generation from 4.19 on, and some
+/// that differ within one.
+pub fn modelled() -> String {
+    format!("{},{}", catalog().older.join(","), list(Set::Run))
 }
 
 /// The entry with this name.
@@ -51,10 +89,9 @@ pub fn find(name: &str) -> Result<&'static Entry, Error> {
     })
 }
 
-fn parse(text: &str) -> Result<Vec<Entry>, Error> {
+fn parse(text: &str) -> Result<Catalog, Error> {
     let malformed = |reason| Error::Malformed { path: PathBuf::from("kernels.toml"), reason };
-    let catalog: Catalog = toml::from_str(text).map_err(|error| malformed(error.to_string()))?;
-    Ok(catalog.kernel)
+    toml::from_str(text).map_err(|error| malformed(error.to_string()))
 }
 
 #[cfg(test)]
@@ -82,8 +119,20 @@ mod tests {
     }
 
     #[test]
+    fn a_set_is_a_list_in_the_order_of_the_catalog() {
+        assert_eq!(list(Set::Parallel), "6.12,6.18,7.3");
+        assert!(list(Set::Test).starts_with("6.1,6.12,6.12-rt,"));
+        assert!(modelled().starts_with("4.19,5.4,6.1,"));
+    }
+
+    #[test]
     fn other_text_is_refused() {
-        assert!(parse("[[kernel]]\nname = 1").is_err());
-        assert!(parse("[[kernel]]\nnames = \"6.1\"").is_err());
+        let text = |entry: &str| format!("older = []\n[[kernel]]\n{entry}");
+        let entry = "name = \"6.1\"\nflavour = \"a\"\nrelease = \"b\"\nsuites = []\n";
+        assert!(parse(&text(entry)).is_ok());
+        for wrong in ["name = 1".to_owned(), entry.replace("name", "names")] {
+            assert!(parse(&text(&wrong)).is_err(), "{wrong}");
+        }
+        assert!(parse(&text(&format!("{entry}sets = [\"tests\"]"))).is_err());
     }
 }

@@ -1,6 +1,8 @@
 //! Errors of limits. One variant for each rule, with the value given and what is accepted.
 
-use crate::{MAX_PERIOD_NS, MAX_QUOTA_NS, MIN_PERIOD_NS, MIN_QUOTA_NS, NS_PER_US, RATIO_ONE};
+use crate::{
+    BURST_SINCE, MAX_PERIOD_NS, MAX_QUOTA_NS, MIN_PERIOD_NS, MIN_QUOTA_NS, NS_PER_US, RATIO_ONE,
+};
 use std::fmt;
 
 /// The rule that a limit breaks. The text names the value and what would be accepted.
@@ -62,7 +64,7 @@ pub enum LimitError {
     #[error("a quota of {} is too large; at most {}", Us(*.quota_ns), Us(MAX_QUOTA_NS))]
     QuotaTooLarge { quota_ns: u64 },
     /// The kernel has no burst.
-    #[error("burst exists from Linux 5.14 on; leave it 0")]
+    #[error("burst exists from Linux {BURST_SINCE} on; leave it 0")]
     NoBurst,
     /// Burst above a finite quota.
     #[error(

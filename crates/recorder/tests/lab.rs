@@ -1,12 +1,12 @@
 //! Recordings on real kernels in virtual machines. `make guest` builds the program that runs there,
-//! `cpumax lab fetch 6.1 6.12 6.18 7.3` gets the kernels.
+//! `make kernels` gets the kernels.
 
+use cpumax_lab::catalog::{self, Set};
 use cpumax_lab::{Command, Lab, Mode, Quiet};
 use cpumax_recording::{Options, Recording};
 use cpumax_require::{Need, found, missing};
 use std::path::{Path, PathBuf};
 
-const KERNELS: [&str; 4] = ["6.1", "6.12", "6.18", "7.3"];
 /// Largest relative error of recorded CPU time against the threads' own clocks without recording.
 const OFF: f64 = 0.01;
 /// Each of the two threads is woken once in a round.
@@ -28,7 +28,8 @@ fn program() -> Option<PathBuf> {
 fn recordings_on_each_kernel_are_accurate() {
     let Some(lab) = found(Need::Vm, Lab::open()) else { return };
     let Some(program) = program() else { return };
-    for kernel in KERNELS {
+    let kernels = catalog::list(Set::Test);
+    for kernel in kernels.split(',').filter(|name| !name.contains('-')) {
         if found(Need::Vm, lab.kernel(kernel)).is_some() {
             holds(&lab, kernel, &program);
         }

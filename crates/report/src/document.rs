@@ -63,8 +63,7 @@ mod tests {
     use super::*;
     use cpumax_compare::cell::Mode;
     use cpumax_compare::matrix::Noisy;
-    use cpumax_compare::worlds::How;
-    use cpumax_compare::{Pairing, Tally};
+    use cpumax_compare::{How, Pairing, Tally};
     use cpumax_study::{kernels, scenario};
 
     #[test]

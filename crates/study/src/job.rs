@@ -61,10 +61,31 @@ pub struct Job {
     pub kernel: NamedKernel,
     /// Seed of every random stream.
     pub seed: u64,
-    /// Seed of its random microseconds, in place of the world's ([`crate::Running`]).
-    pub noise: Option<u64>,
+    /// Number of the repetition, from 0: runs of a real kernel differ by microseconds.
+    pub run: u16,
+    /// Its random microseconds, in place of the world's ([`crate::Running`]); in the model only.
+    pub noise: Option<Microseconds>,
+    /// Conditions of a run on a real kernel, under which the model repeats it.
+    pub observed: Option<Arc<Conditions>>,
     /// A group to watch; in the model only.
     pub watch: Option<Watch>,
+}
+
+/// The random microseconds of a run of the model: interrupts, switches and work take so many more
+/// or fewer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Microseconds {
+    /// Seed from the start.
+    pub seed: u64,
+    /// Later seeds: start, ns, ascending, and seed.
+    pub from: Vec<(u64, u64)>,
+}
+
+impl Microseconds {
+    /// The microseconds of one seed.
+    pub fn of(seed: u64) -> Microseconds {
+        Microseconds { seed, from: Vec::new() }
+    }
 }
 
 /// Limits and length of one run.
@@ -190,6 +211,21 @@ impl fmt::Debug for Variant {
 }
 
 impl Job {
+    /// A run of the workload as it is.
+    pub fn new(workload: Arc<Workload>, kernel: NamedKernel, seed: u64) -> Job {
+        Job {
+            workload,
+            what_if: None,
+            variant: None,
+            kernel,
+            seed,
+            run: 0,
+            noise: None,
+            observed: None,
+            watch: None,
+        }
+    }
+
     /// Scenario, kernel and seed, for messages.
     pub fn name(&self) -> String {
         format!("{} on {} with seed {}", self.workload.name, self.kernel.name, self.seed)
@@ -229,7 +265,7 @@ pub struct Report {
     pub watched: Option<Watched>,
     /// Release of the kernel (`uname -r`); `None` in the model.
     pub kernel_release: Option<String>,
-    /// Conditions of a run on a real kernel.
+    /// Conditions that a real kernel reports, or that the job gives to the model.
     pub conditions: Option<Conditions>,
     /// Numbers of the outcome that were not measured and mean nothing: paths, or their last parts.
     pub not_measured: Vec<String>,
@@ -336,13 +372,13 @@ impl Report {
     pub(crate) fn of_model(
         outcome: Outcome,
         watched: Option<Watched>,
-        lacks: Option<Missing>,
+        (conditions, lacks): (Option<Conditions>, Option<Missing>),
     ) -> Report {
         Report {
             outcome,
             watched,
             kernel_release: None,
-            conditions: None,
+            conditions,
             not_measured: Vec::new(),
             notes: lacks
                 .map(|missing| format!("{missing}, and is left out here"))

@@ -70,7 +70,9 @@ pub mod world;
 pub use change::{apply, lacks};
 pub use cpumax_machine::{Simulation, kernel};
 pub use error::{Error, OtherError, no_groups};
-pub use job::{Job, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf, with_shares};
+pub use job::{
+    Job, Microseconds, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf, with_shares,
+};
 pub use ranged::Ranged;
 pub use study::{EachRow, Row, Rows, Study};
 pub use watch::{Step, Trace, Traced, Watch};

@@ -1,7 +1,7 @@
 //! A study: one workload under limits, on kernels, with seeds, as a table of results.
 
 use crate::Error;
-use crate::job::{Job, NamedKernel, Report, Variant, WhatIf};
+use crate::job::{Job, Microseconds, NamedKernel, Report, Variant, WhatIf};
 use crate::watch::{Step, Traced, Watch};
 use crate::what_if::Try;
 use crate::world::World;
@@ -176,13 +176,10 @@ impl Study {
     /// The job of a combination, with the noise of the study and no watched group.
     fn job(&self, cell: &Cell<'_>) -> Job {
         Job {
-            workload: Arc::clone(&self.workload),
             what_if: cell.limit.1.clone(),
             variant: cell.variant.clone(),
-            kernel: cell.kernel.clone(),
-            seed: cell.seed,
-            noise: self.noise,
-            watch: None,
+            noise: self.noise.map(Microseconds::of),
+            ..Job::new(Arc::clone(&self.workload), cell.kernel.clone(), cell.seed)
         }
     }
 

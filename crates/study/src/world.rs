@@ -6,11 +6,11 @@ mod machines;
 mod model;
 
 pub use host::{OwnKernel, ThisHost};
-pub use machines::{Machines, kernel_arguments, side_by_side};
+pub use machines::Machines;
 pub use model::{Model, Running, guarded};
 
 use crate::Error;
-use crate::job::{Job, Report};
+use crate::job::{Job, NamedKernel, Report};
 use crate::watch::Watch;
 use std::ops::ControlFlow;
 
@@ -20,14 +20,14 @@ pub type Each<'a> = &'a mut dyn FnMut(usize, Result<Report, Error>) -> ControlFl
 /// A place where jobs run.
 ///
 /// ```
-/// use cpumax_study::{Error, Job, Model, Study, Watch, World, scenario, world};
+/// use cpumax_study::{Error, Job, Model, NamedKernel, Study, Watch, World, scenario, world};
 ///
 /// /// Another world, in which only every second job is run.
 /// struct Half(Model);
 ///
 /// impl World for Half {
-///     fn name(&self) -> &'static str {
-///         self.0.name()
+///     fn label(&self, kernel: &NamedKernel) -> Result<String, Error> {
+///         self.0.label(kernel)
 ///     }
 ///
 ///     fn is_real(&self) -> bool {
@@ -46,8 +46,11 @@ pub type Each<'a> = &'a mut dyn FnMut(usize, Result<Report, Error>) -> ControlFl
 /// # Ok::<(), Error>(())
 /// ```
 pub trait World {
-    /// Its name in outcomes: `model`, `vm` or `host`.
-    fn name(&self) -> &'static str;
+    /// A name for this kernel in this world: `model 6.18`, `vm 6.18.15+deb13-cloud-amd64`.
+    ///
+    /// # Errors
+    /// The kernel has not been fetched.
+    fn label(&self, kernel: &NamedKernel) -> Result<String, Error>;
 
     /// Whether it runs real kernels, not a model of them.
     fn is_real(&self) -> bool {

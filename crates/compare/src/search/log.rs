@@ -2,7 +2,7 @@
 //! that is killed leaves at most the last line unfinished, which readers ignore.
 
 use super::Kind;
-use crate::world::Error;
+use crate::error::Error;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};

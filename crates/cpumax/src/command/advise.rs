@@ -168,7 +168,7 @@ fn cases(args: &AdviseArgs) -> Result<Vec<Case>, Failure> {
 }
 
 fn question(args: &AdviseArgs) -> anyhow::Result<Question> {
-    let kernels = args.running.kernels_asked().map(kernel::parse_kernels).transpose()?;
+    let kernels = args.running.kernels_asked().as_deref().map(kernel::parse_kernels).transpose()?;
     if let Some(system) = system(args).filter(|system| !system.has_burst())
         && args.burst.iter().any(|percent| *percent > 0.0)
     {

@@ -108,7 +108,7 @@ impl Alone {
         args: &AdviseArgs,
         current: Option<Limit>,
     ) -> Result<Option<Fitting>, Failure> {
-        let named = args.running.kernels_asked().map(parse_kernels).transpose();
+        let named = args.running.kernels_asked().as_deref().map(parse_kernels).transpose();
         let named = named.map_err(anyhow::Error::from)?.unwrap_or_default();
         if named.len() > 1 {
             let what = "--kernel: give the kernel of the node only, and others to --other-kernels";

@@ -16,7 +16,7 @@ use cpumax_study::Try;
 use std::path::Path;
 
 pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
-    let asked = args.running.kernels_asked().map(kernel::parse_kernels).transpose()?;
+    let asked = args.running.kernels_asked().as_deref().map(kernel::parse_kernels).transpose()?;
     let request = request(args)?;
     request.limited_group().map_err(Failure::of)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;

@@ -8,6 +8,7 @@ use crate::interrupt;
 use crate::output::{self, BAD, DIM};
 use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
+use cpumax_lab::catalog::{self, Set};
 use cpumax_report::{JsonArray, TraceFiles, escape};
 use cpumax_study::{
     Error, Job, Machines, Model, NamedKernel, ThisHost, World, builtin, kernels, scenario,
@@ -16,9 +17,6 @@ use cpumax_study::{
 };
 use cpumax_workload::Expectation;
 use std::ops::RangeInclusive;
-
-/// Default kernels of virtual machines.
-const DEFAULT_REAL_KERNELS: &str = "6.1,6.12,6.18,7.2,7.3";
 
 /// Settings to vary, and numbers to show.
 #[expect(clippy::doc_markdown, reason = "shown as help")]
@@ -108,8 +106,10 @@ fn check_options(args: &RunArgs) -> anyhow::Result<()> {
 fn asked(args: &RunArgs) -> Result<Vec<NamedKernel>, Failure> {
     let list = args.running.kernels_asked();
     match args.on {
-        RunOn::Model => kernels::modelled(args.running.kernels()).map_err(Failure::of),
-        RunOn::Vm => crate::worlds::fetched(list.unwrap_or(DEFAULT_REAL_KERNELS)),
+        RunOn::Model => {
+            kernels::modelled(&list.unwrap_or_else(catalog::modelled)).map_err(Failure::of)
+        }
+        RunOn::Vm => crate::worlds::fetched(&list.unwrap_or_else(|| catalog::list(Set::Run))),
         RunOn::Host if list.is_some() => {
             Err(anyhow!("--on host runs on this machine's kernel: leave out --kernel").into())
         }

@@ -10,7 +10,7 @@ use cpumax_compare::found::{self, SearchOptions};
 use cpumax_compare::search::{
     Between, Counts, Event, Found, Log, Plan, level_of_both, search as run,
 };
-use cpumax_compare::{Model, World, comparison};
+use cpumax_compare::{How, comparison};
 use cpumax_report::{ResultFile, escape};
 use indicatif::ProgressBar;
 use std::fmt::Write;
@@ -33,11 +33,11 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
         level: against.as_ref().map(|against| level_of_both(&asked, against)),
     };
     let how = worlds::how(args.on, false, args.jobs, None);
-    let both = comparison::worlds(&asked, against.as_ref(), how);
-    let [mut reference, mut other] = both.map_err(worlds::failure)?;
+    let both = comparison::sides(&asked, against.as_ref(), how);
+    let [reference, other] = both.map_err(worlds::failure)?;
     let asked_for = SearchOptions::new(&asked, against.as_ref(), how.real, args.seed, &plan);
     let mut log = match &args.log {
-        Some(path) => Log::open(path, &asked_for.name(&*other)).map_err(worlds::failure)?,
+        Some(path) => Log::open(path, &asked_for.name(&other.label)).map_err(worlds::failure)?,
         None => Log::none(),
     };
     fs::create_dir_all(&args.keep)
@@ -45,15 +45,15 @@ pub fn search(args: &SearchArgs) -> Result<(), Failure> {
     let _watched = interrupt::Watched::begin();
     let mut telling = Telling::new(args, asked_for);
     let real = against.as_ref().filter(|_| how.real);
-    let mut models =
-        real.map(|against| [&asked, against].map(|asked| Model::new(asked.kernel, how.stop)));
-    let as_worlds = |models| <[Model; 2]>::each_mut(models).map(|model| model as &mut dyn World);
-    let mut between = Between {
-        reference: &mut *reference,
-        against: &mut *other,
-        models: models.as_mut().map(as_worlds),
+    let in_model = How { real: false, ..how };
+    let models = real.map(|against| comparison::sides(&asked, Some(against), in_model));
+    let models = models.transpose().map_err(worlds::failure)?;
+    let between = Between {
+        reference: &reference,
+        against: &other,
+        models: models.as_ref().map(|[first, second]| [first, second]),
     };
-    let ended = run(&plan, &mut log, &mut between, |event| telling.event(&event));
+    let ended = run(&plan, &mut log, between, |event| telling.event(&event));
     telling.bar.finish_and_clear();
     telling.summary()?;
     ended.map_err(worlds::failure)?;

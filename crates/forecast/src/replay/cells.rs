@@ -186,18 +186,14 @@ impl Replay {
             what_if.duration_ns = self.window_of_run().until_ns.max(1);
         }
         Ok(Job {
-            workload: Arc::clone(&reading.workload),
             what_if: Some(what_if),
-            variant: None,
-            kernel: kernel.into(),
-            seed: draw.seed,
-            noise: None,
             watch: Some(cpumax_machine::Watch {
                 group: self.group,
                 from_ns: self.window_of_run().from_ns,
                 until_done: !reading.lasts,
                 cost_ppm: draw.cost_ppm,
             }),
+            ..Job::new(Arc::clone(&reading.workload), kernel.into(), draw.seed)
         })
     }
 

@@ -40,8 +40,8 @@ fn look_at(text: &str, kernel: &str) -> RunTrace {
         until_done: false,
         cost_ppm: cpumax_machine::COST_AS_IT_SAYS,
     };
-    let (seed, noise, what_if, watch) = (1, None, Some(what_if), Some(watch));
-    let jobs = [Job { workload, what_if, variant: None, kernel, seed, noise, watch }];
+    let (what_if, watch) = (Some(what_if), Some(watch));
+    let jobs = [Job { what_if, watch, ..Job::new(workload, kernel, 1) }];
     let running = Running::default();
     let look = collect_events(&jobs, &running, &(), &|_| Look::default()).unwrap().remove(0);
     let plan = Arc::new(Plan::of(&jobs[0], look));

@@ -70,8 +70,8 @@ impl OwnKernel {
 }
 
 impl World for ThisHost {
-    fn name(&self) -> &'static str {
-        "host"
+    fn label(&self, _kernel: &NamedKernel) -> Result<String, Error> {
+        Ok(format!("host {}", self.kernel.release))
     }
 
     /// Runs one job after the other with real processes; the first result that `each` refuses ends

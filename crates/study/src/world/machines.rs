@@ -2,11 +2,13 @@
 
 use super::{Each, World};
 use crate::error::Error;
-use crate::job::{Job, Report};
+use crate::job::{Job, NamedKernel, Report};
 use crate::watch::{Step, Trace, Watch};
 use cpumax_lab::{Lab, Mode};
 use cpumax_protocol::hypervisor::FORKS_MEET_MOVES;
 use cpumax_workload::{Workload, print};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Virtual machines of this host, on kernels that have been fetched.
 ///
@@ -46,19 +48,48 @@ impl Machines {
         Machines { releases, ..self }
     }
 
-    /// How time passes for a workload: by instructions, or on as many CPUs as it has.
+    /// Keeps the result of each run in a folder, and takes results that are in it.
     ///
     /// # Errors
-    /// Time is to pass by instructions, and the workload has several CPUs.
-    fn mode(&self, workload: &Workload) -> Result<Mode, Error> {
-        mode(self.exact, workload)
+    /// The folder cannot be made.
+    pub fn keeping(self, folder: &Path) -> Result<Machines, Error> {
+        Ok(Machines { lab: self.lab.keeping(folder)?, ..self })
+    }
+
+    /// Boots these kernels for these workloads, side by side, unless booted states are kept.
+    ///
+    /// # Errors
+    /// A kernel has not been fetched, or does not boot.
+    pub fn boot(
+        &self,
+        kernels: &[&NamedKernel],
+        workloads: &[Workload],
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
+        let modes = workloads.iter().filter_map(|workload| mode(self.exact, workload).ok());
+        let modes: BTreeSet<Mode> = modes.collect();
+        let mut booted = Vec::new();
+        for kernel in kernels {
+            // Reports a missing kernel before the first machine boots.
+            self.lab.kernel(&kernel.name)?;
+            booted.extend(modes.iter().map(|&mode| (kernel.name.clone(), mode)));
+        }
+        let side_by_side = self.side_by_side(modes.iter().copied());
+        Ok(self.lab.boot_all(&booted, side_by_side, &From { watch, first: 0 })?)
+    }
+
+    /// Number of machines that run side by side: as asked for, or as many as there are CPUs for.
+    fn side_by_side(&self, modes: impl Iterator<Item = Mode>) -> usize {
+        let here = std::thread::available_parallelism().map_or(1, usize::from);
+        let cpus = modes.map(|mode| self.lab.host_cpus(mode)).max().unwrap_or(1);
+        self.side_by_side.unwrap_or(here / usize::from(cpus.max(1))).max(1)
     }
 
     /// The job in the lab's form, traced if `trace`, with releases timed where these machines do
     /// that; an error where the job's changes make no valid workload, or several CPUs are asked to
     /// be exact.
     fn job(&self, job: &Job, trace: bool) -> Result<cpumax_lab::Job, Error> {
-        let asked = of_lab(job, self.mode(&job.workload)?, trace)?;
+        let asked = of_lab(job, mode(self.exact, &job.workload)?, trace)?;
         Ok(cpumax_lab::Job { releases: self.releases, ..asked })
     }
 }
@@ -86,7 +117,8 @@ pub(super) fn of_lab(job: &Job, mode: Mode, trace: bool) -> Result<cpumax_lab::J
         job.seed,
         workload.duration_ns,
     );
-    Ok(cpumax_lab::Job { trace, kernel_arguments: kernel_arguments(&workload), ..new })
+    let (run, kernel_arguments) = (job.run, kernel_arguments(&workload));
+    Ok(cpumax_lab::Job { trace, run, kernel_arguments, ..new })
 }
 
 /// The guest's report in the form of all worlds, with the kernel's name, release and whether time
@@ -109,8 +141,8 @@ pub(super) fn report(
 }
 
 impl World for Machines {
-    fn name(&self) -> &'static str {
-        "vm"
+    fn label(&self, kernel: &NamedKernel) -> Result<String, Error> {
+        Ok(format!("vm {}", self.lab.kernel(&kernel.name)?.origin.release))
     }
 
     /// Boots one machine for each job, in chunks. A missing kernel, or a trace that cannot be
@@ -120,24 +152,26 @@ impl World for Machines {
         let release = |job: &Job| Ok(self.lab.kernel(&job.kernel.name)?.origin.release);
         let releases = jobs.iter().map(release).collect::<Result<Vec<String>, Error>>()?;
         let mut traces = traces(jobs, watch)?;
-        let asked = jobs.iter().zip(&traces).map(|(job, trace)| self.job(job, trace.is_some()));
-        let asked = asked.collect::<Result<Vec<_>, Error>>()?;
-        let cpus = asked.iter().map(|job| self.lab.host_cpus(job.mode)).max().unwrap_or(1);
-        let side_by_side = side_by_side(self.side_by_side, cpus);
+        let modes = jobs.iter().filter_map(|job| mode(self.exact, &job.workload).ok());
+        let side_by_side = self.side_by_side(modes);
         watch.planned(jobs);
         // Long chunks wait less for their last machine; short ones hand over their first result
         // sooner.
         let chunk_len = if side_by_side == 1 { 1 } else { 4 * side_by_side };
         for first in (0..jobs.len()).step_by(chunk_len) {
-            let chunk = &asked[first..jobs.len().min(first + chunk_len)];
-            let reports = self.lab.run_all(chunk, side_by_side, &From { watch, first });
-            for (index, told) in (first..).zip(reports) {
-                let exact = asked[index].mode == Mode::Exact;
-                let found = (releases[index].clone(), exact);
-                let told = told.map_err(Error::from);
-                let told =
-                    told.and_then(|told| report(&jobs[index], told, found, traces[index].take()));
-                if each(index, told).is_break() {
+            let chunk = first..jobs.len().min(first + chunk_len);
+            let asked: Vec<_> =
+                chunk.map(|index| self.job(&jobs[index], traces[index].is_some())).collect();
+            let fit: Vec<cpumax_lab::Job> = asked.iter().flatten().cloned().collect();
+            let told = self.lab.run_all(&fit, side_by_side, &From { watch, first });
+            let mut told = told.into_iter();
+            for (index, asked) in (first..).zip(asked) {
+                let report = asked.and_then(|asked| {
+                    let told = told.next().unwrap_or(Err(cpumax_lab::Error::Interrupted))?;
+                    let found = (releases[index].clone(), asked.mode == Mode::Exact);
+                    report(&jobs[index], told, found, traces[index].take())
+                });
+                if each(index, report).is_break() {
                     return Ok(());
                 }
             }
@@ -173,7 +207,7 @@ impl cpumax_lab::Watch for From<'_> {
 
 /// Boot parameters of a workload with spaces between: CPUs without a tick for the kernel, and forks
 /// that meet moves for the guest. Often empty.
-pub fn kernel_arguments(workload: &Workload) -> String {
+fn kernel_arguments(workload: &Workload) -> String {
     let mut arguments = Vec::new();
     if let Some(set) = workload.machine.nohz_full {
         let cpus = workload.cpu_sets[set as usize].0.iter().map(u16::to_string);
@@ -183,13 +217,6 @@ pub fn kernel_arguments(workload: &Workload) -> String {
         arguments.push(format!("{FORKS_MEET_MOVES}=1"));
     }
     arguments.join(" ")
-}
-
-/// Number of machines of so many busy CPUs each to run side by side: `asked`, or as many as this
-/// machine has CPUs for; at least 1.
-pub fn side_by_side(asked: Option<usize>, cpus: u16) -> usize {
-    let here = std::thread::available_parallelism().map_or(1, usize::from);
-    asked.unwrap_or(here / usize::from(cpus.max(1))).max(1)
 }
 
 #[cfg(test)]

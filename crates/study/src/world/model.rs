@@ -2,7 +2,7 @@
 
 use super::{Each, World};
 use crate::error::Error;
-use crate::job::{Job, Report};
+use crate::job::{Job, NamedKernel, Report};
 use crate::watch::Watch;
 use cpumax_machine::{Error as MachineError, Options};
 use cpumax_outcome::trace::TraceSink;
@@ -63,8 +63,8 @@ pub struct Model {
 }
 
 impl World for Model {
-    fn name(&self) -> &'static str {
-        "model"
+    fn label(&self, kernel: &NamedKernel) -> Result<String, Error> {
+        Ok(format!("model {}", kernel.kernel.version))
     }
 
     fn is_real(&self) -> bool {
@@ -134,12 +134,7 @@ impl Model {
         turns: &Turns,
         watch: &dyn Watch,
     ) -> Result<Report, Error> {
-        let options = Options {
-            check: self.running.check,
-            step_every_tick: self.running.every_tick,
-            noise: job.noise.or(self.running.noise),
-            ..Options::new(job.kernel.kernel, job.seed)
-        };
+        let options = self.options(job);
         // Short runs may end without asking the caller again.
         if watch.stopped() {
             return Err(Error::Interrupted);
@@ -171,7 +166,19 @@ impl Model {
             trace.done().map_err(Error::Trace)?;
         }
         let lacks = crate::lacks(&workload, job.kernel.kernel);
-        Ok(Report::of_model(outcome, watched, lacks))
+        Ok(Report::of_model(outcome, watched, (job.observed.as_deref().cloned(), lacks)))
+    }
+
+    /// Options of the model for a job.
+    pub fn options<'a>(&self, job: &'a Job) -> Options<'a> {
+        Options {
+            check: self.running.check,
+            step_every_tick: self.running.every_tick,
+            observed: job.observed.as_deref(),
+            noise: job.noise.as_ref().map(|noise| noise.seed).or(self.running.noise),
+            noise_from: job.noise.as_ref().map_or(&[], |noise| &noise.from),
+            ..Options::new(job.kernel.kernel, job.seed)
+        }
     }
 }
 
