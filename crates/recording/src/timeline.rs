@@ -439,7 +439,7 @@ impl Timeline {
         }
     }
 
-    /// Settles a running thread by a charge of `ns`; keeps a plausible one for a thread that is not.
+    /// Settles a running thread by a charge of `ns`; keeps a plausible one for another thread.
     fn apply_charge(&mut self, tid: i32, ns: u64, now_ns: u64) {
         if tid <= 0 {
             return;
