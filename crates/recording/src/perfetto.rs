@@ -170,8 +170,9 @@ impl FirstPass {
         self.section.pass(packet);
     }
 
-    /// Takes descriptions and samples of events from a bundle. Returns the time of its first event,
-    /// ns; `u64::MAX` if it has none.
+    /// Takes descriptions from a bundle, and looks at its events until it knows that switches and
+    /// wakings occur and whether wakings name the woken thread. Returns the time of its first
+    /// event, ns; `u64::MAX` if it has none.
     fn read_bundle(&mut self, bytes: &[u8]) -> u64 {
         bundle::describe(bytes, &mut self.described);
         let Ok(Some(mut bundle)) = Bundle::new(bytes.to_vec(), 0) else { return u64::MAX };

@@ -442,7 +442,7 @@ impl Timeline {
         }
     }
 
-    /// Settles a running thread by a charge of `ns`; keeps it for one that is not, if it can be true.
+    /// Settles a running thread by a charge of `ns`; keeps a plausible one for another thread.
     fn apply_charge(&mut self, tid: i32, ns: u64, now_ns: u64) {
         if tid <= 0 {
             return;

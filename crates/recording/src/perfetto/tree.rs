@@ -34,7 +34,8 @@ fn pass_on_process(process: &[u8], sink: &mut impl Sink) {
     }
 }
 
-/// Passes on a thread with its process as parent, and its name.
+/// Passes on a thread with its process as parent, unless it is the main one, and its name if it has
+/// one.
 fn pass_on_thread(thread: &[u8], sink: &mut impl Sink) {
     let (mut tid, mut pid, mut comm) = (0, 0, "");
     for (number, value) in fields(thread) {
