@@ -5,7 +5,6 @@
 use crate::Error;
 use crate::runner::Watch;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::io::{self, Read};
@@ -33,8 +32,6 @@ pub struct Package {
     pub name: String,
     /// Version of the package.
     pub version: String,
-    /// Names of the packages it depends on.
-    pub depends: Vec<String>,
     /// Size of its file, bytes.
     pub size_bytes: u64,
     /// SHA-256 of its file.
@@ -71,10 +68,8 @@ impl<'a> Apt<'a> {
         if let Some(mirror) = machine.security.filter(|_| !security.is_empty()) {
             sources.push_str(&stanza(&mirror, &security, keyring.as_deref()));
         }
-        for name in ["lists/partial", "archives/partial", "sources.list.d"] {
-            let path = folder.join(name);
-            fs::create_dir_all(&path).map_err(Error::file("make", &path))?;
-        }
+        let path = folder.join("sources.list.d");
+        fs::create_dir_all(&path).map_err(Error::file("make", &path))?;
         let config = folder.join("apt.conf");
         let files = [
             (folder.join("sources.list.d/lab.sources"), sources),
@@ -93,7 +88,8 @@ impl<'a> Apt<'a> {
     /// apt's own errors; [`Error::UnknownKey`] if a key is missing; [`Error::Full`];
     /// [`Error::Interrupted`].
     pub fn update(&self) -> Result<(), Error> {
-        let result = self.run("apt-get", &["update", "-q"], None, "read the lists of packages");
+        let update = ["update".to_owned()];
+        let result = self.run("apt-get", &update, None, "read the lists of packages");
         match result {
             Err(Error::Apt { said, .. }) if said.contains("NO_PUBKEY") => Err(Error::UnknownKey {
                 keyring: self.keyring.clone().unwrap_or_else(|| DEFAULT_KEYRING.into()),
@@ -103,14 +99,30 @@ impl<'a> Apt<'a> {
         }
     }
 
-    /// Packages whose name matches a regular expression, each in its newest version.
+    /// Names of all packages that begin so.
     ///
     /// # Errors
     /// apt's own errors.
-    pub fn packages(&self, names: &str) -> Result<Vec<Package>, Error> {
-        let arguments = ["search", "--full", "--names-only", names];
-        let text = self.run("apt-cache", &arguments, None, "search its lists of packages")?;
-        Ok(text.split("\n\n").filter_map(package).collect())
+    pub fn names(&self, beginning: &str) -> Result<Vec<String>, Error> {
+        let arguments = ["pkgnames".to_owned(), beginning.to_owned()];
+        let told = self.run("apt-cache", &arguments, None, "search its lists of packages")?;
+        Ok(told.lines().map(str::to_owned).collect())
+    }
+
+    /// These packages, each in its newest version.
+    ///
+    /// # Errors
+    /// apt's own errors, such as for a name that it does not know.
+    pub fn packages(&self, names: &[String]) -> Result<Vec<Package>, Error> {
+        let arguments: Vec<String> = ["download", "--print-uris"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain(names.to_vec())
+            .collect();
+        let told = self.run("apt-get", &arguments, None, "search its lists of packages")?;
+        let packages: Vec<Package> = told.lines().filter_map(package).collect();
+        let of = |name: &String| packages.iter().find(|package| package.name == *name).cloned();
+        Ok(names.iter().filter_map(of).collect())
     }
 
     /// Fetches packages into `folder`.
@@ -118,21 +130,18 @@ impl<'a> Apt<'a> {
     /// # Errors
     /// apt's own errors, such as a missing network or a wrong checksum; [`Error::Full`];
     /// [`Error::Interrupted`].
-    pub fn download(&self, packages: &[&Package], folder: &Path) -> Result<(), Error> {
-        let wanted: Vec<String> = packages
-            .iter()
-            .map(|package| format!("{}={}", package.name, package.version))
-            .collect();
-        let mut arguments = vec!["download", "-q"];
-        arguments.extend(wanted.iter().map(String::as_str));
+    pub fn download(&self, packages: &[Package], folder: &Path) -> Result<(), Error> {
+        let one = |package: &Package| format!("{}={}", package.name, package.version);
+        let wanted: Vec<String> = packages.iter().map(one).collect();
         let what = format!("fetch {}", wanted.join(" "));
+        let arguments = [&["download".to_owned()], &wanted[..]].concat();
         self.run("apt-get", &arguments, Some(folder), &what).map(drop)
     }
 
     fn run(
         &self,
         program: &'static str,
-        arguments: &[&str],
+        arguments: &[String],
         folder: Option<&Path>,
         what: &str,
     ) -> Result<String, Error> {
@@ -227,40 +236,40 @@ struct MachineSources {
 
 fn machine_sources() -> Result<MachineSources, Error> {
     let output = Command::new("apt-get")
-        .args(["indextargets", "Identifier: Packages"])
+        .args(["indextargets", "--format", TARGET, "Identifier: Packages"])
         .env("LC_ALL", "C")
         .output()
         .map_err(Error::start("apt-get", "apt"))?;
-    let mut machine = targets(&String::from_utf8_lossy(&output.stdout));
-    if let (Some(main), None) = (&machine.0.main, &machine.0.keyring) {
-        let text = fs::read_to_string(&machine.1).unwrap_or_default();
-        machine.0.keyring = signed_by(&text, main.trim_end_matches('/'));
+    let (mut machine, named_in) = targets(&String::from_utf8_lossy(&output.stdout));
+    if let Some(main) = &machine.main {
+        let text = fs::read_to_string(named_in).unwrap_or_default();
+        machine.keyring = signed_by(&text, main.trim_end_matches('/'));
     }
-    Ok(machine.0)
+    Ok(machine)
 }
+
+/// The fields of an index target that are asked for. apt repeats the name of an unknown one.
+const TARGET: &str = "$(REPO_URI)|$(ORIGIN)|$(COMPONENT)|$(RELEASE)|$(SOURCESENTRY)";
 
 /// The first Debian mirrors among apt's index targets, and the file that names the main one.
 fn targets(text: &str) -> (MachineSources, PathBuf) {
     let mut machine = MachineSources::default();
     let mut named_in = PathBuf::new();
-    for target in text.split("\n\n") {
-        let fields = fields(target);
-        let field = |name: &str| fields.get(name).map_or("", String::as_str);
-        let uri = field("Repo-URI");
+    for line in text.lines() {
+        let &[uri, origin, "main", release, entry] = &*line.split('|').collect::<Vec<_>>() else {
+            continue;
+        };
         // Before the first `apt-get update` only the address is known, not the origin.
-        let debian = match field("Origin") {
-            "" => uri.trim_end_matches('/').ends_with("/debian") || uri.contains("debian-security"),
+        let debian = match origin {
+            "$(ORIGIN)" => {
+                uri.trim_end_matches('/').ends_with("/debian") || uri.contains("debian-security")
+            }
             origin => origin == "Debian",
         };
-        let security = uri.contains("security") || field("Release").ends_with("-security");
-        if !debian || uri.is_empty() || field("Component") != "main" {
-            continue;
-        }
-        if security {
+        if debian && (uri.contains("security") || release.ends_with("-security")) {
             machine.security.get_or_insert_with(|| uri.to_owned());
-        } else if machine.main.is_none() {
+        } else if debian && machine.main.is_none() {
             machine.main = Some(uri.to_owned());
-            let entry = field("Sourcesentry");
             named_in = PathBuf::from(entry.rsplit_once(':').map_or(entry, |(path, _)| path));
         }
     }
@@ -295,17 +304,12 @@ fn stanza(mirror: &str, suites: &[String], keyring: Option<&Path>) -> String {
 /// apt's configuration, read after the machine's own, which it overrides.
 fn settings(folder: &Path) -> String {
     let set = |name: &str, value: &str| format!("{name} \"{value}\";\n");
-    let path = |name: &str, file: &str| set(name, &folder.join(file).display().to_string());
+    let here = folder.display().to_string();
     [
-        path("Dir::State", ""),
-        path("Dir::State::lists", "lists/"),
-        path("Dir::State::status", "status"),
-        path("Dir::State::extended_states", "extended_states"),
-        path("Dir::Cache", ""),
-        path("Dir::Cache::archives", "archives/"),
-        path("Dir::Cache::pkgcache", "pkgcache.bin"),
-        path("Dir::Cache::srcpkgcache", "srcpkgcache.bin"),
-        path("Dir::Etc::sourceparts", "sources.list.d"),
+        set("Dir::State", &here),
+        set("Dir::State::status", "status"),
+        set("Dir::Cache", &here),
+        set("Dir::Etc::sourceparts", &format!("{here}/sources.list.d")),
         set("Dir::Etc::sourcelist", "/dev/null"),
         set("Dir::Etc::preferences", "/dev/null"),
         set("Dir::Etc::preferencesparts", "/dev/null"),
@@ -320,28 +324,16 @@ fn settings(folder: &Path) -> String {
     .concat()
 }
 
-fn package(record: &str) -> Option<Package> {
-    let mut fields = fields(record);
-    let name =
-        |dependency: &str| dependency.trim().split([' ', ':']).next().unwrap_or("").to_owned();
+/// A package of `'URI' NAME_VERSION_ARCHITECTURE.deb SIZE SHA256:DIGEST`.
+fn package(line: &str) -> Option<Package> {
+    let mut words = line.split(' ').skip(1);
+    let (name, rest) = words.next()?.split_once('_')?;
     Some(Package {
-        depends: fields.get("Depends").map_or("", String::as_str).split(',').map(name).collect(),
-        size_bytes: fields.get("Size")?.parse().ok()?,
-        name: fields.remove("Package")?,
-        version: fields.remove("Version")?,
-        sha256: fields.remove("SHA256")?,
+        name: name.to_owned(),
+        version: rest.split_once('_')?.0.replace("%3a", ":"),
+        size_bytes: words.next()?.parse().ok()?,
+        sha256: words.next()?.strip_prefix("SHA256:")?.to_owned(),
     })
-}
-
-/// Fields `Name: value`; continuation lines are left out.
-fn fields(text: &str) -> BTreeMap<&str, String> {
-    let field = |line: &'_ str| -> Option<(usize, String)> {
-        let (name, value) = line.split_once(':')?;
-        (!name.starts_with(' ')).then(|| (name.len(), value.trim().to_owned()))
-    };
-    text.lines()
-        .filter_map(|line| field(line).map(|(length, value)| (&line[..length], value)))
-        .collect()
 }
 
 /// The last errors and warnings of apt, as one line.
@@ -413,24 +405,10 @@ mod tests {
     }
 
     const TARGETS: &str = "\
-URI: http://mirror.example/ubuntu/dists/noble
-Repo-URI: http://mirror.example/ubuntu/
-Origin: Ubuntu
-Component: main
-Release: noble
-Sourcesentry: /etc/a.list:1
-
-Repo-URI: http://mirror.example/debian-security/
-Origin: Debian
-Component: main
-Release: bookworm-security
-Sourcesentry: /etc/b.sources:9
-
-Repo-URI: http://mirror.example/debian/
-Origin: Debian
-Component: main
-Release: bookworm
-Sourcesentry: /etc/b.sources:1
+http://mirror.example/ubuntu/|Ubuntu|main|noble|/etc/a.list:1
+http://mirror.example/debian-security/|Debian|main|bookworm-security|/etc/b.sources:9
+http://mirror.example/debian/|Debian|contrib|bookworm|/etc/a.list:2
+http://mirror.example/debian/|Debian|main|bookworm|/etc/b.sources:1
 ";
 
     #[test]
@@ -440,9 +418,9 @@ Sourcesentry: /etc/b.sources:1
         assert_eq!(machine.security.as_deref(), Some("http://mirror.example/debian-security/"));
         assert_eq!(named_in, Path::new("/etc/b.sources"));
         // Before the first update there is no origin.
-        let (machine, _) = targets(&TARGETS.replace("Origin: Debian\n", ""));
+        let (machine, _) = targets(&TARGETS.replace("Debian", "$(ORIGIN)"));
         assert_eq!(machine.main.as_deref(), Some("http://mirror.example/debian/"));
-        let (machine, _) = targets(&TARGETS.replace("Debian", "Other"));
+        let (machine, _) = targets(&TARGETS.replace("|Debian", "|Other"));
         assert_eq!(machine, MachineSources::default());
     }
 
@@ -460,14 +438,14 @@ Sourcesentry: /etc/b.sources:1
     }
 
     #[test]
-    fn a_record_becomes_a_package() {
-        let record = "Package: linux-image-a\nVersion: 7.3.4-1\n\
-                      Depends: kmod | x, linux-base-a (= 7.3.4-1)\n\
-                      Description: x\n more: of it\nSize: 12\nSHA256: ab\n";
-        let package = package(record).unwrap();
-        assert_eq!(package.depends, ["kmod", "linux-base-a"]);
-        assert_eq!((package.size_bytes, package.version.as_str()), (12, "7.3.4-1"));
-        assert_eq!(super::package("Package: a\n"), None);
+    fn a_line_becomes_a_package() {
+        let line = "'http://a/pool/linux-image-a_7.3.4-1%7ebpo.deb' linux-image-a_7.3.4-1~bpo_amd64.deb \
+                    12 SHA256:ab";
+        let found = package(line).unwrap();
+        assert_eq!((&*found.name, &*found.version), ("linux-image-a", "7.3.4-1~bpo"));
+        assert_eq!((found.size_bytes, &*found.sha256), (12, "ab"));
+        assert_eq!(package("'http://a' linux-image-a_1_amd64.deb 12 MD5Sum:ab"), None);
+        assert_eq!(package("Reading package lists..."), None);
     }
 
     #[test]

@@ -30,11 +30,11 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
         Step::Lists(suites) => {
             output::eprint_line(format_args!("reading the lists of {}", suites.join(", ")));
         }
-        Step::Fetch(entry, package, bytes) => {
+        Step::Fetch(entry, release, bytes) => {
             let mib = bytes.div_ceil(1 << 20);
             output::eprint_line(format_args!(
-                "fetching {} {} ({mib} MiB)",
-                entry.name, package.name
+                "fetching {} linux-image-{release} ({mib} MiB)",
+                entry.name
             ));
         }
         Step::Here(kernel, before) => {
