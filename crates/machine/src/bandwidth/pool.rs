@@ -183,11 +183,15 @@ impl Machine<'_> {
     fn apply_limit_file(&mut self, group: GroupId, limit: Limit) {
         let cfs_rqs: Vec<CfsRqId> =
             self.groups[group].cfs_rqs.iter().copied().filter(|q| q.is_some()).collect();
-        // Time until now is charged under the old limit.
+        // A thread that runs on another CPU is charged for its time since the last tick under the
+        // new limit; on a single CPU the writer has preempted it.
+        let charges = self.cpus.len() == 1 || self.has(Fault::WriteCharges);
         for &q in &cfs_rqs {
             self.account_work(self.cfs_rqs[q].cpu);
-            if !self.has(Fault::WriteUncharged) {
+            if charges {
                 self.charge(q);
+            } else {
+                self.charge_to_last_tick(q);
             }
         }
         let pool = &mut self.groups[group].pool;
