@@ -108,7 +108,7 @@ pub use job::{Job, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf};
 pub use replay::{Replay, Request};
 pub use study::{EachRow, Row, Rows, Study};
 pub use watch::{Step, Trace, Traced, Watch};
-pub use what_if::{Beside, Try, ladder};
+pub use what_if::{Beside, Try};
 pub use world::{Machines, Model, Running, ThisHost, World};
 pub use {
     cpumax_limit as limit, cpumax_machine as machine, cpumax_outcome as outcome,

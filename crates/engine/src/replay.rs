@@ -160,9 +160,24 @@ impl Replay {
             summary,
         };
         if replay.limits.is_empty() {
-            replay.limits = what_if::ladder(replay.mean_cpus());
+            replay.limits = what_if::ladder(replay.mean_cpus(), what_if::FEW);
         }
         Ok(replay)
+    }
+
+    /// Tries as many limits as a curve needs. The command that makes the study again names them.
+    pub(crate) fn try_curve(&mut self) {
+        self.limits = what_if::ladder(self.mean_cpus(), what_if::CURVE);
+        if self.made_by.is_empty() {
+            return;
+        }
+        for Try { limit, .. } in &self.limits {
+            let burst = match limit.burst_ns() / 1_000 {
+                0 => String::new(),
+                usec => format!(",cpu.max.burst={usec}"),
+            };
+            self.made_by.push(format!("--set={limit}{burst}"));
+        }
     }
 
     /// The requests that the limited group answered, where the recording shows them.
