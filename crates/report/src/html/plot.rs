@@ -50,7 +50,7 @@ pub(super) struct Series {
     pub points: Vec<Point>,
 }
 
-/// What an axis shows.
+/// The kind of numbers along an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Axis {
     /// Numbers from zero.
