@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 const LARGEST_BYTES: usize = 1 << 20;
+/// Two kinds of limit, on two kernels.
+const LIMITS: [&str; 8] =
+    ["--set", "500m", "--set", "1", "--set", "8600 10000", "--kernel", "5.4,6.18"];
 
 fn cpumax(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cpumax"));
@@ -24,8 +27,7 @@ fn report(folder: &Path, recording: &str) -> PathBuf {
     let recording = root().join("recordings").join(recording);
     let path = folder.join("report.html");
     let [recording, out] = [&recording, &path].map(|path| path.to_str().unwrap());
-    let limits = ["--set", "500m", "--set", "1", "--kernel", "5.4,6.18"];
-    cpumax(&[&["report", recording, "-o", out], &limits[..]].concat());
+    cpumax(&[&["report", recording, "-o", out], &LIMITS[..]].concat());
     path
 }
 
@@ -35,11 +37,10 @@ fn a_report_of_saved_json_is_that_of_the_recording() {
     let direct = fs::read_to_string(report(folder.path(), "web-closed.perf.data")).unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let recording = root().join("recordings/web-closed.perf.data");
-    let limits = ["--set", "500m", "--set", "1", "--kernel", "5.4,6.18"];
     let (json, csv) = (path("study.json"), path("study.csv"));
     let save =
         ["replay", recording.to_str().unwrap(), "--stretches", "--json", &json, "--csv", &csv];
-    cpumax(&[&save[..], &limits[..]].concat());
+    cpumax(&[&save[..], &LIMITS[..]].concat());
     cpumax(&["report", &json, "-o", &path("again.html")]);
     assert!(fs::read_to_string(path("again.html")).unwrap() == direct, "they differ");
     assert!(direct.len() < LARGEST_BYTES, "{} bytes", direct.len());
@@ -49,14 +50,16 @@ fn a_report_of_saved_json_is_that_of_the_recording() {
     // The only address is the button's, and only its script runs.
     assert_eq!(direct.matches("https:").count(), 1);
     assert_eq!(direct.matches("<script>").count(), 1);
+    let (plots, marks) = (2 * 5, direct.matches(" data-x=").count());
+    assert!(marks >= plots * 3, "{marks} marks in {plots} plots of three limits");
     assert!(direct.contains("content=\"default-src 'none'; ") && direct.contains("'sha256-"));
     assert!(direct.contains("<h3>Thread by thread: ") && direct.contains("stopped by the limit"));
     let csv = fs::read_to_string(csv).unwrap();
     let lines: Vec<&str> = csv.split("\r\n").collect();
-    assert_eq!(lines.len(), 1 + 6 + 1, "{csv}");
+    assert_eq!(lines.len(), 1 + 8 + 1, "{csv}");
     assert!(lines[0].starts_with("recording,role,kernel,cpu_max,") && lines[3].contains("50000"));
     let cells = |line: &str| line.split(',').count();
-    assert!(lines[..7].iter().all(|line| cells(line) == cells(lines[0])), "{csv}");
+    assert!(lines[..9].iter().all(|line| cells(line) == cells(lines[0])), "{csv}");
 }
 
 #[test]
@@ -73,7 +76,9 @@ fn advice_is_told_first_and_two_studies_stand_below_each_other() {
     let limit = told.split_whitespace().next().unwrap();
     let answer = page.split("<p class=\"answer\">").nth(1).unwrap();
     assert!(answer.starts_with(limit), "{limit}: {answer}");
-    assert!(page.contains(">advised</text>") && page.contains(">current</text>"));
+    for mark in [">advised</text>", ">current</text>", ">target 50</text>"] {
+        assert!(page.contains(mark), "{mark}");
+    }
     let output = cpumax(&["report", &json, &json, "-o", &html]);
     let page = fs::read_to_string(&html).unwrap();
     assert_eq!(page.matches("<section ").count(), 3);
@@ -125,6 +130,35 @@ fn words(line: &str) -> Vec<String> {
     parts.collect()
 }
 
+/// Arguments of the command that a report prints, which then writes this study.
+fn printed(html: &str, study: &str) -> Vec<String> {
+    let page = fs::read_to_string(html).unwrap();
+    let made = page.split("<pre tabindex=\"0\"><code>").nth(1).unwrap();
+    let line = made.lines().next().unwrap().replace("&#39;", "'").replace("&apos;", "'");
+    let mut words = words(&line).into_iter();
+    assert_eq!(words.next().as_deref(), Some("cpumax"), "{line}");
+    words.map(|word| if word == "study.json" { study.to_owned() } else { word }).collect()
+}
+
+#[test]
+fn without_limits_there_are_enough_for_a_curve_and_the_printed_command_names_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let recording = root().join("recordings/bursts.perf.data");
+    let (html, study, again) = (path("report.html"), path("study.json"), path("again.html"));
+    cpumax(&["report", recording.to_str().unwrap(), "--kernel", "6.18", "-o", &html]);
+    let line = printed(&html, &study);
+    assert_eq!(line.iter().filter(|word| word.starts_with("--set=")).count(), 12, "{line:?}");
+    cpumax(&line.iter().map(String::as_str).collect::<Vec<_>>());
+    cpumax(&["report", &study, "-o", &again]);
+    // The commands differ in the order of their options.
+    let [html, again] = [html, again].map(|path| {
+        let page = fs::read_to_string(path).unwrap();
+        page.split("<h3>Made again by</h3>").next().unwrap().to_owned()
+    });
+    assert!(html == again, "{line:?} makes another report");
+}
+
 #[test]
 fn the_command_that_a_report_prints_makes_the_same_study() {
     let folder = tempfile::tempdir().unwrap();
@@ -139,24 +173,17 @@ fn the_command_that_a_report_prints_makes_the_same_study() {
     for given in [[&replay[..], &options].concat(), [&advise[..], &others].concat()] {
         cpumax(&[&given[..], &["--json", &json]].concat());
         cpumax(&["report", &json, "-o", &html]);
-        let page = fs::read_to_string(&html).unwrap();
-        let made = page.split("<pre tabindex=\"0\"><code>").nth(1).unwrap();
-        let line = made.lines().next().unwrap().replace("&#39;", "'").replace("&apos;", "'");
-        let again = words(&line);
-        assert_eq!(again[0], "cpumax", "{line}");
-        let mut again: Vec<&str> = again[1..].iter().map(String::as_str).collect();
-        let place = again.iter().position(|word| *word == "study.json").unwrap();
         let other = path("other.json");
-        again[place] = &other;
-        cpumax(&again);
+        let line = printed(&html, &other);
+        cpumax(&line.iter().map(String::as_str).collect::<Vec<_>>());
         let [first, second] = [&json, &other].map(|path| fs::read_to_string(path).unwrap());
-        assert!(first.contains("\"made_by\":[\"cpumax\""), "{line}");
+        assert!(first.contains("\"made_by\":[\"cpumax\""), "{line:?}");
         // Options differ in order, and lists are repeated options.
         let without = |text: &str| {
             let (before, after) = text.split_once("\"made_by\":[").unwrap();
             (before.to_owned(), after.split_once(']').unwrap().1.to_owned())
         };
-        assert!(without(&first) == without(&second), "{line} makes another study");
+        assert!(without(&first) == without(&second), "{line:?} makes another study");
     }
 }
 

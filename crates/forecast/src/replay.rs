@@ -7,7 +7,7 @@
 use crate::predict::{Draw, Prediction, Sample, Unit, Window, WorkRange, predict};
 use crate::recorded;
 use crate::traced::RunTrace;
-use cpumax_study::{Error, Share, Try, WhatIf, ladder, with_shares};
+use cpumax_study::{CURVE, Error, FEW, Share, Try, WhatIf, ladder, with_shares};
 
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
@@ -160,9 +160,24 @@ impl Replay {
             summary,
         };
         if replay.limits.is_empty() {
-            replay.limits = ladder(replay.mean_cpus());
+            replay.limits = ladder(replay.mean_cpus(), FEW);
         }
         Ok(replay)
+    }
+
+    /// Tries as many limits as a curve needs. The command that makes the study again names them.
+    pub(crate) fn try_curve(&mut self) {
+        self.limits = ladder(self.mean_cpus(), CURVE);
+        if self.made_by.is_empty() {
+            return;
+        }
+        for Try { limit, .. } in &self.limits {
+            let burst = match limit.burst_ns() / 1_000 {
+                0 => String::new(),
+                usec => format!(",cpu.max.burst={usec}"),
+            };
+            self.made_by.push(format!("--set={limit}{burst}"));
+        }
     }
 
     /// The requests that the limited group answered; `None` where the recording does not show them.

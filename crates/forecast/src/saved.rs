@@ -157,7 +157,8 @@ impl Saved {
     }
 
     /// Reads a recording, replays it with seed 1 on these kernels or the usual ones, and traces the
-    /// decisive runs; also returns the repairs.
+    /// decisive runs; also returns the repairs. Without limits in the request, a dozen around the
+    /// CPUs used.
     ///
     /// # Errors
     /// As of [`recorded::read`] and [`Replay::runs`].
@@ -169,7 +170,10 @@ impl Saved {
         watch: &dyn Watch,
     ) -> Result<(Saved, Defects), Error> {
         let recording = recorded::read(path, options)?;
-        let replay = Replay::new(&recorded::name(path), &recording, request)?;
+        let mut replay = Replay::new(&recorded::name(path), &recording, request)?;
+        if request.limits.is_empty() {
+            replay.try_curve();
+        }
         let kernels = kernels.unwrap_or_else(|| replay.kernels());
         let mut runs = replay.runs(&kernels, 1, &Running::default(), watch)?;
         replay.trace_decisive(&mut runs, &Running::default(), watch)?;

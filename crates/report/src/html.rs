@@ -2,10 +2,11 @@
 //! recorded, doubts, and the commands that reproduce it.
 //!
 //! Selection and zoom use CSS only, so the page can be printed, attached to a ticket and read
-//! aloud. The only script opens an excerpt in the Perfetto UI when a button is pressed. The page is
-//! made from the saved JSON.
+//! aloud. The only script tells the numbers of figures under the pointer, and opens an excerpt in
+//! the Perfetto UI when a button is pressed. The page is made from the saved JSON.
 
 mod beside;
+mod figures;
 mod plot;
 mod script;
 mod stretch;
@@ -16,17 +17,11 @@ use crate::page::Page;
 use crate::predicted::{PredictedRow, Ranged, Ranges, ranged};
 use crate::replay::row;
 use cpumax_forecast::predict;
-use cpumax_forecast::{
-    advise::Role,
-    saved::{Predicted, Saved},
-    traced::RunTrace,
-};
-use plot::{Axis, Mark, Plot, Point, Series, key};
+use cpumax_forecast::{advise::Role, saved::Saved, traced::RunTrace};
+use figures::Figures;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("html/style.css");
-const COLOURS: usize = 6;
-const DISTRIBUTIONS: usize = 6;
 
 /// A study and its name.
 #[derive(Debug, Clone)]
@@ -66,10 +61,7 @@ pub fn html(studies: &[Named], version: &str) -> String {
          costs more or less on another day.</p></footer>\n",
         xml(version)
     );
-    if sections.iter().any(Section::has_stretches) {
-        let _ = writeln!(out, "<script>{}</script>", script::SCRIPT);
-    }
-    out.push_str("</body>\n</html>\n");
+    let _ = writeln!(out, "<script>{}</script>\n</body>\n</html>", script::SCRIPT);
     out
 }
 
@@ -83,68 +75,20 @@ pub fn answer_lines(studies: &[Named], page: Page) -> String {
     lines.map(|line| page.wrapped(&escape::line(&line)) + "\n").collect()
 }
 
-/// A series of the plots: runs on one kernel with one kind of limit.
-struct Group<'a> {
-    name: String,
-    runs: Vec<&'a Predicted>,
-}
-
 struct Section<'a> {
     prefix: char,
     named: &'a Named,
-    groups: Vec<Group<'a>>,
-    /// Runs whose latency distributions are shown, on one kernel.
-    distributions: Vec<&'a Predicted>,
+    figures: Figures<'a>,
 }
 
 impl<'a> Section<'a> {
     fn of((at, named): (usize, &'a Named)) -> Section<'a> {
         let prefix = char::from(b'a' + (at % 26) as u8);
-        let study = &named.study;
-        let mut groups: Vec<Group<'a>> = Vec::new();
-        let kinds: std::collections::BTreeSet<String> =
-            study.runs.iter().filter_map(words::kind).collect();
-        let recordings: std::collections::BTreeSet<&str> =
-            study.runs.iter().map(|run| run.recording.as_str()).collect();
-        for run in &study.runs {
-            let Some(kind) = words::kind(run) else { continue };
-            let mut name = run.kernel.clone();
-            if kinds.len() > 1 {
-                let _ = write!(name, ", {kind}");
-            }
-            if recordings.len() > 1 {
-                let _ = write!(name, ", {}", run.recording);
-            }
-            match groups.iter_mut().find(|group| group.name == name) {
-                Some(group) => group.runs.push(run),
-                None => groups.push(Group { name, runs: vec![run] }),
-            }
-        }
-        for group in &mut groups {
-            group.runs.sort_by_key(|run| words::millicpus(run));
-            group.runs.dedup_by_key(|run| words::millicpus(run));
-        }
-        let first = study.runs.first();
-        let is_shown = |run: &&Predicted| {
-            let like_first =
-                |first: &Predicted| first.kernel == run.kernel && first.recording == run.recording;
-            first.is_some_and(like_first) && run.latencies.count() > 0
-        };
-        let distributions = study.runs.iter().filter(is_shown).take(DISTRIBUTIONS).collect();
-        Section { prefix, named, groups, distributions }
+        Section { prefix, named, figures: Figures::of(prefix, &named.study) }
     }
 
-    /// Writes CSS rules that hide unselected series.
     fn write_rules(&self, out: &mut String) {
-        let prefix = self.prefix;
-        for (kind, count) in [('k', self.groups.len()), ('l', self.distributions.len())] {
-            for at in 0..count {
-                let class = format!("{prefix}-{kind}{at}");
-                let _ =
-                    writeln!(out, "body:has(#{class}:not(:checked)) .{class} {{ display: none; }}");
-            }
-        }
-        stretch::write_zoom_rules(out, &format!("{prefix}-p"));
+        self.figures.write_rules(out);
         for (of, _) in self.traces() {
             stretch::write_zoom_rules(out, &of.id);
         }
@@ -167,10 +111,6 @@ impl<'a> Section<'a> {
         })
     }
 
-    fn has_stretches(&self) -> bool {
-        self.traces().any(|(_, trace)| !trace.stretches.is_empty())
-    }
-
     fn write(&self, out: &mut String, several: bool) {
         let study = &self.named.study;
         let heading = if several { self.named.name.as_str() } else { "The answer" };
@@ -179,8 +119,7 @@ impl<'a> Section<'a> {
         for line in words::lacks(study) {
             let _ = writeln!(out, "<p>{}</p>", xml(&line));
         }
-        self.write_plots(out);
-        self.write_distribution(out);
+        self.figures.write(out);
         for (of, trace) in self.traces() {
             stretch::write(out, &of, trace);
         }
@@ -192,143 +131,6 @@ impl<'a> Section<'a> {
         out.push_str("</ul>\n<h3>Made again by</h3>\n");
         let commands: Vec<String> = words::commands(study).iter().map(|line| xml(line)).collect();
         let _ = writeln!(out, "<pre tabindex=\"0\"><code>{}</code></pre>", commands.join("\n"));
-    }
-
-    fn write_choices<'n>(
-        &self,
-        out: &mut String,
-        legend: &str,
-        kind: char,
-        names: impl Iterator<Item = &'n str>,
-    ) {
-        let _ = writeln!(out, "<fieldset><legend>{legend}</legend>");
-        for (at, name) in names.enumerate() {
-            let id = format!("{}-{kind}{at}", self.prefix);
-            let _ = writeln!(
-                out,
-                "<label><input type=\"checkbox\" id=\"{id}\" checked> {} {}</label>",
-                key(&format!("s{}", at % COLOURS), if kind == 'k' { at } else { 0 }),
-                xml(name)
-            );
-        }
-        out.push_str("</fieldset>\n");
-    }
-
-    fn write_plots(&self, out: &mut String) {
-        if self.groups.is_empty() {
-            return;
-        }
-        let study = &self.named.study;
-        out.push_str("<h3>Against the limit</h3>\n");
-        let names = self.groups.iter().map(|group| group.name.as_str());
-        self.write_choices(out, "Kernels", 'k', names);
-        stretch::write_zooms(out, &format!("{}-p", self.prefix));
-        out.push_str("<div class=\"plots\">\n");
-        let unit = study.runs.first().map_or("requests", |run| run.prediction.latency_of.name());
-        let latency = |of: fn(&predict::Latency) -> cpumax_study::Ranged<u64>| {
-            move |run: &Predicted| run.prediction.request_latency_ns.as_ref().map(|l| in_ms(of(l)))
-        };
-        let throttled = |run: &Predicted| run.prediction.throttled_percent;
-        let cpus = |run: &Predicted| run.prediction.cpus;
-        let of = |name: &str| format!("{name} of {unit}, ms");
-        self.write_plot(out, "Throttled periods, %", false, &throttled);
-        self.write_plot(out, &of("p99"), true, &latency(|l| l.p99));
-        self.write_plot(out, &of("p90"), true, &latency(|l| l.p90));
-        self.write_plot(out, &of("p50"), true, &latency(|l| l.p50));
-        self.write_plot(out, "CPUs used", false, &cpus);
-        out.push_str("</div>\n");
-    }
-
-    fn write_plot(
-        &self,
-        out: &mut String,
-        what: &str,
-        log: bool,
-        of: &dyn Fn(&Predicted) -> Option<Ranged>,
-    ) {
-        let study = &self.named.study;
-        let point = |run: &&Predicted| {
-            let number = of(run)?;
-            let x = words::millicpus(run)? as f64 / 1e3;
-            Some(Point { x, y: number.value, low: number.low, high: number.high })
-        };
-        let series = |(at, group): (usize, &Group<'_>)| Series {
-            class: format!("s{} {}-k{at}", at % COLOURS, self.prefix),
-            points: group.runs.iter().filter_map(point).collect(),
-        };
-        let series: Vec<Series> = self.groups.iter().enumerate().map(series).collect();
-        if series.iter().all(|series| series.points.is_empty()) {
-            return;
-        }
-        let unlimited = study.runs.iter().find(|run| words::kind(run).is_none());
-        let base = unlimited.and_then(of);
-        let base = base.map(|n| Point { x: 0.0, y: n.value, low: n.low, high: n.high });
-        let id = format!(
-            "{}-{}",
-            self.prefix,
-            what.chars().filter(|c| c.is_alphanumeric()).collect::<String>()
-        );
-        let plot = Plot {
-            id,
-            title: format!("{what} against the limit"),
-            says: "The table below has every number of it.".to_owned(),
-            x: Axis { label: "limit, CPUs", log: false },
-            y: Axis { label: what, log },
-            series,
-            marks: marks(study),
-            base,
-            ranges: true,
-        };
-        let grey = if base.is_some() { " Grey: without a limit." } else { "" };
-        let _ = writeln!(
-            out,
-            "<figure>{}<figcaption>{}.{grey}</figcaption></figure>",
-            self.widened(&plot),
-            xml(what)
-        );
-    }
-
-    /// A plot in a container that may be wider than the page.
-    fn widened(&self, plot: &Plot<'_>) -> String {
-        let (prefix, title) = (self.prefix, xml(&plot.title));
-        let svg = plot.svg();
-        format!(
-            "<div class=\"scroll\" role=\"group\" aria-label=\"{title}\" tabindex=\"0\">\
-             <div class=\"{prefix}-p-w\">{svg}</div></div>"
-        )
-    }
-
-    fn write_distribution(&self, out: &mut String) {
-        if self.distributions.len() < 2 {
-            return;
-        }
-        let kernel = &self.distributions[0].kernel;
-        let unit = self.distributions[0].prediction.latency_of.name();
-        let _ = writeln!(out, "<h3>How long {unit} take, on {}</h3>", xml(kernel));
-        let names: Vec<String> = self.distributions.iter().map(|run| words::label(run)).collect();
-        self.write_choices(out, "Limits (quota/period, ms)", 'l', names.iter().map(String::as_str));
-        let series = |(at, run): (usize, &&Predicted)| Series {
-            class: format!("s{} {}-l{at}", at % COLOURS, self.prefix),
-            points: longer(&run.latencies.buckets),
-        };
-        let y = format!("share of {unit} that take longer, %");
-        let plot = Plot {
-            id: format!("{}-longer", self.prefix),
-            title: format!("How many {unit} take longer than so many milliseconds"),
-            says: "A line for each limit; both axes are logarithmic.".to_owned(),
-            x: Axis { label: "ms", log: true },
-            y: Axis { label: &y, log: true },
-            series: self.distributions.iter().enumerate().map(series).collect(),
-            marks: Vec::new(),
-            base: None,
-            ranges: false,
-        };
-        let _ = writeln!(
-            out,
-            "<figure>{}<figcaption>Read it at 1 %: that is p99. It is of one run of the model for \
-             each limit; the table has how far it may be off.</figcaption></figure>",
-            self.widened(&plot)
-        );
     }
 
     fn write_table(&self, out: &mut String) {
@@ -407,48 +209,4 @@ fn number_html(number: Ranged) -> String {
 fn in_ms(number: cpumax_study::Ranged<u64>) -> Ranged {
     let ms = |ns: u64| ns as f64 / 1e6;
     Ranged { value: ms(number.value), low: ms(number.low), high: ms(number.high) }
-}
-
-/// Marks of the recommended and the current limit.
-fn marks(study: &Saved) -> Vec<Mark> {
-    let mut marks: Vec<Mark> = Vec::new();
-    for (role, name) in [(Role::Recommended, "advised"), (Role::Current, "current")] {
-        let run = study.runs.iter().find(|run| run.role == Some(role));
-        if let Some(millicpus) = run.and_then(words::millicpus) {
-            marks.push(Mark { x: millicpus as f64 / 1e3, name: name.to_owned() });
-        }
-    }
-    marks
-}
-
-/// Points of a histogram: for each end of a bucket, ms, the share, per cent, of latencies above it.
-fn longer(buckets: &[[u64; 3]]) -> Vec<Point> {
-    let all = buckets.iter().fold(0_u64, |sum, [_, _, count]| sum.saturating_add(*count));
-    let mut left = all;
-    let mut points = Vec::new();
-    if let Some([low, ..]) = buckets.first() {
-        points.push((*low, all));
-    }
-    for [_, high, count] in buckets {
-        left = left.saturating_sub(*count);
-        points.push((*high, left));
-    }
-    let point = |(ns, left): (u64, u64)| {
-        let (x, y) = (ns as f64 / 1e6, left as f64 * 100.0 / all.max(1) as f64);
-        Point { x, y, low: y, high: y }
-    };
-    points.into_iter().filter(|(ns, left)| *ns > 0 && *left > 0).map(point).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_distribution_falls_from_all_to_what_is_slowest() {
-        let points = longer(&[[1_000_000, 2_000_000, 90], [8_000_000, 9_000_000, 10]]);
-        let told: Vec<(f64, f64)> = points.iter().map(|p| (p.x, p.y)).collect();
-        assert_eq!(told, [(1.0, 100.0), (2.0, 10.0)]);
-        assert!(longer(&[]).is_empty());
-    }
 }

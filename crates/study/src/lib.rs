@@ -76,7 +76,7 @@ pub use job::{
 pub use ranged::Ranged;
 pub use study::{EachRow, Row, Rows, Study};
 pub use watch::{Step, Trace, Traced, Watch};
-pub use what_if::{Beside, Try, common_group, ladder};
+pub use what_if::{Beside, CURVE, FEW, Try, common_group, ladder};
 pub use world::{Machines, Model, Running, ThisHost, World};
 pub use {
     cpumax_limit as limit, cpumax_machine as machine, cpumax_outcome as outcome,

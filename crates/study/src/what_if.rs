@@ -232,18 +232,23 @@ pub fn common_group(tries: &[Try]) -> Result<Option<String>, Error> {
     Ok(Some(first.to_owned()))
 }
 
-/// Limits at 0.75, 1, 1.5 and 2 times the CPUs used, in 100 ms periods; then the used CPUs with a
+/// Multiples of the CPUs used that the [`ladder`] of a table has.
+pub const FEW: &[f64] = &[0.75, 1.0, 1.5, 2.0];
+/// Multiples of the CPUs used that the [`ladder`] of a curve has.
+pub const CURVE: &[f64] = &[0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5];
+
+/// Limits of so many times the CPUs that were used, in 100 ms periods; then the used CPUs with a
 /// 10 ms period, and with a burst of a whole quota.
-pub fn ladder(mean_cpus: f64) -> Vec<Try> {
+pub fn ladder(mean_cpus: f64, times: &[f64]) -> Vec<Try> {
     const PERIOD_NS: u64 = 100_000_000;
     const SHORT_PERIOD_NS: u64 = 10_000_000;
     let share = |times: f64, period_ns: u64| two_digits_ns(mean_cpus * times * period_ns as f64);
-    let plain = [0.75, 1.0, 1.5, 2.0].map(|times| (share(times, PERIOD_NS), PERIOD_NS, 0));
+    let plain = times.iter().map(|times| (share(*times, PERIOD_NS), PERIOD_NS, 0));
     let quota_ns = share(1.0, PERIOD_NS);
     let special =
         [(share(1.0, SHORT_PERIOD_NS), SHORT_PERIOD_NS, 0), (quota_ns, PERIOD_NS, quota_ns)];
     let mut tries: Vec<Try> = Vec::new();
-    for (quota_ns, period_ns, burst_ns) in plain.into_iter().chain(special) {
+    for (quota_ns, period_ns, burst_ns) in plain.chain(special) {
         if let Ok(limit) = Limit::new(Some(quota_ns), period_ns, burst_ns) {
             let limit = Try::of(limit);
             if !tries.contains(&limit) {
@@ -322,7 +327,7 @@ mod tests {
         assert_eq!(lacks("500m,pod:cpu.max.burst=1000", "5.4").unwrap(), ["cpu.max.burst"]);
         let error = lacks("cpu.max.burst=1000", "5.4").unwrap_err().to_string();
         assert!(error.ends_with("exists from Linux 5.14 on"), "{error}");
-        let ladder = ladder(0.4);
+        let ladder = ladder(0.4, FEW);
         let old = parse_kernels("5.4").unwrap()[0];
         let lacking = |limit: &&Try| !limit.lacks(old).unwrap().is_empty();
         assert_eq!(ladder.iter().filter(lacking).count(), 1);
@@ -330,9 +335,10 @@ mod tests {
 
     #[test]
     fn a_ladder_spans_the_cpus_used() {
-        let labels: Vec<String> = ladder(0.423).into_iter().map(|limit| limit.label()).collect();
+        let labels: Vec<String> =
+            ladder(0.423, FEW).into_iter().map(|limit| limit.label()).collect();
         assert_eq!(labels, ["32/100", "43/100", "64/100", "85/100", "4.3/10", "43/100+43"]);
-        let idle: Vec<String> = ladder(0.0).into_iter().map(|limit| limit.label()).collect();
+        let idle: Vec<String> = ladder(0.0, CURVE).into_iter().map(|limit| limit.label()).collect();
         assert_eq!(idle, ["1/100", "1/10", "1/100+1"]);
     }
 

@@ -44,6 +44,7 @@ for (const [scheme, width] of [['light', 1100], ['dark', 1100], ['light', 360], 
   const higher = await page.evaluate(() => [...document.querySelectorAll('.scroll')]
     .filter((one) => one.scrollHeight > one.clientHeight).length);
   if (higher > 0) wrong.push(`${at}: ${higher} figures are higher than their place`);
+  await useFigures(page, at);
   await useBoxes(page, at);
   await useWidths(page, at);
   for (const summary of await page.locator('summary').all()) await summary.click();
@@ -56,14 +57,40 @@ for (const [scheme, width] of [['light', 1100], ['dark', 1100], ['light', 360], 
   await context.close();
 }
 
-/// Each check box hides its series and shows them again.
+/// The pointer and the arrow keys tell the numbers of each figure. Series of a legend differ.
+async function useFigures(page, at) {
+  const figures = page.locator('figure:has(.told)');
+  const count = await figures.count();
+  if (count < 6) wrong.push(`${at}: only ${count} figures tell numbers`);
+  for (let index = 0; index < count; index += 1) {
+    const figure = figures.nth(index);
+    const [told, mark] = [figure.locator('.told'), figure.locator('[data-x]').last()];
+    await mark.hover({ force: true });
+    const pointed = await told.innerText();
+    if (!pointed.includes(await mark.textContent())) wrong.push(`${at}: ${index} tells ${pointed}`);
+    await figure.locator('.slider input').focus();
+    await page.keyboard.press('ArrowLeft');
+    const moved = await told.innerText();
+    const spoken = await figure.locator('.slider input').getAttribute('aria-valuetext');
+    if (moved === pointed || moved.split('\n').join('; ') !== spoken) {
+      wrong.push(`${at}: arrow keys tell ${moved}, ${spoken}, after ${pointed}`);
+    }
+  }
+  const keys = await page.locator('fieldset').evaluateAll((all) => all.map((legend) => [
+    ...legend.querySelectorAll('.key'),
+  ].map((key) => getComputedStyle(key).color + key.innerHTML)));
+  const alike = keys.filter((one) => new Set(one).size < one.length);
+  if (alike.length > 0 || keys[0].length < 2) wrong.push(`${at}: series look alike: ${keys}`);
+}
+
+/// Each check box hides its series or plots, and shows them again.
 async function useBoxes(page, at) {
   const boxes = page.locator('input[type=checkbox]');
   const count = await boxes.count();
   if (count < 3) wrong.push(`${at}: only ${count} check boxes`);
   for (let index = 0; index < count; index += 1) {
     const box = boxes.nth(index);
-    const series = page.locator(`main g.${await box.getAttribute('id')}`);
+    const series = page.locator(`main .${await box.getAttribute('id')}`);
     const all = await series.count();
     const shown = async () => {
       let visible = 0;
@@ -81,7 +108,7 @@ async function useBoxes(page, at) {
 async function useWidths(page, at) {
   const radios = page.locator('input[type=radio]');
   const count = await radios.count();
-  if (count < 8) wrong.push(`${at}: only ${count} widths`);
+  if (count < 4) wrong.push(`${at}: only ${count} widths`);
   // The last is the first of its group again, so that the page is as it was.
   for (let index = count - 1; index >= 0; index -= 1) {
     const radio = radios.nth(index);
@@ -121,6 +148,14 @@ async function useButton() {
 }
 await useButton();
 
+/// Without scripts the marks still have their numbers, and no control is there that does nothing.
+{
+  const { context, page } = await opened('no scripts', { javaScriptEnabled: false });
+  if (await page.locator('[data-x] > title').count() < 20) wrong.push('no scripts: no numbers');
+  if (await page.locator('.slider').first().isVisible()) wrong.push('no scripts: a slider');
+  await context.close();
+}
+
 /// Each picture as means of its parts: fonts differ between machines, so only what is coarse can be
 /// compared.
 const [COLUMNS, ROWS] = [24, 12];
@@ -153,11 +188,11 @@ async function pictures() {
     }, [`data:image/png;base64,${data}`, COLUMNS, ROWS]);
   };
   const of = {};
-  const figures = { throttled: '.plots svg', latencies: '.plots + h3 ~ figure svg', stretch: 'svg.lanes' };
+  const figures = { throttled: '.plots svg', percentiles: '.plots ~ figure svg', stretch: 'svg.lanes' };
   for (const [name, selector] of Object.entries(figures)) {
     of[name] = await means(page.locator(selector).first());
   }
-  await page.locator('#a-k0').uncheck();
+  await page.locator('#a-s0').uncheck();
   const without = await means(page.locator('.plots svg').first());
   await context.close();
   return [of, without];
@@ -185,7 +220,7 @@ for (const [name, means] of Object.entries(of)) {
   }
 }
 const [hidden] = difference(of.throttled, without);
-if (hidden < 0.05) wrong.push(`a picture without a kernel is the same: ${hidden}`);
+if (hidden < 0.05) wrong.push(`a picture without a series is the same: ${hidden}`);
 
 await browser.close();
 for (const line of wrong) console.log(line);

@@ -385,11 +385,8 @@ pub const G2: Rules = Rules {
     ..G1_5_3
 };
 /// 5.8: distribution spends the pool itself.
-pub const G2_5_8: Rules = Rules {
-    throttled_insert: ThrottledInsert::Tail,
-    lump_distribution: false,
-    ..G2
-};
+pub const G2_5_8: Rules =
+    Rules { throttled_insert: ThrottledInsert::Tail, lump_distribution: false, ..G2 };
 /// 5.14: burst.
 pub const G2_5_14: Rules = Rules { refill: Refill::AddCapped, ..G2_5_8 };
 /// 5.15: tasks of class idle gain less by sleeping.

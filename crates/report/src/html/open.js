@@ -1,4 +1,3 @@
-'use strict';
 {
   // Opens a stretch in the Perfetto UI: a new tab, which is handed the trace once it answers.
   const site = 'https://ui.perfetto.dev';

@@ -1,5 +1,5 @@
-//! The script of the page, which waits for a button, and its data. The page's policy allows no
-//! other script.
+//! The script of the page, which tells numbers of figures and opens excerpts, and its data. The
+//! page's policy allows no other script.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,7 +7,8 @@ use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 use std::io::Write;
 
-pub(super) const SCRIPT: &str = include_str!("open.js");
+pub(super) const SCRIPT: &str =
+    concat!("'use strict';\n", include_str!("open.js"), include_str!("values.js"));
 
 /// Content security policy: nothing is loaded, and only this script runs.
 pub(super) fn policy() -> String {
