@@ -11,6 +11,7 @@ pub mod build;
 mod check;
 mod checked;
 mod dist;
+mod draft;
 mod error;
 mod limit_serde;
 mod memory_map;
@@ -23,7 +24,7 @@ mod resolve;
 mod scale;
 mod schema;
 mod set;
-pub mod step;
+mod step;
 mod units;
 
 pub use build::Builder;

@@ -5,13 +5,14 @@
 //! becomes a fixed length.
 
 use crate::bounds::MAX_FILE_BYTES;
+use crate::build::Value;
 use crate::checked::Workload;
 use crate::error::Error;
 use crate::model::{
-    Action, Affinity, Arrivals, ChannelIx, Class, Distribution, Expectation, Intervention, JobIx,
-    LockIx, LockKind, LockMode, MachineSpec, Op, Parts, SoftirqSpec, Span, Target, TaskSpec,
+    Action, Affinity, Arrivals, ChannelIx, Class, Expectation, Intervention, JobIx, LockIx,
+    LockKind, LockMode, MachineSpec, Op, Parts, SoftirqSpec, Span, Target, TaskSpec,
 };
-use crate::read::language::{CLASSES, LOCK_KINDS, PREEMPTS, SIGNALS};
+use crate::read::language::Word;
 use crate::read::ranges::as_itself;
 use crate::units::{print_cpus, print_duration};
 use std::fmt::{Display, Write};
@@ -115,7 +116,7 @@ impl Printer<'_> {
             self.print_field("hz", hz);
         }
         if let Some(preempt) = preempt {
-            self.print_text("preempt", word(&PREEMPTS, preempt));
+            self.print_text("preempt", preempt.word());
         }
         if let Some(hrtick) = hrtick {
             self.print_field("hrtick", hrtick);
@@ -181,7 +182,7 @@ impl Printer<'_> {
         for lock in &self.workload.locks {
             self.print_header("lock");
             self.print_text("name", &lock.name);
-            self.print_text("kind", word(&LOCK_KINDS, &lock.kind));
+            self.print_text("kind", lock.kind.word());
         }
         for channel in &self.workload.channels {
             self.print_header("channel");
@@ -211,7 +212,7 @@ impl Printer<'_> {
             self.print_field("nice", task.nice);
         }
         if task.class != Class::Fair {
-            self.print_text("class", word(&CLASSES, &task.class));
+            self.print_text("class", task.class.word());
         }
         match task.cpus {
             Affinity::All => {}
@@ -310,7 +311,7 @@ impl Printer<'_> {
             }
             Op::SetNice { who, nice } => format!("{{ nice = {nice}{} }},", of(who)),
             Op::SetClass { who, class } => {
-                format!("{{ class = \"{}\"{} }},", word(&CLASSES, &class), of(who))
+                format!("{{ class = \"{}\"{} }},", class.word(), of(who))
             }
         }
     }
@@ -382,7 +383,7 @@ impl Printer<'_> {
             }
             Action::Signal { kind, signal } => {
                 self.print_text("task", self.task_name(kind));
-                self.print_text("signal", word(&SIGNALS, &signal));
+                self.print_text("signal", signal.word());
             }
             Action::Move { kind, group } => {
                 self.print_text("task", self.task_name(kind));
@@ -398,7 +399,7 @@ impl Printer<'_> {
             }
             Action::SetClass { kind, class } => {
                 self.print_text("task", self.task_name(kind));
-                self.print_text("class", word(&CLASSES, &class));
+                self.print_text("class", class.word());
             }
             Action::CpuOffline { cpu } => self.print_field("offline", cpu),
             Action::CpuOnline { cpu } => self.print_field("online", cpu),
@@ -438,34 +439,14 @@ impl Printer<'_> {
 
     /// A length of time, or a table that names its distribution.
     fn span_text(&self, span: Span) -> String {
-        let time = |ns: u64| quote(&print_duration(ns));
-        let ix = match span {
-            Span::Fixed(ns) => return time(ns),
-            Span::Drawn(ix) => ix,
+        let ns = match span {
+            Span::Fixed(ns) => ns,
+            Span::Drawn(ix) => match self.workload.distributions.get(ix as usize) {
+                Some(distribution) => return Value::from(distribution).to_string(),
+                None => 0,
+            },
         };
-        match self.workload.distributions.get(ix as usize) {
-            None => time(0),
-            Some(Distribution::Constant { ns }) => time(*ns),
-            Some(Distribution::Uniform { low_ns, high_ns }) => {
-                format!("{{ uniform = [{}, {}] }}", time(*low_ns), time(*high_ns))
-            }
-            Some(Distribution::Exponential { mean_ns }) => {
-                format!("{{ exponential = {} }}", time(*mean_ns))
-            }
-            Some(Distribution::LogNormal { median_ns, sigma }) => {
-                let median = time(*median_ns);
-                format!("{{ lognormal = {{ median = {median}, sigma = {sigma:?} }} }}")
-            }
-            Some(Distribution::Empirical { values_ns, cumulative }) => {
-                let mut before = 0;
-                let mut pairs = Vec::with_capacity(values_ns.len());
-                for (&ns, &upto) in values_ns.iter().zip(cumulative) {
-                    pairs.push(format!("[{}, {}]", time(ns), upto.saturating_sub(before)));
-                    before = upto;
-                }
-                format!("{{ empirical = [{}] }}", pairs.join(", "))
-            }
-        }
+        quote(&print_duration(ns))
     }
 
     /// The set of CPUs with this index; empty if there is none.
@@ -505,9 +486,4 @@ impl<'a> Printer<'a> {
 /// A TOML string with this text.
 pub(crate) fn quote(text: &str) -> String {
     toml::Value::from(text).to_string()
-}
-
-/// The word that stands for a value in files.
-fn word<T: PartialEq>(choices: &[(&'static str, T)], value: &T) -> &'static str {
-    choices.iter().find(|(_, choice)| choice == value).map_or("", |(word, _)| word)
 }

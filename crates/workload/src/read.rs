@@ -1,6 +1,6 @@
 //! Reads scenario files. The language is described in docs/reference/scenarios.md.
 //!
-//! The text is parsed into a tree with positions, which fills a [`Builder`]. Names are resolved and
+//! The text is parsed into a tree with positions, which fills a [`Draft`]. Names are resolved and
 //! everything is checked there, so every message can show its line.
 
 mod fields;
@@ -11,15 +11,15 @@ mod service;
 pub(crate) mod table;
 
 use crate::bounds::MAX_FILE_BYTES;
-use crate::build::{
-    Act, Arrive, Builder, Change, Channel, Expect, Group, Job, Lock, Softirq, Source, Task,
-};
 use crate::checked::Workload;
+use crate::draft::{
+    Act, Arrive, Change, Channel, Draft, Expect, Group, Job, Lock, Softirq, Source, Task,
+};
 use crate::error::{ByteRange, Error, Kind, Refusal, SourceText};
 use crate::model::{Class, Expectation};
 use crate::resolve::{resolve, write_burst, write_max};
 use fields::{Fields, Read};
-use language::{CLASSES, HIERARCHIES, LOCK_KINDS, PREEMPTS, SCENARIO, SIGNALS};
+use language::{Hierarchy, SCENARIO};
 use program::read_mode;
 use service::read_service;
 use std::io::Read as _;
@@ -35,9 +35,17 @@ pub fn parse(text: &str, file_name: &str) -> Result<Workload, Error> {
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(too_large(file_name));
     }
-    let source = SourceText { file: file_name, text };
-    let draft = read(text, file_name).map_err(|refusal| refusal.into_error(Some(source)))?;
-    resolve(&draft, Some(source))
+    read_text(text, file_name, Some(SourceText { file: file_name, text }))
+}
+
+/// Reads a scenario of any size. `source` lets errors show the line.
+pub(crate) fn read_text(
+    text: &str,
+    file_name: &str,
+    source: Option<SourceText<'_>>,
+) -> Result<Workload, Error> {
+    let draft = read(text, file_name).map_err(|refusal| refusal.into_error(source))?;
+    resolve(&draft, source)
 }
 
 /// Reads a workload from a scenario file, and never more of it than
@@ -73,14 +81,14 @@ pub(crate) fn too_large(file: &str) -> Error {
 
 /// Reads the tables of a scenario. References between them are checked only when the workload is
 /// built. A refusal has its position in the text.
-fn read(text: &str, file_name: &str) -> Read<Builder> {
+fn read(text: &str, file_name: &str) -> Read<Draft> {
     let tree = DeTable::parse(text).map_err(|error| {
         let at = error.span().map(ByteRange::from).unwrap_or_default();
         Refusal::new(Kind::Syntax, format!("not TOML: {}", error.message()), "").at(at)
     })?;
     let top = Fields::new(tree.get_ref(), tree.span().into(), &SCENARIO)?;
     let stem = Path::new(file_name).file_stem().and_then(|stem| stem.to_str()).unwrap_or("");
-    let mut draft = Workload::builder(top.text("name")?.unwrap_or(stem));
+    let mut draft = Draft::new(top.text("name")?.unwrap_or(stem));
     top.text("shows")?.unwrap_or("").clone_into(&mut draft.shows);
     if let Some(duration_ns) = top.time("duration")? {
         draft.duration_ns = duration_ns;
@@ -124,7 +132,7 @@ fn read(text: &str, file_name: &str) -> Read<Builder> {
 }
 
 /// Reads `[machine]` into the draft; absent fields keep their defaults.
-fn read_machine(fields: &Fields<'_>, draft: &mut Builder) -> Read<()> {
+fn read_machine(fields: &Fields<'_>, draft: &mut Draft) -> Read<()> {
     let machine = &mut draft.machine;
     machine.positions = fields.positions();
     let spec = &mut machine.spec;
@@ -137,7 +145,7 @@ fn read_machine(fields: &Fields<'_>, draft: &mut Builder) -> Read<()> {
     if let Some(hz) = fields.number("hz")? {
         spec.hz = hz as u32;
     }
-    spec.preempt = fields.choice("preempt", &PREEMPTS)?;
+    spec.preempt = fields.choice("preempt")?;
     spec.hrtick = fields.flag("hrtick")?;
     spec.timer_phase_ns = fields.time("timer_phase")?;
     spec.tick_skew = fields.flag("tick_skew")?.unwrap_or(false);
@@ -181,12 +189,12 @@ fn read_group(fields: &Fields<'_>) -> Read<Group> {
         (None, Some(shares)) => ((shares * 100 + 512) / 1024).clamp(1, 10_000) as u32,
         (None, None) => group.weight,
     };
-    group.v1 = fields.choice("hierarchy", &HIERARCHIES)?;
+    group.v1 = fields.choice("hierarchy")?.map(|hierarchy: Hierarchy| hierarchy == Hierarchy::V1);
     Ok(group)
 }
 
 fn read_lock(fields: &Fields<'_>) -> Read<Lock> {
-    let (name, kind) = (fields.name("name")?, fields.choice("kind", &LOCK_KINDS)?);
+    let (name, kind) = (fields.name("name")?, fields.choice("kind")?);
     let kinds = "\"mutex\", \"rwsem\", \"percpu-rwsem\", \"rwlock\" or \"spin\"";
     let kind = fields.required("kind", kind, kinds)?;
     Ok(Lock { name, kind, positions: fields.positions() })
@@ -210,7 +218,7 @@ fn read_task(fields: &Fields<'_>) -> Read<Task> {
         group.clone_into(&mut task.group);
     }
     task.nice = fields.nice("nice")?.unwrap_or(0);
-    task.class = fields.choice("class", &CLASSES)?.unwrap_or(Class::Fair);
+    task.class = fields.choice("class")?.unwrap_or(Class::Fair);
     task.cpus = fields.each_or_cpus("cpus")?;
     task.start_ns = fields.time("start")?.unwrap_or(0);
     task.stagger_ns = fields.time("stagger")?.unwrap_or(0);
@@ -302,11 +310,11 @@ fn read_act_on_task(fields: &Fields<'_>, task: String, verb: &str) -> Read<Act> 
     let missing =
         || Refusal::new(Kind::Field, format!("`{verb}` has no value"), "").at(positions.whole);
     Ok(match verb {
-        "signal" => Act::Signal(task, fields.choice("signal", &SIGNALS)?.ok_or_else(missing)?),
+        "signal" => Act::Signal(task, fields.choice("signal")?.ok_or_else(missing)?),
         "move" => Act::Move(task, fields.text("move")?.ok_or_else(missing)?.to_owned()),
         "affinity" => Act::Affinity(task, fields.cpus("affinity")?.ok_or_else(missing)?),
         "nice" => Act::Nice(task, fields.nice("nice")?.ok_or_else(missing)?),
-        _ => Act::Class(task, fields.choice("class", &CLASSES)?.ok_or_else(missing)?),
+        _ => Act::Class(task, fields.choice("class")?.ok_or_else(missing)?),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Resolves names to indices: turns a [`Builder`] into a [`Workload`].
+//! Resolves names to indices: turns a [`Draft`] into a [`Workload`].
 //!
 //! Equal sets of CPUs and equal distributions are stored once, numbered in the order of their first
 //! use: machine, tasks with their programs, sources, interventions by time. Parents that are not
@@ -8,9 +8,9 @@ mod limit;
 mod positions;
 
 use crate::bounds::{MAX_GROUPS, MAX_LOOP_DEPTH, MAX_OPS};
-use crate::build::{Act, Arrive, Builder, Cpus, Length, Positions, to_ns};
 use crate::check::{self, check};
 use crate::checked::Workload;
+use crate::draft::{Act, Arrive, Cpus, Draft, Length, Positions, to_ns};
 use crate::error::{ByteRange, Error, Kind, PartIx, Refusal, SourceText};
 use crate::model::{
     Action, Affinity, Arrivals, ChannelSpec, CpuSet, CpuSetIx, DistIx, Distribution, GroupIx,
@@ -27,7 +27,7 @@ pub(crate) use limit::{write_burst, write_max};
 use positions::PartPositions;
 
 /// Resolves the names of `draft` and checks the result. `source` lets errors show the line.
-pub(crate) fn resolve(draft: &Builder, source: Option<SourceText<'_>>) -> Result<Workload, Error> {
+pub(crate) fn resolve(draft: &Draft, source: Option<SourceText<'_>>) -> Result<Workload, Error> {
     let mut resolver = Resolver::new(draft);
     let resolved = resolver.resolve_all(draft).and_then(|()| {
         check(&resolver.workload).map_err(|found| {
@@ -58,7 +58,7 @@ struct Resolver {
 }
 
 impl Resolver {
-    fn new(draft: &Builder) -> Resolver {
+    fn new(draft: &Draft) -> Resolver {
         Resolver {
             workload: Parts::empty(&draft.name, &draft.shows, draft.duration_ns),
             positions: PartPositions { top: draft.positions.clone(), ..PartPositions::default() },
@@ -73,7 +73,7 @@ impl Resolver {
         }
     }
 
-    fn resolve_all(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_all(&mut self, draft: &Draft) -> Resolved<()> {
         self.add_groups(draft)?;
         self.enter_names(draft)?;
         self.resolve_machine(draft)?;
@@ -89,7 +89,7 @@ impl Resolver {
     }
 
     /// Adds groups in the order given, unlisted parents before their first child.
-    fn add_groups(&mut self, draft: &Builder) -> Resolved<()> {
+    fn add_groups(&mut self, draft: &Draft) -> Resolved<()> {
         self.add_group("/", None, Positions::default());
         let mut listed = vec![false];
         let mut v1 = vec![None];
@@ -173,7 +173,7 @@ impl Resolver {
     }
 
     /// Adds everything else that has a name, so that programs may refer to later parts.
-    fn enter_names(&mut self, draft: &Builder) -> Resolved<()> {
+    fn enter_names(&mut self, draft: &Draft) -> Resolved<()> {
         for lock in &draft.locks {
             enter_name(&mut self.locks, "lock", &lock.name, &lock.positions)?;
             self.workload.locks.push(LockSpec { name: lock.name.clone(), kind: lock.kind });
@@ -201,7 +201,7 @@ impl Resolver {
         Ok(())
     }
 
-    fn resolve_machine(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_machine(&mut self, draft: &Draft) -> Resolved<()> {
         let machine = &draft.machine;
         self.positions.machine = machine.positions.clone();
         let nohz_full = machine
@@ -229,7 +229,7 @@ impl Resolver {
         Ok(())
     }
 
-    fn resolve_tasks(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_tasks(&mut self, draft: &Draft) -> Resolved<()> {
         for task in &draft.tasks {
             let group = find_ix(&self.groups, "group", &task.group).map_err(|refusal| {
                 refusal.at(task.positions.of("group")).part(format!("task {}", quoted(&task.name)))
@@ -268,7 +268,7 @@ impl Resolver {
         Ok(())
     }
 
-    fn resolve_jobs(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_jobs(&mut self, draft: &Draft) -> Resolved<()> {
         for job in &draft.jobs {
             let mut flat = Flat::default();
             self.flatten(&job.program, 0, &mut flat).map_err(|refusal| {
@@ -404,7 +404,7 @@ impl Resolver {
         }
     }
 
-    fn resolve_sources(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_sources(&mut self, draft: &Draft) -> Resolved<()> {
         for source in &draft.sources {
             let channel =
                 find_ix(&self.channels, "channel", &source.channel).map_err(|refusal| {
@@ -438,7 +438,7 @@ impl Resolver {
     }
 
     /// Resolves the changes from outside, in order of time; changes of one time keep their order.
-    fn resolve_interventions(&mut self, draft: &Builder) -> Resolved<()> {
+    fn resolve_interventions(&mut self, draft: &Draft) -> Resolved<()> {
         let mut changes: Vec<_> = draft.changes.iter().collect();
         changes.sort_by_key(|change| change.at_ns);
         let mut limits: Vec<Limit> = self.workload.groups.iter().map(|group| group.limit).collect();
@@ -470,11 +470,6 @@ impl Resolver {
             find_ix(&self.tasks, "task", name).map_err(|refusal| refusal.at(positions.of("task")))
         };
         Ok(match act {
-            Act::Limit(path, limit) => {
-                let group = group(path, "group")?;
-                limits[group as usize] = *limit;
-                Action::WriteLimit { group, limit: *limit }
-            }
             Act::LimitFiles { group: path, max, burst } => {
                 let group = group(path, "group")?;
                 let limit = &mut limits[group as usize];

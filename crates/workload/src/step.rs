@@ -2,14 +2,13 @@
 //!
 //! Names and arguments are those of scenario files (docs/reference/scenarios.md).
 
-use crate::build::{Length, to_ns};
+use crate::draft::Length;
 use crate::error::ByteRange;
 use crate::model::{Class, CpuSet, LockMode};
-use std::time::Duration;
 
 /// One instruction, or a loop or system call with instructions inside.
 #[derive(Debug, Clone)]
-pub struct Step {
+pub(crate) struct Step {
     pub(crate) verb: Verb,
     pub(crate) at: ByteRange,
 }
@@ -83,7 +82,7 @@ pub(crate) enum Verb {
 
 /// Tasks at which an instruction is aimed, by the name of their kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TargetName {
+pub(crate) enum TargetName {
     /// The task that executes it.
     Myself,
     /// Every live instance of the kind of this name.
@@ -98,163 +97,4 @@ impl From<&str> for TargetName {
             _ => TargetName::Kind(name.to_owned()),
         }
     }
-}
-
-fn step(verb: Verb) -> Step {
-    Step { verb, at: ByteRange::default() }
-}
-
-fn steps(body: impl IntoIterator<Item = Step>) -> Vec<Step> {
-    body.into_iter().collect()
-}
-
-/// Run in user mode.
-pub fn user(length: impl Into<Length>) -> Step {
-    step(Verb::User(length.into()))
-}
-
-/// Run in kernel mode; outside [`syscall`], a system call of that length.
-pub fn kernel(length: impl Into<Length>) -> Step {
-    step(Verb::Kernel(length.into()))
-}
-
-/// Run in kernel mode with interrupts off.
-pub fn irqoff(length: impl Into<Length>) -> Step {
-    step(Verb::IrqOff(length.into()))
-}
-
-/// Sleep for that long.
-pub fn sleep(length: impl Into<Length>) -> Step {
-    step(Verb::Sleep(length.into()))
-}
-
-/// Sleep to the next multiple of `period` after the task's start.
-pub fn every(period: Duration) -> Step {
-    step(Verb::Every { period_ns: to_ns(period) })
-}
-
-/// One system call with these instructions inside.
-pub fn syscall(body: impl IntoIterator<Item = Step>) -> Step {
-    step(Verb::Syscall(steps(body)))
-}
-
-/// Repeat the instructions without end.
-pub fn forever(body: impl IntoIterator<Item = Step>) -> Step {
-    step(Verb::Loop { times: u64::MAX, body: steps(body) })
-}
-
-/// Repeat the instructions `times` times; the checks refuse 0.
-pub fn repeat(times: u64, body: impl IntoIterator<Item = Step>) -> Step {
-    // `u64::MAX` stands for `forever`; numbers in files end at `i64::MAX`.
-    step(Verb::Loop { times: times.min(i64::MAX as u64), body: steps(body) })
-}
-
-/// Take a mutex or a spin lock.
-pub fn lock(lock: impl Into<String>) -> Step {
-    step(Verb::Lock { lock: lock.into(), mode: None })
-}
-
-/// Take a lock together with other readers.
-pub fn read_lock(lock: impl Into<String>) -> Step {
-    step(Verb::Lock { lock: lock.into(), mode: Some(LockMode::Read) })
-}
-
-/// Take a lock alone.
-pub fn write_lock(lock: impl Into<String>) -> Step {
-    step(Verb::Lock { lock: lock.into(), mode: Some(LockMode::Write) })
-}
-
-/// Release a lock.
-pub fn unlock(lock: impl Into<String>) -> Step {
-    step(Verb::Unlock { lock: lock.into() })
-}
-
-/// Put `n` tokens in a channel, and wait while it is full.
-pub fn send(channel: impl Into<String>, n: u64) -> Step {
-    step(Verb::Send { channel: channel.into(), n })
-}
-
-/// Take `n` tokens out of a channel, and wait for them.
-pub fn recv(channel: impl Into<String>, n: u64) -> Step {
-    step(Verb::Recv { channel: channel.into(), n })
-}
-
-/// Take the next token out of a channel, wait for it, and do the job that it carries.
-pub fn serve(channel: impl Into<String>) -> Step {
-    step(Verb::Serve { channel: channel.into() })
-}
-
-/// Put a token that carries a job in a channel. Its request is the poster's.
-pub fn post(job: impl Into<String>, channel: impl Into<String>) -> Step {
-    step(Verb::Post { after: None, job: job.into(), channel: channel.into(), keep: false })
-}
-
-/// After `delay`, a token that carries a job arrives in a channel. Its request starts then.
-pub fn post_after(
-    delay: impl Into<Length>,
-    job: impl Into<String>,
-    channel: impl Into<String>,
-) -> Step {
-    let after = Some(delay.into());
-    step(Verb::Post { after, job: job.into(), channel: channel.into(), keep: false })
-}
-
-/// Like [`post_after`], but the token keeps the request of the task that executes this.
-pub fn go_on_after(
-    delay: impl Into<Length>,
-    job: impl Into<String>,
-    channel: impl Into<String>,
-) -> Step {
-    let after = Some(delay.into());
-    step(Verb::Post { after, job: job.into(), channel: channel.into(), keep: true })
-}
-
-/// Start one new task of that kind.
-pub fn fork(kind: impl Into<String>) -> Step {
-    step(Verb::Fork { kind: kind.into() })
-}
-
-/// Wait until every child has exited.
-pub fn wait_children() -> Step {
-    step(Verb::WaitChildren)
-}
-
-/// Exit.
-pub fn exit() -> Step {
-    step(Verb::Exit)
-}
-
-/// Yield the CPU (`sched_yield()`).
-pub fn yield_now() -> Step {
-    step(Verb::Yield)
-}
-
-/// Move tasks to another group.
-pub fn move_to(who: impl Into<TargetName>, group: impl Into<String>) -> Step {
-    step(Verb::Move { who: who.into(), group: group.into() })
-}
-
-/// Change the CPUs that tasks may use.
-pub fn affinity(who: impl Into<TargetName>, cpus: CpuSet) -> Step {
-    step(Verb::Affinity { who: who.into(), cpus })
-}
-
-/// Change the nice value of tasks.
-pub fn nice(who: impl Into<TargetName>, nice: i8) -> Step {
-    step(Verb::Nice { who: who.into(), nice })
-}
-
-/// Change the class of tasks.
-pub fn class(who: impl Into<TargetName>, class: Class) -> Step {
-    step(Verb::Class { who: who.into(), class })
-}
-
-/// A request starts here.
-pub fn begin() -> Step {
-    step(Verb::Begin)
-}
-
-/// A request is complete.
-pub fn done() -> Step {
-    step(Verb::Done)
 }

@@ -1,8 +1,9 @@
 //! The fields of one table of a scenario file, with their types and positions.
 
-use super::table::{Form, Table, words};
+use super::language::Word;
+use super::table::{Form, Table};
 use crate::bounds::MAX_CPUS;
-use crate::build::{Cpus, Positions};
+use crate::draft::{Cpus, Positions};
 use crate::error::{ByteRange, Kind, Refusal};
 use crate::model::CpuSet;
 use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, parse_cpus, parse_duration, quoted};
@@ -150,15 +151,9 @@ impl<'t> Fields<'t> {
         Ok(cpus.unwrap_or(Cpus::All))
     }
 
-    /// One of the words in `choices`; `None` if absent.
-    pub fn choice<T: Copy>(&self, name: &str, choices: &[(&'static str, T)]) -> Read<Option<T>> {
-        self.read(name, |form, value| match form {
-            Form::Choice(listed) => {
-                debug_assert_eq!(listed(), words(choices));
-                Some(choice(value, name, choices))
-            }
-            _ => None,
-        })
+    /// One of the words of a type; `None` if absent.
+    pub fn choice<W: Word>(&self, name: &str) -> Read<Option<W>> {
+        self.read(name, |form, value| matches!(form, Form::Choice(_)).then(|| word(value, name)))
     }
 
     /// A list of lengths of time, ns; `None` if absent.
@@ -295,16 +290,12 @@ pub(super) fn read_cpus(text: &str, or: &str) -> Read<CpuSet> {
     })
 }
 
-/// Reads one of several words; the refusal suggests the accepted ones.
-pub(super) fn choice<T: Copy>(
-    value: &Value<'_>,
-    name: &str,
-    choices: &[(&'static str, T)],
-) -> Read<T> {
+/// Reads one of the words of a type; the refusal suggests the accepted ones.
+fn word<W: Word>(value: &Value<'_>, name: &str) -> Read<W> {
     let text = text(value, name)?;
-    let chosen = choices.iter().find(|(choice, _)| *choice == text);
+    let chosen = W::WORDS.iter().find(|(word, _)| *word == text);
     chosen.map(|(_, chosen)| *chosen).ok_or_else(|| {
-        let accepted = accepted_names(text, choices.iter().map(|(choice, _)| *choice));
+        let accepted = accepted_names(text, W::WORDS.iter().map(|(word, _)| *word));
         let problem = format!("{name} is {}", quoted(text));
         Refusal::new(Kind::Value, problem, accepted).at(value.span().into())
     })

@@ -4,41 +4,95 @@ use super::table::Form::{
     Bounds, Choice, Counted, Cpus, Digits, EachOrCpus, Flag, Float, Length, Names, Nice, Number,
     Rate, Steps, Tables, Text, Time, Times, True,
 };
-use super::table::{Field, Form, Table, may, must, words};
+use super::table::{Field, Form, Table, may, must};
 use crate::bounds::{MAX_CPUS, MAX_TASKS, MAX_TOKENS, MAX_VALUE_COUNT};
 use crate::model::{Class, LockKind, LockMode, Preempt, Signal};
 
 /// The largest whole number that a file can hold.
 const MOST: u64 = i64::MAX as u64;
 
-pub(crate) const CLASSES: [(&str, Class); 4] =
-    [("fair", Class::Fair), ("idle", Class::Idle), ("rt", Class::Rt), ("kthread", Class::Kthread)];
-pub(crate) const PREEMPTS: [(&str, Preempt); 6] = [
-    ("none", Preempt::None),
-    ("voluntary", Preempt::Voluntary),
-    ("lazy", Preempt::Lazy),
-    ("full", Preempt::Full),
-    ("rt", Preempt::Rt),
-    ("rt-lazy", Preempt::RtLazy),
-];
-pub(crate) const LOCK_KINDS: [(&str, LockKind); 5] = [
-    ("mutex", LockKind::Mutex),
-    ("rwsem", LockKind::Rwsem),
-    ("percpu-rwsem", LockKind::PercpuRwsem),
-    ("rwlock", LockKind::Rwlock),
-    ("spin", LockKind::Spin),
-];
-pub(super) const MODES: [(&str, LockMode); 2] =
-    [("read", LockMode::Read), ("write", LockMode::Write)];
-pub(crate) const SIGNALS: [(&str, Signal); 3] =
-    [("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
-pub(super) const HIERARCHIES: [(&str, bool); 2] = [("v2", false), ("v1", true)];
-pub(super) const WAITS: [(&str, ()); 1] = [("children", ())];
+/// A value that files write as one word.
+pub(crate) trait Word: Copy + PartialEq + 'static {
+    /// All words of the type, each with its value.
+    const WORDS: &'static [(&'static str, Self)];
 
-const CLASS: Form = Choice(|| words(&CLASSES));
+    /// The word of this value.
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, value)| *value == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// The words of a type, for its form.
+fn words<W: Word>() -> Vec<&'static str> {
+    W::WORDS.iter().map(|(word, _)| *word).collect()
+}
+
+impl Word for Class {
+    const WORDS: &'static [(&'static str, Class)] = &[
+        ("fair", Class::Fair),
+        ("idle", Class::Idle),
+        ("rt", Class::Rt),
+        ("kthread", Class::Kthread),
+    ];
+}
+
+impl Word for Preempt {
+    const WORDS: &'static [(&'static str, Preempt)] = &[
+        ("none", Preempt::None),
+        ("voluntary", Preempt::Voluntary),
+        ("lazy", Preempt::Lazy),
+        ("full", Preempt::Full),
+        ("rt", Preempt::Rt),
+        ("rt-lazy", Preempt::RtLazy),
+    ];
+}
+
+impl Word for LockKind {
+    const WORDS: &'static [(&'static str, LockKind)] = &[
+        ("mutex", LockKind::Mutex),
+        ("rwsem", LockKind::Rwsem),
+        ("percpu-rwsem", LockKind::PercpuRwsem),
+        ("rwlock", LockKind::Rwlock),
+        ("spin", LockKind::Spin),
+    ];
+}
+
+impl Word for LockMode {
+    const WORDS: &'static [(&'static str, LockMode)] =
+        &[("read", LockMode::Read), ("write", LockMode::Write)];
+}
+
+impl Word for Signal {
+    const WORDS: &'static [(&'static str, Signal)] =
+        &[("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
+}
+
+/// The hierarchy whose rules check the limit of a group.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Hierarchy {
+    V1,
+    V2,
+}
+
+impl Word for Hierarchy {
+    const WORDS: &'static [(&'static str, Hierarchy)] =
+        &[("v2", Hierarchy::V2), ("v1", Hierarchy::V1)];
+}
+
+/// Tasks that an instruction waits for.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Waited {
+    Children,
+}
+
+impl Word for Waited {
+    const WORDS: &'static [(&'static str, Waited)] = &[("children", Waited::Children)];
+}
+
+const CLASS: Form = Choice(words::<Class>);
 const MODE: Field = may(
     "mode",
-    Choice(|| words(&MODES)),
+    Choice(words::<LockMode>),
     "Together with readers, or alone; not of mutex and spin.",
 );
 
@@ -67,7 +121,7 @@ pub(super) static MACHINE: Table = Table {
         may("cpus", Number(1, MAX_CPUS), "Number of CPUs; 1 if it is not given."),
         may("llc", Number(0, MAX_CPUS), "CPUs that share a last-level cache; 0: all."),
         may("hz", Number(1, 1000), "Ticks a second: 100, 250, 300 or 1000; 250 if not given."),
-        may("preempt", Choice(|| words(&PREEMPTS)), "Where the kernel lets itself be preempted."),
+        may("preempt", Choice(words::<Preempt>), "Where the kernel lets itself be preempted."),
         may("hrtick", Flag, "High-resolution tick at the end of a slice."),
         may("timer_phase", Time, "Phase of every period timer, up to 1s."),
         may("tick_skew", Flag, "Ticks of the CPUs spread over a tick instead of all at once."),
@@ -99,7 +153,7 @@ pub(super) static GROUP: Table = Table {
         may("burst", Digits, "What may be carried over, us, up to the quota."),
         may("weight", Number(1, 10_000), "As cpu.weight; 100 if it is not given."),
         may("shares", Number(2, 262_144), "In place of `weight`, as v1 writes it."),
-        may("hierarchy", Choice(|| words(&HIERARCHIES)), "Which rules its limit is checked by."),
+        may("hierarchy", Choice(words::<Hierarchy>), "Which rules its limit is checked by."),
     ],
 };
 
@@ -107,7 +161,7 @@ pub(super) static LOCK: Table = Table {
     what: "[[lock]]",
     fields: &[
         must("name", Text, "By which programs call it."),
-        must("kind", Choice(|| words(&LOCK_KINDS)), "Who may hold it together, who is next."),
+        must("kind", Choice(words::<LockKind>), "Who may hold it together, who is next."),
     ],
 };
 
@@ -187,7 +241,7 @@ pub(super) static AT: Table = Table {
         may("burst", Digits, "What may be carried over, us."),
         may("weight", Number(1, 10_000), "As cpu.weight."),
         may("task", Text, "The kind of task that something is done to."),
-        may("signal", Choice(|| words(&SIGNALS)), "Sent to every task of the kind."),
+        may("signal", Choice(words::<Signal>), "Sent to every task of the kind."),
         may("move", Text, "Path of the group to which every task of the kind is moved."),
         may("affinity", Cpus, "CPUs that every task of the kind may use from then on."),
         may("nice", Nice, "Nice value of every task of the kind."),
@@ -285,7 +339,7 @@ static POST_FIELDS: [Field; 4] = [
 ];
 static FORK: Table = instruction(&[must("fork", Text, "Start one new task of this kind.")]);
 static WAIT: Table =
-    instruction(&[must("wait", Choice(|| words(&WAITS)), "Wait until every child has exited.")]);
+    instruction(&[must("wait", Choice(words::<Waited>), "Wait until every child has exited.")]);
 static EXIT: Table = instruction(&[must("exit", True, "End here.")]);
 static YIELD: Table = instruction(&[must("yield", True, "Let others run.")]);
 static MOVE: Table = Table {

@@ -1,10 +1,10 @@
 //! Reads programs: lists of instructions, each a table with one verb and its fields.
 
 use super::fields::{Fields, Read, Value, array, number, read_time, wrong_type};
-use super::language::{CLASSES, DISTRIBUTION, MODES, VERBS, WAITS};
+use super::language::{DISTRIBUTION, VERBS, Waited};
 use super::table::Form;
 use crate::bounds::MAX_LOOP_DEPTH;
-use crate::build::Length;
+use crate::draft::Length;
 use crate::error::{Kind, Refusal};
 use crate::model::{Distribution, LockMode};
 use crate::step::{Step, TargetName, Verb};
@@ -14,7 +14,7 @@ use toml::de::DeValue;
 
 /// The mode in which a lock is taken, if given.
 pub(super) fn read_mode(fields: &Fields<'_>) -> Read<Option<LockMode>> {
-    fields.choice("mode", &MODES)
+    fields.choice("mode")
 }
 
 /// Reads an array of instructions; `name` is its field, `depth` the number of loops and calls
@@ -105,7 +105,7 @@ fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<Verb> {
         },
         "fork" => Verb::Fork { kind: fields.name(verb)? },
         "wait" => {
-            fields.choice(verb, &WAITS)?;
+            fields.choice::<Waited>(verb)?;
             Verb::WaitChildren
         }
         "move" => {
@@ -120,7 +120,7 @@ fn read_verb(fields: &Fields<'_>, verb: &str, depth: u64) -> Read<Verb> {
             Verb::Nice { who: of()?, nice }
         }
         "class" => {
-            let class = fields.required(verb, fields.choice(verb, &CLASSES)?, "")?;
+            let class = fields.required(verb, fields.choice(verb)?, "")?;
             Verb::Class { who: of()?, class }
         }
         "exit" => bare(Verb::Exit)?,

@@ -6,7 +6,7 @@
 
 use super::fields::Read;
 use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_PATH_BYTES, MAX_RANGE_OPS};
-use crate::build::{Group, Task};
+use crate::draft::{Group, Task};
 use crate::error::{Kind, Refusal};
 use crate::step::{Step, Verb};
 use crate::units::quoted;

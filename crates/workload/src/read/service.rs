@@ -3,14 +3,14 @@
 
 use super::fields::{Fields, Read};
 use crate::bounds::MAX_KINDS;
-use crate::build::{Builder, Demand, Length, Service};
+use crate::draft::{Demand, Draft, Length, Service};
 use crate::error::{Kind, Refusal};
 use crate::model::Distribution;
 use crate::units::{RATE_FORM, parse_rate, quoted};
 use std::time::Duration;
 
 /// Adds the parts that a `[[service]]` stands for.
-pub(super) fn read_service(fields: &Fields<'_>, draft: Builder) -> Read<Builder> {
+pub(super) fn read_service(fields: &Fields<'_>, mut draft: Draft) -> Read<Draft> {
     let positions = fields.positions();
     let form = "a length of time, such as \"3ms\" or { exponential = \"3ms\" }";
     let work = fields.required("work", fields.length("work")?, form)?;
@@ -26,7 +26,7 @@ pub(super) fn read_service(fields: &Fields<'_>, draft: Builder) -> Read<Builder>
         positions,
     };
     let at = service.positions.of("threads");
-    let draft = draft.service(service);
+    service.add_to(&mut draft);
     if draft.tasks.len() as u64 > MAX_KINDS {
         let problem = format!("more than {MAX_KINDS} kinds of task, one for each such thread");
         return Err(Refusal::new(Kind::Value, problem, "fewer threads, or shared = true").at(at));

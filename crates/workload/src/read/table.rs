@@ -94,8 +94,3 @@ impl Form {
         }
     }
 }
-
-/// The words of a list of choices.
-pub(crate) fn words<T>(choices: &[(&'static str, T)]) -> Vec<&'static str> {
-    choices.iter().map(|(word, _)| *word).collect()
-}

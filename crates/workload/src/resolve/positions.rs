@@ -1,6 +1,6 @@
 //! Positions of the parts of a workload in its file, for messages.
 
-use crate::build::Positions;
+use crate::draft::Positions;
 use crate::error::{ByteRange, PartIx};
 
 #[derive(Default)]

@@ -1,28 +1,16 @@
-//! Builder of a service: threads that answer requests, and the clients that send these. A service
+//! Draft of a service: threads that answer requests, and the clients that send these. A service
 //! stands for a channel, a job, a kind of task and a source.
 
-use super::{Arrive, Builder, Channel, Cpus, Job, Length, Positions, Source, Task, to_ns};
+use super::{Arrive, Channel, Cpus, Draft, Job, Length, Positions, Source, Task, to_ns};
 use crate::bounds::{MAX_KINDS, NS_PER_US};
+use crate::error::ByteRange;
 use crate::model::Distribution;
-use crate::step::{Step, done, forever, kernel, post, post_after, serve, user};
+use crate::step::{Step, Verb};
 use std::time::Duration;
 
 /// Threads that answer requests, and the clients that send these.
-///
-/// ```
-/// use cpumax_workload::{Distribution, Workload, build::Service};
-/// use std::time::Duration;
-///
-/// let ms = Duration::from_millis;
-/// let work = Distribution::Exponential { mean_ns: 3_000_000 };
-/// let workload = Workload::builder("web")
-///     .service(Service::closed("web", work, 16, ms(20)).threads(4))
-///     .build()?;
-/// assert_eq!((workload.jobs.len(), workload.tasks[0].count), (1, 4));
-/// # Ok::<(), cpumax_workload::Error>(())
-/// ```
 #[derive(Debug, Clone)]
-pub struct Service {
+pub(crate) struct Service {
     pub(crate) name: String,
     pub(crate) group: String,
     pub(crate) threads: u32,
@@ -43,78 +31,8 @@ pub(crate) enum Demand {
 }
 
 impl Service {
-    /// A service with one thread in the root group, and clients that each wait for their answer,
-    /// think, and ask again.
-    pub fn closed(
-        name: impl Into<String>,
-        work: impl Into<Length>,
-        clients: u32,
-        think: impl Into<Length>,
-    ) -> Service {
-        Service::new(name, work.into(), Demand::Clients { clients, think: think.into() })
-    }
-
-    /// A service with one thread in the root group. Requests arrive with `every` between them,
-    /// answered or not.
-    pub fn open(
-        name: impl Into<String>,
-        work: impl Into<Length>,
-        every: impl Into<Length>,
-    ) -> Service {
-        Service::new(name, work.into(), Demand::Every(every.into()))
-    }
-
-    fn new(name: impl Into<String>, work: Length, demand: Demand) -> Service {
-        Service {
-            name: name.into(),
-            group: "/".to_owned(),
-            threads: 1,
-            cpus: Cpus::All,
-            work,
-            kernel: None,
-            demand,
-            shared: true,
-            positions: Positions::default(),
-        }
-    }
-
-    /// Sets the group of its threads.
-    #[must_use]
-    pub fn group(mut self, path: impl Into<String>) -> Service {
-        self.group = path.into();
-        self
-    }
-
-    /// Sets the number of threads, at least one.
-    #[must_use]
-    pub fn threads(mut self, threads: u32) -> Service {
-        self.threads = threads;
-        self
-    }
-
-    /// Sets the CPUs that its threads may use.
-    #[must_use]
-    pub fn cpus(mut self, cpus: Cpus) -> Service {
-        self.cpus = cpus;
-        self
-    }
-
-    /// Sets the kernel time that a request needs in addition to its work.
-    #[must_use]
-    pub fn kernel(mut self, kernel: impl Into<Length>) -> Service {
-        self.kernel = Some(kernel.into());
-        self
-    }
-
-    /// Ties each connection to one thread. Without this, any free thread answers.
-    #[must_use]
-    pub fn own_connections(mut self) -> Service {
-        self.shared = false;
-        self
-    }
-
     /// Adds the channels, jobs, tasks and sources of the service to a builder.
-    pub(super) fn add_to(&self, draft: &mut Builder) {
+    pub fn add_to(&self, draft: &mut Draft) {
         // The checks refuse this number too; a larger one would only take memory.
         let threads = self.threads.clamp(1, MAX_KINDS as u32 + 1);
         if self.shared {
@@ -126,16 +44,21 @@ impl Service {
     }
 
     /// Adds a pool of `count` threads, with part `part` of `parts` of all requests.
-    fn add(&self, draft: &mut Builder, name: String, count: u32, (part, parts): (u32, u32)) {
+    fn add(&self, draft: &mut Draft, name: String, count: u32, (part, parts): (u32, u32)) {
         let positions = || self.positions_of(&[]);
         let pool = Task {
             label: Some(self.name.clone()).filter(|label| *label != name),
             cpus: self.cpus.clone(),
             positions: positions(),
+            count,
+            group: self.group.clone(),
+            program: vec![step(Verb::Loop {
+                times: u64::MAX,
+                body: vec![step(Verb::Serve { channel: name.clone() })],
+            })],
             ..Task::new(&name)
         };
-        let program = [forever([serve(&name)])];
-        draft.tasks.push(pool.count(count).group(&self.group).program(program));
+        draft.tasks.push(pool);
         draft.channels.push(Channel {
             name: name.clone(),
             capacity: u64::MAX,
@@ -187,15 +110,14 @@ impl Service {
 
     /// The program of a request: work, the answer, and, from a client, the next request.
     fn job(&self, name: &str) -> Vec<Step> {
-        let at = |step: Step, field: &str| Step { at: self.positions.of(field), ..step };
-        let mut steps = vec![at(user(self.work.clone()), "work")];
-        steps.extend(self.kernel.clone().map(|length| at(kernel(length), "kernel")));
-        steps.push(at(done(), ""));
+        let at = |verb: Verb, field: &str| Step { verb, at: self.positions.of(field) };
+        let mut steps = vec![at(Verb::User(self.work.clone()), "work")];
+        steps.extend(self.kernel.clone().map(|length| at(Verb::Kernel(length), "kernel")));
+        steps.push(at(Verb::Done, ""));
         if let Demand::Clients { think, .. } = &self.demand {
-            steps.push(match think {
-                Length::Fixed(Duration::ZERO) => at(post(name, name), "think"),
-                think => at(post_after(think.clone(), name, name), "think"),
-            });
+            let after = Some(think.clone()).filter(|think| *think != Length::Fixed(Duration::ZERO));
+            let (job, channel) = (name.to_owned(), name.to_owned());
+            steps.push(at(Verb::Post { after, job, channel, keep: false }, "think"));
         }
         steps
     }
@@ -209,6 +131,10 @@ impl Service {
         fields.extend(self.positions.fields.iter().copied());
         Positions { whole: self.positions.whole, fields }
     }
+}
+
+fn step(verb: Verb) -> Step {
+    Step { verb, at: ByteRange::default() }
 }
 
 fn mean_ns(length: &Length) -> f64 {

@@ -1,13 +1,11 @@
 //! Builders of changes from outside and of expectations.
 
-use super::{Positions, to_ns};
+use super::Positions;
 use crate::model::{Class, CpuSet, Signal};
-use cpumax_limit::Limit;
-use std::time::Duration;
 
 /// A change from outside under construction.
 #[derive(Debug, Clone)]
-pub struct Change {
+pub(crate) struct Change {
     pub(crate) at_ns: u64,
     pub(crate) every_ns: Option<u64>,
     pub(crate) until_ns: u64,
@@ -18,9 +16,7 @@ pub struct Change {
 /// A change from outside; groups and tasks by name.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Act {
-    /// Write the whole limit of a group.
-    Limit(String, Limit),
+pub(crate) enum Act {
     /// Write `cpu.max`, `cpu.max.burst` or both, in this order, as text.
     LimitFiles {
         /// Path of the group.
@@ -48,43 +44,9 @@ pub enum Act {
     Online(u16),
 }
 
-impl Change {
-    /// Makes this change once, at that time.
-    pub fn at(time: Duration, act: Act) -> Change {
-        Change {
-            at_ns: to_ns(time),
-            every_ns: None,
-            until_ns: u64::MAX,
-            act,
-            positions: Positions::default(),
-        }
-    }
-
-    /// Repeats the change after each such length of time.
-    #[must_use]
-    pub fn repeat(mut self, every: Duration) -> Change {
-        self.every_ns = Some(to_ns(every));
-        self
-    }
-
-    /// Ends the repetition at that time, exclusive.
-    #[must_use]
-    pub fn until(mut self, until: Duration) -> Change {
-        self.until_ns = to_ns(until);
-        self
-    }
-}
-
 /// An expectation under construction.
 #[derive(Debug, Clone)]
-pub struct Expect {
+pub(crate) struct Expect {
     pub(crate) expectation: crate::model::Expectation,
     pub(crate) positions: Positions,
-}
-
-impl Expect {
-    /// Wraps an expectation whose kernels and metrics are not yet checked.
-    pub fn new(expectation: crate::model::Expectation) -> Expect {
-        Expect { expectation, positions: Positions::default() }
-    }
 }
