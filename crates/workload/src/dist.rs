@@ -121,6 +121,26 @@ impl Distribution {
         drawn_ns.min(MAX_DRAW_NS)
     }
 
+    /// A copy with each of its lengths, ns, replaced by another.
+    pub(crate) fn map(&self, ns: impl Fn(u64) -> u64) -> Distribution {
+        match self {
+            Distribution::Constant { ns: of } => Distribution::Constant { ns: ns(*of) },
+            Distribution::Uniform { low_ns, high_ns } => {
+                Distribution::Uniform { low_ns: ns(*low_ns), high_ns: ns(*high_ns) }
+            }
+            Distribution::Exponential { mean_ns } => {
+                Distribution::Exponential { mean_ns: ns(*mean_ns) }
+            }
+            Distribution::LogNormal { median_ns, sigma } => {
+                Distribution::LogNormal { median_ns: ns(*median_ns), sigma: *sigma }
+            }
+            Distribution::Empirical { values_ns, cumulative } => Distribution::Empirical {
+                values_ns: values_ns.iter().map(|of| ns(*of)).collect(),
+                cumulative: cumulative.clone(),
+            },
+        }
+    }
+
     /// Expected length of time, ns, for people to read; no run depends on it.
     pub fn mean_ns(&self) -> f64 {
         match self {

@@ -3,9 +3,8 @@
 use super::language::Word;
 use super::table::{Form, Table};
 use crate::bounds::MAX_CPUS;
-use crate::draft::{Cpus, Positions};
 use crate::error::{ByteRange, Kind, Refusal};
-use crate::model::CpuSet;
+use crate::model::{CpuSet, Distribution};
 use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, parse_cpus, parse_duration, quoted};
 use std::ops::RangeInclusive;
 use toml::Spanned;
@@ -14,6 +13,23 @@ use toml::de::{DeTable, DeValue};
 pub(super) type Read<T> = Result<T, Refusal>;
 pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 
+/// CPUs that tasks may use: all, the i-th for the i-th task, or a set.
+#[derive(Clone)]
+pub(super) enum Cpus {
+    All,
+    Each,
+    Set(CpuSet),
+}
+
+/// A length of time: fixed, ns, or drawn anew each time.
+#[derive(Clone, PartialEq)]
+pub(super) enum Length {
+    Fixed(u64),
+    Drawn(Distribution),
+}
+
+/// A table of the file whose keys are all known.
+#[derive(Clone, Copy)]
 pub(super) struct Fields<'t> {
     table: &'t DeTable<'t>,
     of: &'static Table,
@@ -39,10 +55,9 @@ impl<'t> Fields<'t> {
         Ok(Fields { table, of, at })
     }
 
-    /// Positions of the table and its values.
-    pub fn positions(&self) -> Positions {
-        let place = |name| Some((name, self.value(name)?.span().into()));
-        Positions { whole: self.at, fields: self.of.names().filter_map(place).collect() }
+    /// Position of the value of a field, or of the table if it is absent.
+    pub fn at(&self, name: &str) -> ByteRange {
+        self.value(name).map_or(self.at, |value| value.span().into())
     }
 
     pub fn value(&self, name: &str) -> Option<&'t Value<'t>> {
@@ -77,6 +92,12 @@ impl<'t> Fields<'t> {
         })
     }
 
+    /// The value of a field that is known to be there.
+    pub fn present<T>(&self, name: &str, value: Option<T>) -> Read<T> {
+        let problem = format!("`{name}` has no value");
+        value.ok_or_else(|| Refusal::new(Kind::Field, problem, "").at(self.at))
+    }
+
     /// A text in quotes; `None` if absent.
     pub fn text(&self, name: &str) -> Read<Option<&'t str>> {
         self.read(name, |form, value| {
@@ -85,8 +106,8 @@ impl<'t> Fields<'t> {
     }
 
     /// A required text.
-    pub fn name(&self, name: &str) -> Read<String> {
-        self.required(name, self.text(name)?.map(str::to_owned), "a text in quotes")
+    pub fn name(&self, name: &str) -> Read<&'t str> {
+        self.required(name, self.text(name)?, "a text in quotes")
     }
 
     /// `true` or `false`; `None` if absent.
@@ -162,8 +183,8 @@ impl<'t> Fields<'t> {
     }
 
     /// A list of texts; `None` if absent.
-    pub fn names(&self, name: &str) -> Read<Option<Vec<String>>> {
-        self.list(name, Form::Names, |value, name| Ok(text(value, name)?.to_owned()))
+    pub fn names(&self, name: &str) -> Read<Option<Vec<&'t str>>> {
+        self.list(name, Form::Names, text)
     }
 
     /// The list in this field, each item read by `read`; `None` if the field is absent.

@@ -1,13 +1,13 @@
 //! Writes of limits to the kernel's files.
 
-use super::Resolved;
+use super::fields::Read;
 use crate::error::{Kind, Refusal};
 use crate::units::quoted;
 use cpumax_limit::Limit;
 
 /// The limit after a write to `cpu.max`. Stricter than the kernel, which ignores text after the
 /// second number.
-pub(crate) fn write_max(limit: Limit, text: &str) -> Resolved<Limit> {
+pub(super) fn write_max(limit: Limit, text: &str) -> Read<Limit> {
     const ACCEPTED: &str = "quota and period in microseconds as in cpu.max, such as \
          \"20000 100000\", or \"max\"; the quota from 1000, the period from 1000 to 1000000";
     let number = |token: &str| token.bytes().all(|byte| byte.is_ascii_digit());
@@ -27,7 +27,7 @@ pub(crate) fn write_max(limit: Limit, text: &str) -> Resolved<Limit> {
 }
 
 /// The limit after a write to `cpu.max.burst`.
-pub(crate) fn write_burst(limit: Limit, text: &str) -> Resolved<Limit> {
+pub(super) fn write_burst(limit: Limit, text: &str) -> Read<Limit> {
     const ACCEPTED: &str = "microseconds as in cpu.max.burst, from 0 to the quota";
     limit
         .write_cpu_max_burst(text)
