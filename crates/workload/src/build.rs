@@ -51,6 +51,25 @@ impl Table {
         self.fields.push((key, value.into()));
         self
     }
+
+    /// Adds a key if there is a value.
+    #[must_use]
+    pub fn with_some(self, key: &'static str, value: Option<impl Into<Value>>) -> Table {
+        match value {
+            Some(value) => self.with(key, value),
+            None => self,
+        }
+    }
+
+    /// Adds a key unless its value is the default.
+    pub(crate) fn unless<T: PartialEq + Into<Value>>(
+        self,
+        key: &'static str,
+        value: T,
+        default: T,
+    ) -> Table {
+        self.with_some(key, (value != default).then_some(value))
+    }
 }
 
 /// A scenario under construction. Parts refer to each other by name and may come in any order.
@@ -120,13 +139,43 @@ impl fmt::Display for Builder {
             writeln!(f, "{key} = {value}")?;
         }
         for (kind, table) in &self.parts {
-            writeln!(f, "\n[[{kind}]]")?;
+            match *kind {
+                "machine" => writeln!(f, "\n[machine]")?,
+                _ => writeln!(f, "\n[[{kind}]]")?,
+            }
             for (key, value) in &table.fields {
-                writeln!(f, "{key} = {value}")?;
+                match value {
+                    Value::List(steps) if *key == "program" => {
+                        writeln!(f, "program = [")?;
+                        print_steps(f, steps, 2)?;
+                        writeln!(f, "]")?;
+                    }
+                    _ => writeln!(f, "{key} = {value}")?,
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Prints each instruction on a line, indented by `width` and its nesting.
+fn print_steps(f: &mut fmt::Formatter<'_>, steps: &[Value], width: usize) -> fmt::Result {
+    for step in steps {
+        if let Value::Table(Table { fields }) = step
+            && let Some(((last, Value::List(body)), head)) = fields.split_last()
+        {
+            write!(f, "{:width$}{{ ", "")?;
+            for (key, value) in head {
+                write!(f, "{key} = {value}, ")?;
+            }
+            writeln!(f, "{last} = [")?;
+            print_steps(f, body, width + 2)?;
+            writeln!(f, "{:width$}] }},", "")?;
+        } else {
+            writeln!(f, "{:width$}{step},", "")?;
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Value {
