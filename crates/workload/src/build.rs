@@ -97,7 +97,7 @@ impl Table {
 /// ```
 #[derive(Debug, Clone)]
 pub struct Builder {
-    top: Table,
+    pub(crate) top: Table,
     pub(crate) parts: Vec<(&'static str, Table)>,
 }
 

@@ -52,7 +52,7 @@ fn object(table: &Table) -> Value {
 fn of(form: Form) -> Value {
     let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
     match form {
-        Form::Text => json!({ "type": "string" }),
+        Form::Text | Form::Of(_) => json!({ "type": "string" }),
         Form::Flag => json!({ "type": "boolean" }),
         Form::Number(low, high) => json!({ "type": "integer", "minimum": low, "maximum": high }),
         Form::Digits => {

@@ -101,7 +101,7 @@ impl<'t> Fields<'t> {
     /// A text in quotes; `None` if absent.
     pub fn text(&self, name: &str) -> Read<Option<&'t str>> {
         self.read(name, |form, value| {
-            matches!(form, Form::Text | Form::Rate).then(|| text(value, name))
+            matches!(form, Form::Text | Form::Of(_) | Form::Rate).then(|| text(value, name))
         })
     }
 

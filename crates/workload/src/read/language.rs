@@ -2,7 +2,7 @@
 
 use super::table::Form::{
     Bounds, Choice, Counted, Cpus, Digits, EachOrCpus, Flag, Float, Length, Names, Nice, Number,
-    Rate, Steps, Tables, Text, Time, Times, True,
+    Of, Rate, Steps, Tables, Text, Time, Times, True,
 };
 use super::table::{Field, Form, Table, may, must};
 use crate::bounds::{MAX_CPUS, MAX_TASKS, MAX_TOKENS, MAX_VALUE_COUNT};
@@ -139,7 +139,7 @@ pub(super) static SOFTIRQ: Table = Table {
     fields: &[
         may("cpu", Number(0, MAX_CPUS - 1), "Its CPU; 0 if it is not given."),
         must("every", Time, "From one to the next, from 1us."),
-        must("lock", Text, "The lock it takes."),
+        must("lock", Of("lock"), "The lock it takes."),
         MODE,
         must("hold", Time, "How long it holds the lock, at most `every`."),
     ],
@@ -180,7 +180,7 @@ pub(super) static TASK: Table = Table {
         must("name", Text, "Name of the kind; may contain ranges, {0..9}."),
         may("label", Text, "Name under which results tell of it, which several may have."),
         may("count", Number(0, MAX_TASKS), "How many run from the start; 1 if it is not given."),
-        may("group", Text, "Path of the group they start in; may contain ranges, {0..9}."),
+        may("group", Of("group"), "Path of the group they start in; may contain ranges, {0..9}."),
         may("nice", Nice, "Their nice value; 0 if it is not given."),
         may("class", CLASS, "Scheduling class; fair if it is not given."),
         may("cpus", EachOrCpus, "CPUs they may use; each: the i-th on the i-th CPU only."),
@@ -203,7 +203,7 @@ pub(super) static SOURCE: Table = Table {
     what: "[[source]]",
     fields: &[
         must("name", Text, "Its name."),
-        must("channel", Text, "Where its tokens go."),
+        must("channel", Of("channel"), "Where its tokens go."),
         may("every", Length, "From one arrival to the next, in the mean from 1us."),
         may("at", Times, "In place of `every`: the times of all arrivals, ascending."),
         may("start", Time, "The first arrival comes one `every` after this."),
@@ -217,7 +217,7 @@ pub(super) static SERVICE: Table = Table {
     what: "[[service]]",
     fields: &[
         must("name", Text, "Results tell of it under this name."),
-        may("group", Text, "Path of the group of its threads."),
+        may("group", Of("group"), "Path of the group of its threads."),
         may("threads", Number(1, MAX_TASKS), "How many there are; 1 if it is not given."),
         may("cpus", EachOrCpus, "CPUs they may use; each: the i-th on the i-th CPU only."),
         must("work", Length, "Work of a request in user mode."),
@@ -236,13 +236,13 @@ pub(super) static AT: Table = Table {
         must("time", Time, "When."),
         may("repeat", Time, "And again after each such time, from 1us."),
         may("until", Time, "But no longer at or after that time."),
-        may("group", Text, "The group that a limit or weight is written to."),
+        may("group", Of("group"), "The group that a limit or weight is written to."),
         may("max", Text, "Quota and period, us, as cpu.max takes them."),
         may("burst", Digits, "What may be carried over, us."),
         may("weight", Number(1, 10_000), "As cpu.weight."),
-        may("task", Text, "The kind of task that something is done to."),
+        may("task", Of("task"), "The kind of task that something is done to."),
         may("signal", Choice(words::<Signal>), "Sent to every task of the kind."),
-        may("move", Text, "Path of the group to which every task of the kind is moved."),
+        may("move", Of("group"), "Path of the group to which every task of the kind is moved."),
         may("affinity", Cpus, "CPUs that every task of the kind may use from then on."),
         may("nice", Nice, "Nice value of every task of the kind."),
         may("class", CLASS, "Class of every task of the kind."),
@@ -300,7 +300,7 @@ const fn instruction(fields: &'static [Field]) -> Table {
     Table { what: "the instruction", fields }
 }
 
-const OF: Field = may("of", Text, "Every task of this kind; itself if it is not given.");
+const OF: Field = may("of", Of("task"), "Every task of this kind; itself if it is not given.");
 const TOKENS: Field = may("n", Number(1, MAX_TOKENS), "How many; 1 if it is not given.");
 
 static USER: Table =
@@ -321,23 +321,29 @@ static LOOP: Table = Table {
 };
 static TAKE: Table = Table {
     what: "{ lock = …, mode = … }",
-    fields: &[must("lock", Text, "Take this lock, waiting for it."), MODE],
+    fields: &[must("lock", Of("lock"), "Take this lock, waiting for it."), MODE],
 };
-static UNLOCK: Table = instruction(&[must("unlock", Text, "Release this lock.")]);
-static SEND: Table = instruction(&[must("send", Text, "Put tokens in this channel."), TOKENS]);
-static RECV: Table =
-    instruction(&[must("recv", Text, "Take tokens out of this channel, waiting."), TOKENS]);
-static SERVE: Table =
-    instruction(&[must("serve", Text, "Take a token out, and do the job that it carries.")]);
+static UNLOCK: Table = instruction(&[must("unlock", Of("lock"), "Release this lock.")]);
+static SEND: Table =
+    instruction(&[must("send", Of("channel"), "Put tokens in this channel."), TOKENS]);
+static RECV: Table = instruction(&[
+    must("recv", Of("channel"), "Take tokens out of this channel, waiting."),
+    TOKENS,
+]);
+static SERVE: Table = instruction(&[must(
+    "serve",
+    Of("channel"),
+    "Take a token out, and do the job that it carries.",
+)]);
 static POST: Table = Table { what: "{ post = …, to = … }", fields: &POST_FIELDS };
 static AFTER: Table = Table { what: "{ after = …, post = …, to = … }", fields: &POST_FIELDS };
 static POST_FIELDS: [Field; 4] = [
-    must("post", Text, "Put a token in a channel that carries this job."),
-    must("to", Text, "The channel."),
+    must("post", Of("job"), "Put a token in a channel that carries this job."),
+    must("to", Of("channel"), "The channel."),
     may("after", Length, "It comes from outside after that time, and is another request."),
     may("keep", Flag, "With `after`: it is of the request under way."),
 ];
-static FORK: Table = instruction(&[must("fork", Text, "Start one new task of this kind.")]);
+static FORK: Table = instruction(&[must("fork", Of("task"), "Start one new task of this kind.")]);
 static WAIT: Table =
     instruction(&[must("wait", Choice(words::<Waited>), "Wait until every child has exited.")]);
 static EXIT: Table = instruction(&[must("exit", True, "End here.")]);
@@ -345,8 +351,8 @@ static YIELD: Table = instruction(&[must("yield", True, "Let others run.")]);
 static MOVE: Table = Table {
     what: "{ move = …, to = … }",
     fields: &[
-        must("move", Text, "Every task of this kind, or self."),
-        must("to", Text, "Path of the group to which it is moved."),
+        must("move", Of("task"), "Every task of this kind, or self."),
+        must("to", Of("group"), "Path of the group to which it is moved."),
     ],
 };
 static AFFINITY: Table = instruction(&[must("affinity", Cpus, "CPUs to use from then on."), OF]);
