@@ -302,25 +302,16 @@ fn draw_machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Tab
         is_rt = preempt.is_rt();
         machine = machine.with("preempt", preempt);
     }
-    if maybe(dice) {
-        machine = machine.with("hrtick", dice.one_in(2));
-    }
-    if maybe(dice) {
-        machine = machine.with("timer_phase", dice.between(0, 100_000_000));
-    }
+    machine = machine.with_some("hrtick", maybe(dice).then(|| dice.one_in(2)));
+    machine = machine.with_some("timer_phase", maybe(dice).then(|| dice.between(0, 100_000_000)));
     if dice.one_in(3) {
         let slice_ms = dice.choose([1, 3, 10, 20]);
         machine = machine.with("slice", Duration::from_millis(slice_ms));
     }
-    if dice.one_in(3) {
-        machine = machine.with("base_slice", dice.between(100_000, 10_000_000));
-    }
-    if dice.one_in(3) {
-        machine = machine.with("ipi", dice.time(10_000));
-    }
-    if dice.one_in(4) {
-        machine = machine.with("nohz_full", dice.cpu_set(cpus));
-    }
+    machine =
+        machine.with_some("base_slice", dice.one_in(3).then(|| dice.between(100_000, 10_000_000)));
+    machine = machine.with_some("ipi", dice.one_in(3).then(|| dice.time(10_000)));
+    machine = machine.with_some("nohz_full", dice.one_in(4).then(|| dice.cpu_set(cpus)));
     let mut softirqs = Vec::new();
     for (name, kind) in locks.iter().filter(|_| is_rt) {
         let mode = match kind {
@@ -428,23 +419,15 @@ fn draw_task(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, duration_n
     if let Some(path) = dice.pick(context.paths) {
         task = task.with("group", path);
     }
-    if dice.one_in(3) {
-        task = task.with("nice", dice.nice());
-    }
+    task = task.with_some("nice", dice.one_in(3).then(|| dice.nice()));
     task = match dice.0.below(4) {
         0 => task.with("cpus", "each"),
         1 => task.with("cpus", dice.cpu_set(context.cpus)),
         _ => task,
     };
-    if dice.one_in(3) {
-        task = task.with("start", dice.time(duration_ns / 2));
-    }
-    if dice.one_in(3) {
-        task = task.with("stagger", dice.time(10_000_000));
-    }
-    if dice.one_in(4) {
-        task = task.with("slice", dice.between(100_000, 20_000_000));
-    }
+    task = task.with_some("start", dice.one_in(3).then(|| dice.time(duration_ns / 2)));
+    task = task.with_some("stagger", dice.one_in(3).then(|| dice.time(10_000_000)));
+    task = task.with_some("slice", dice.one_in(4).then(|| dice.between(100_000, 20_000_000)));
     task.with("program", program::program(dice, context, kind))
 }
 
@@ -464,12 +447,8 @@ fn draw_source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> T
         every = Distribution::Exponential { mean_ns }.into();
     }
     let mut source = source.with("every", every);
-    if dice.one_in(3) {
-        source = source.with("start", dice.time(duration_ns));
-    }
-    if dice.one_in(3) {
-        source = source.with("count", dice.range(0, 50));
-    }
+    source = source.with_some("start", dice.one_in(3).then(|| dice.time(duration_ns)));
+    source = source.with_some("count", dice.one_in(3).then(|| dice.range(0, 50)));
     source
 }
 
@@ -546,12 +525,8 @@ fn draw_expectation(dice: &mut Dice, groups: &[GroupPlan]) -> Table {
     let min = dice.one_in(2).then(|| dice.range(0, 1000) as f64 / 7.0);
     let on = dice.choose(["", "6.18", "4.19..7.1, G3"]);
     let mut expectation = table("metric", metric).with("on", on).with("why", "Chance wants it so.");
-    if dice.one_in(3) {
-        expectation = expectation.with("over", "G2a");
-    }
-    if dice.one_in(3) {
-        expectation = expectation.with("per", "simulated_ns");
-    }
+    expectation = expectation.with_some("over", dice.one_in(3).then(|| "G2a"));
+    expectation = expectation.with_some("per", dice.one_in(3).then(|| "simulated_ns"));
     match min {
         None => expectation.with("max", 1e12),
         Some(min) if dice.one_in(2) => expectation.with("min", min),

@@ -137,7 +137,7 @@ impl<'t> Reader<'t> {
 
     /// Reads the whole file. `stem` is the workload's name unless the file gives one.
     fn read_all(&mut self, top: Fields<'t>, stem: &str) -> Read<()> {
-        self.places.top = Some(top);
+        self.places.tables.insert(PartIx::Top, top);
         top.text("name")?.unwrap_or(stem).clone_into(&mut self.parts.name);
         top.text("shows")?.unwrap_or("").clone_into(&mut self.parts.shows);
         self.parts.duration_ns = top.time("duration")?.unwrap_or(self.parts.duration_ns);
@@ -179,7 +179,7 @@ impl<'t> Reader<'t> {
         let kind = fields.required("kind", kind, kinds)?;
         self.locks.enter(name, fields)?;
         self.parts.locks.push(LockSpec { name: name.to_owned(), kind });
-        self.places.locks.push(fields);
+        self.places.tables.insert(PartIx::Lock(self.parts.locks.len() - 1), fields);
         Ok(())
     }
 
@@ -198,13 +198,13 @@ impl<'t> Reader<'t> {
     ) -> Read<()> {
         self.channels.enter(name, fields)?;
         self.parts.channels.push(ChannelSpec { name: name.to_owned(), capacity, oldest_first });
-        self.places.channels.push(fields);
+        self.places.tables.insert(PartIx::Channel(self.parts.channels.len() - 1), fields);
         Ok(())
     }
 
     /// Reads `[machine]`; absent fields keep their defaults.
     fn read_machine(&mut self, fields: Fields<'t>) -> Read<()> {
-        self.places.machine = Some(fields);
+        self.places.tables.insert(PartIx::Machine, fields);
         let usual = MachineSpec::default();
         self.parts.machine = MachineSpec {
             cpus: fields.number("cpus")?.map_or(usual.cpus, |cpus| cpus as u16),
@@ -236,7 +236,7 @@ impl<'t> Reader<'t> {
             let mode = mode.map_err(|refusal| told(refusal, "mode"))?;
             let cpu = fields.number("cpu")?.unwrap_or(0) as u16;
             self.parts.machine.softirqs.push(SoftirqSpec { cpu, every_ns, lock, mode, hold_ns });
-            self.places.softirqs.push(fields);
+            self.places.tables.insert(PartIx::Softirq(ix), fields);
         }
         Ok(())
     }
@@ -306,7 +306,7 @@ impl<'t> Reader<'t> {
         for ((name, _), group) in kinds.into_iter().zip(groups) {
             let program = program.clone();
             self.parts.tasks.push(TaskSpec { name, group, program, ..task.clone() });
-            self.places.tasks.push(fields);
+            self.places.tables.insert(PartIx::Task(self.parts.tasks.len() - 1), fields);
             self.places.ops.push(at.clone());
         }
         Ok(())
@@ -317,7 +317,7 @@ impl<'t> Reader<'t> {
         let flat = self.read_program(fields, format!("job {}", quoted(&name)))?;
         let (program, at) = flat.finish();
         self.parts.jobs.push(JobSpec { name, program });
-        self.places.jobs.push(fields);
+        self.places.tables.insert(PartIx::Job(self.parts.jobs.len() - 1), fields);
         self.places.job_ops.push(at);
         Ok(())
     }
@@ -352,7 +352,7 @@ impl<'t> Reader<'t> {
             jobs,
             lossy: fields.flag("lossy")?.unwrap_or(false),
         });
-        self.places.sources.push(fields);
+        self.places.tables.insert(PartIx::Source(self.parts.sources.len() - 1), fields);
         Ok(())
     }
 

@@ -96,7 +96,7 @@ fn length() -> Value {
 /// Instructions of any kind; verbs that share their fields appear once.
 fn program() -> Value {
     let mut kinds: Vec<&Table> = Vec::new();
-    for (_, table) in VERBS {
+    for (_, table) in &VERBS {
         if !kinds.iter().any(|kind| std::ptr::eq(kind.fields, table.fields)) {
             kinds.push(table);
         }

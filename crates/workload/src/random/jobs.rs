@@ -112,9 +112,7 @@ fn draw_source(dice: &mut Dice, plan: &Plan, ix: usize, channel: &str) -> Table 
     let jobs = dice.range(0, 3);
     let names: Vec<String> = (0..jobs).map(|_| name_of(dice.range(0, plan.jobs - 1))).collect();
     let mut source = source.with("every", every).with("jobs", names);
-    if dice.one_in(3) {
-        source = source.with("count", dice.range(0, 50));
-    }
+    source = source.with_some("count", dice.one_in(3).then(|| dice.range(0, 50)));
     source.with("lossy", dice.one_in(3))
 }
 

@@ -167,15 +167,11 @@ fn draw_task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u64) -> 
     if let Some(path) = dice.pick(context.paths) {
         task = task.with("group", path);
     }
-    if dice.one_in(5) {
-        task = task.with("nice", dice.choose([-10, -5, 5, 10]));
-    }
+    task = task.with_some("nice", dice.one_in(5).then(|| dice.choose([-10, -5, 5, 10])));
     if dice.one_in(10) {
         task = task.with("class", "idle");
     }
-    if dice.one_in(4) {
-        task = task.with("start", length(dice, 50_000_000));
-    }
+    task = task.with_some("start", dice.one_in(4).then(|| length(dice, 50_000_000)));
     if count > 1 && dice.one_in(3) {
         // Starting a task takes its starter about 0.1 ms.
         let stagger = length(dice, 5_000_000).max(Duration::from_nanos(1_000_037));

@@ -6,6 +6,7 @@ use crate::bounds::MAX_CPUS;
 use crate::error::{ByteRange, Kind, Refusal};
 use crate::model::{CpuSet, Distribution};
 use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, parse_cpus, parse_duration, quoted};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -138,7 +139,9 @@ impl<'t> Fields<'t> {
 
     /// A nice value; `None` if absent.
     pub fn nice(&self, name: &str) -> Read<Option<i8>> {
-        self.read(name, |form, value| matches!(form, Form::Nice).then(|| nice(value, name)))
+        self.read(name, |form, value| {
+            matches!(form, Form::Nice).then(|| number(value, name, -20..=19))
+        })
     }
 
     /// A finite number; `None` if absent.
@@ -246,28 +249,17 @@ pub(super) fn array<'t>(
 }
 
 /// Reads a whole number in `range`; `name` is for the message.
-pub(super) fn number(value: &Value<'_>, name: &str, range: RangeInclusive<u64>) -> Read<u64> {
+pub(super) fn number<N>(value: &Value<'_>, name: &str, range: RangeInclusive<N>) -> Read<N>
+where
+    N: Copy + Display + PartialOrd + TryFrom<i128>,
+{
     let form = format!("a whole number from {} to {}", range.start(), range.end());
     let DeValue::Integer(integer) = value.get_ref() else {
         return Err(wrong_type(value, name, &form));
     };
     let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
-    number.and_then(|number| u64::try_from(number).ok()).filter(|n| range.contains(n)).ok_or_else(
-        || {
-            let problem = format!("{name} is {integer}");
-            Refusal::new(Kind::Value, problem, form).at(value.span().into())
-        },
-    )
-}
-
-/// Reads a nice value from -20 to 19; `name` is for the message.
-pub(super) fn nice(value: &Value<'_>, name: &str) -> Read<i8> {
-    let form = "a whole number from -20 to 19";
-    let DeValue::Integer(integer) = value.get_ref() else {
-        return Err(wrong_type(value, name, form));
-    };
-    let number = i8::from_str_radix(integer.as_str(), integer.radix()).ok();
-    number.filter(|nice| (-20..=19).contains(nice)).ok_or_else(|| {
+    let number = number.and_then(|number| N::try_from(number).ok());
+    number.filter(|number| range.contains(number)).ok_or_else(|| {
         let problem = format!("{name} is {integer}");
         Refusal::new(Kind::Value, problem, form).at(value.span().into())
     })

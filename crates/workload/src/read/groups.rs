@@ -7,7 +7,7 @@ use super::limit::{write_burst, write_max};
 use super::ranges;
 use crate::bounds::MAX_GROUPS;
 use crate::check;
-use crate::error::{Kind, Refusal};
+use crate::error::{Kind, PartIx, Refusal};
 use crate::model::{GroupIx, GroupSpec};
 use crate::units::quoted;
 use cpumax_limit::Limit;
@@ -35,7 +35,7 @@ impl<'t> Reader<'t> {
                     let accepted = "list each group once";
                     return Err(Refusal::new(Kind::Name, problem, accepted).at(at));
                 }
-                self.places.groups[ix] = Some(fields);
+                self.places.tables.insert(PartIx::Group(ix), fields);
                 (self.parts.groups[ix].limit, self.parts.groups[ix].weight) = (limit, weight);
             }
         }
@@ -77,8 +77,10 @@ impl<'t> Reader<'t> {
         fields: Option<Fields<'t>>,
     ) -> GroupIx {
         let (path, limit) = (path.to_owned(), Limit::UNLIMITED);
-        self.places.groups.push(fields);
         let ix = self.groups.add(&path);
+        if let Some(fields) = fields {
+            self.places.tables.insert(PartIx::Group(ix as usize), fields);
+        }
         self.parts.groups.push(GroupSpec { path, parent, limit, weight: 100, v1: false });
         ix
     }

@@ -27,44 +27,24 @@ fn words<W: Word>() -> Vec<&'static str> {
     W::WORDS.iter().map(|(word, _)| *word).collect()
 }
 
-impl Word for Class {
-    const WORDS: &'static [(&'static str, Class)] = &[
-        ("fair", Class::Fair),
-        ("idle", Class::Idle),
-        ("rt", Class::Rt),
-        ("kthread", Class::Kthread),
-    ];
+macro_rules! words {
+    ($($type:ident: $($word:literal = $value:ident),*;)*) => {
+        $(impl Word for $type {
+            const WORDS: &'static [(&'static str, $type)] = &[$(($word, $type::$value)),*];
+        })*
+    };
 }
 
-impl Word for Preempt {
-    const WORDS: &'static [(&'static str, Preempt)] = &[
-        ("none", Preempt::None),
-        ("voluntary", Preempt::Voluntary),
-        ("lazy", Preempt::Lazy),
-        ("full", Preempt::Full),
-        ("rt", Preempt::Rt),
-        ("rt-lazy", Preempt::RtLazy),
-    ];
-}
-
-impl Word for LockKind {
-    const WORDS: &'static [(&'static str, LockKind)] = &[
-        ("mutex", LockKind::Mutex),
-        ("rwsem", LockKind::Rwsem),
-        ("percpu-rwsem", LockKind::PercpuRwsem),
-        ("rwlock", LockKind::Rwlock),
-        ("spin", LockKind::Spin),
-    ];
-}
-
-impl Word for LockMode {
-    const WORDS: &'static [(&'static str, LockMode)] =
-        &[("read", LockMode::Read), ("write", LockMode::Write)];
-}
-
-impl Word for Signal {
-    const WORDS: &'static [(&'static str, Signal)] =
-        &[("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
+words! {
+    Class: "fair" = Fair, "idle" = Idle, "rt" = Rt, "kthread" = Kthread;
+    Hierarchy: "v2" = V2, "v1" = V1;
+    LockKind: "mutex" = Mutex, "rwsem" = Rwsem, "percpu-rwsem" = PercpuRwsem,
+        "rwlock" = Rwlock, "spin" = Spin;
+    LockMode: "read" = Read, "write" = Write;
+    Preempt: "none" = None, "voluntary" = Voluntary, "lazy" = Lazy, "full" = Full, "rt" = Rt,
+        "rt-lazy" = RtLazy;
+    Signal: "kill" = Kill, "stop" = Stop, "cont" = Cont;
+    Waited: "children" = Children;
 }
 
 /// The hierarchy whose rules check the limit of a group.
@@ -74,19 +54,10 @@ pub(super) enum Hierarchy {
     V2,
 }
 
-impl Word for Hierarchy {
-    const WORDS: &'static [(&'static str, Hierarchy)] =
-        &[("v2", Hierarchy::V2), ("v1", Hierarchy::V1)];
-}
-
 /// Tasks that an instruction waits for.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Waited {
     Children,
-}
-
-impl Word for Waited {
-    const WORDS: &'static [(&'static str, Waited)] = &[("children", Waited::Children)];
 }
 
 const CLASS: Form = Choice(words::<Class>);
@@ -267,33 +238,70 @@ pub(super) static EXPECT: Table = Table {
 
 /// Each verb with the fields of its instruction. `do` is listed only for the message that it
 /// belongs to a loop.
-pub(crate) static VERBS: [(&str, &Table); 26] = [
-    ("user", &USER),
-    ("kernel", &KERNEL),
-    ("irqoff", &IRQOFF),
-    ("sleep", &SLEEP),
-    ("every", &EVERY),
-    ("syscall", &SYSCALL),
-    ("forever", &FOREVER),
-    ("loop", &LOOP),
-    ("lock", &TAKE),
-    ("unlock", &UNLOCK),
-    ("send", &SEND),
-    ("recv", &RECV),
-    ("serve", &SERVE),
-    ("post", &POST),
-    ("after", &AFTER),
-    ("fork", &FORK),
-    ("wait", &WAIT),
-    ("exit", &EXIT),
-    ("yield", &YIELD),
-    ("move", &MOVE),
-    ("affinity", &AFFINITY),
-    ("nice", &NICE),
-    ("class", &RECLASS),
-    ("begin", &BEGIN),
-    ("done", &DONE),
-    ("do", &LOOP),
+pub(crate) static VERBS: [(&str, Table); 26] = [
+    ("user", Table { what: "{ user = … }", fields: &[must("user", Length, "Run in user mode.")] }),
+    ("kernel", instruction(&[must("kernel", Length, "Run in kernel mode.")])),
+    ("irqoff", instruction(&[must("irqoff", Length, "Run with interrupts off.")])),
+    ("sleep", instruction(&[must("sleep", Length, "Sleep for that long.")])),
+    (
+        "every",
+        instruction(&[must("every", Time, "Sleep to the next multiple of this time, from 1us.")]),
+    ),
+    ("syscall", instruction(&[must("syscall", Steps, "One stay in kernel mode.")])),
+    ("forever", instruction(&[must("forever", Steps, "Again and again.")])),
+    ("loop", LOOP),
+    (
+        "lock",
+        Table {
+            what: "{ lock = …, mode = … }",
+            fields: &[must("lock", Of("lock"), "Take this lock, waiting for it."), MODE],
+        },
+    ),
+    ("unlock", instruction(&[must("unlock", Of("lock"), "Release this lock.")])),
+    ("send", instruction(&[must("send", Of("channel"), "Put tokens in this channel."), TOKENS])),
+    (
+        "recv",
+        instruction(&[
+            must("recv", Of("channel"), "Take tokens out of this channel, waiting."),
+            TOKENS,
+        ]),
+    ),
+    (
+        "serve",
+        instruction(&[must(
+            "serve",
+            Of("channel"),
+            "Take a token out, and do the job that it carries.",
+        )]),
+    ),
+    ("post", Table { what: "{ post = …, to = … }", fields: &POST_FIELDS }),
+    ("after", Table { what: "{ after = …, post = …, to = … }", fields: &POST_FIELDS }),
+    ("fork", instruction(&[must("fork", Of("task"), "Start one new task of this kind.")])),
+    (
+        "wait",
+        instruction(&[must("wait", Choice(words::<Waited>), "Wait until every child has exited.")]),
+    ),
+    ("exit", instruction(&[must("exit", True, "End here.")])),
+    ("yield", instruction(&[must("yield", True, "Let others run.")])),
+    (
+        "move",
+        Table {
+            what: "{ move = …, to = … }",
+            fields: &[
+                must("move", Of("task"), "Every task of this kind, or self."),
+                must("to", Of("group"), "Path of the group to which it is moved."),
+            ],
+        },
+    ),
+    ("affinity", instruction(&[must("affinity", Cpus, "CPUs to use from then on."), OF])),
+    ("nice", instruction(&[must("nice", Nice, "The nice value from then on."), OF])),
+    ("class", instruction(&[must("class", CLASS, "The class from then on."), OF])),
+    ("begin", instruction(&[must("begin", True, "A request starts here.")])),
+    (
+        "done",
+        instruction(&[must("done", True, "A request is complete, and its latency is recorded.")]),
+    ),
+    ("do", LOOP),
 ];
 
 const fn instruction(fields: &'static [Field]) -> Table {
@@ -303,64 +311,19 @@ const fn instruction(fields: &'static [Field]) -> Table {
 const OF: Field = may("of", Of("task"), "Every task of this kind; itself if it is not given.");
 const TOKENS: Field = may("n", Number(1, MAX_TOKENS), "How many; 1 if it is not given.");
 
-static USER: Table =
-    Table { what: "{ user = … }", fields: &[must("user", Length, "Run in user mode.")] };
-static KERNEL: Table = instruction(&[must("kernel", Length, "Run in kernel mode.")]);
-static IRQOFF: Table = instruction(&[must("irqoff", Length, "Run with interrupts off.")]);
-static SLEEP: Table = instruction(&[must("sleep", Length, "Sleep for that long.")]);
-static EVERY: Table =
-    instruction(&[must("every", Time, "Sleep to the next multiple of this time, from 1us.")]);
-static SYSCALL: Table = instruction(&[must("syscall", Steps, "One stay in kernel mode.")]);
-static FOREVER: Table = instruction(&[must("forever", Steps, "Again and again.")]);
-static LOOP: Table = Table {
+const LOOP: Table = Table {
     what: "{ loop = N, do = […] }",
     fields: &[
         must("loop", Number(1, MOST), "So many times what `do` says."),
         must("do", Steps, "What is done each time."),
     ],
 };
-static TAKE: Table = Table {
-    what: "{ lock = …, mode = … }",
-    fields: &[must("lock", Of("lock"), "Take this lock, waiting for it."), MODE],
-};
-static UNLOCK: Table = instruction(&[must("unlock", Of("lock"), "Release this lock.")]);
-static SEND: Table =
-    instruction(&[must("send", Of("channel"), "Put tokens in this channel."), TOKENS]);
-static RECV: Table = instruction(&[
-    must("recv", Of("channel"), "Take tokens out of this channel, waiting."),
-    TOKENS,
-]);
-static SERVE: Table = instruction(&[must(
-    "serve",
-    Of("channel"),
-    "Take a token out, and do the job that it carries.",
-)]);
-static POST: Table = Table { what: "{ post = …, to = … }", fields: &POST_FIELDS };
-static AFTER: Table = Table { what: "{ after = …, post = …, to = … }", fields: &POST_FIELDS };
-static POST_FIELDS: [Field; 4] = [
+const POST_FIELDS: [Field; 4] = [
     must("post", Of("job"), "Put a token in a channel that carries this job."),
     must("to", Of("channel"), "The channel."),
     may("after", Length, "It comes from outside after that time, and is another request."),
     may("keep", Flag, "With `after`: it is of the request under way."),
 ];
-static FORK: Table = instruction(&[must("fork", Of("task"), "Start one new task of this kind.")]);
-static WAIT: Table =
-    instruction(&[must("wait", Choice(words::<Waited>), "Wait until every child has exited.")]);
-static EXIT: Table = instruction(&[must("exit", True, "End here.")]);
-static YIELD: Table = instruction(&[must("yield", True, "Let others run.")]);
-static MOVE: Table = Table {
-    what: "{ move = …, to = … }",
-    fields: &[
-        must("move", Of("task"), "Every task of this kind, or self."),
-        must("to", Of("group"), "Path of the group to which it is moved."),
-    ],
-};
-static AFFINITY: Table = instruction(&[must("affinity", Cpus, "CPUs to use from then on."), OF]);
-static NICE: Table = instruction(&[must("nice", Nice, "The nice value from then on."), OF]);
-static RECLASS: Table = instruction(&[must("class", CLASS, "The class from then on."), OF]);
-static BEGIN: Table = instruction(&[must("begin", True, "A request starts here.")]);
-static DONE: Table =
-    instruction(&[must("done", True, "A request is complete, and its latency is recorded.")]);
 
 pub(crate) static DISTRIBUTION: Table = Table {
     what: "a length of time",

@@ -22,7 +22,7 @@ impl<'t> Reader<'t> {
             let until_ns = fields.time("until")?.unwrap_or(u64::MAX);
             let action = self.read_action(fields, ix, &mut limits)?;
             self.parts.interventions.push(Intervention { at_ns, every_ns, until_ns, action });
-            self.places.interventions.push(fields);
+            self.places.tables.insert(PartIx::Intervention(ix), fields);
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl<'t> Reader<'t> {
             max: exactly.or(max),
             why: text("why")?.unwrap_or_default(),
         });
-        self.places.expectations.push(fields);
+        self.places.tables.insert(PartIx::Expectation(self.parts.expectations.len() - 1), fields);
         Ok(())
     }
 }

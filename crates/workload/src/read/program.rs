@@ -27,8 +27,11 @@ impl Flat {
         (self.ops.into(), self.at.into())
     }
 
-    /// Names the next instruction, at this position, in a refusal.
+    /// Names the next instruction, at this position, in a refusal that has no position yet.
     fn told(&self, refusal: Refusal, at: ByteRange) -> Refusal {
+        if refusal.at != ByteRange::default() {
+            return refusal;
+        }
         refusal.at(at).part(format!("{}, instruction {}", self.whose, self.ops.len() + 1))
     }
 }
@@ -77,8 +80,9 @@ impl<'t> Reader<'t> {
         };
         let (verb, of) = find_verb(table, at)?;
         let fields = Fields::new(table, at, of)?;
-        let op = self.read_verb(fields, verb, depth, flat)?;
-        self.push(op, at, flat)
+        let read = self.read_verb(fields, verb, depth, flat);
+        let pushed = read.and_then(|op| self.push(op, at, flat));
+        pushed.map_err(|refusal| flat.told(refusal, at))
     }
 
     /// Adds an instruction to a program.
@@ -89,7 +93,7 @@ impl<'t> Reader<'t> {
         self.ops += 1;
         if self.ops > MAX_OPS {
             let problem = format!("more than {MAX_OPS} instructions in all programs");
-            return Err(flat.told(Refusal::new(Kind::Value, problem, ""), at));
+            return Err(Refusal::new(Kind::Value, problem, ""));
         }
         flat.ops.push(op);
         flat.at.push(at);
@@ -110,11 +114,8 @@ impl<'t> Reader<'t> {
         flat: &mut Flat,
     ) -> Read<Op> {
         let at = fields.at("");
-        let find = |names: &Names, field| {
-            names.find(fields.name(field)?).map_err(|refusal| flat.told(refusal, at))
-        };
+        let find = |names: &Names, field| names.find(fields.name(field)?);
         let tokens = || Ok(fields.number("n")?.unwrap_or(1));
-        let bare = |op| fields.required(verb, fields.bare(verb)?, "true").map(|()| op);
         Ok(match verb {
             "user" => Op::User(self.required_span(fields, verb)?),
             "kernel" => Op::Kernel(self.required_span(fields, verb)?),
@@ -137,61 +138,58 @@ impl<'t> Reader<'t> {
             }
             "lock" => {
                 let lock = find(&self.locks, verb)?;
-                let mode = self.lock_mode(lock, fields.choice("mode")?);
-                Op::Lock { lock, mode: mode.map_err(|refusal| flat.told(refusal, at))? }
+                Op::Lock { lock, mode: self.lock_mode(lock, fields.choice("mode")?)? }
             }
             "unlock" => Op::Unlock { lock: find(&self.locks, verb)? },
             "send" => Op::Send { channel: find(&self.channels, verb)?, n: tokens()? },
             "recv" => Op::Recv { channel: find(&self.channels, verb)?, n: tokens()? },
             "serve" => Op::Serve { channel: find(&self.channels, verb)? },
-            "post" | "after" => {
-                let after = fields.length("after")?;
-                let (job, channel) = (find(&self.jobs, "post")?, find(&self.channels, "to")?);
-                let keep = fields.flag("keep")?.unwrap_or(false);
-                match after {
-                    Some(delay) => Op::After { delay: self.span(delay, at), channel, job, keep },
-                    None => Op::Post { channel, job },
-                }
-            }
             "fork" => Op::Fork { kind: find(&self.tasks, verb)? },
             "wait" => {
                 fields.choice::<Waited>(verb)?;
                 Op::WaitChildren
             }
-            "move" => {
-                let who = self.target(fields, verb).map_err(|refusal| flat.told(refusal, at))?;
-                Op::Move { who, group: find(&self.groups, "to")? }
+            "post" | "after" => self.read_post(fields)?,
+            "move" | "affinity" | "nice" | "class" => self.read_task_change(fields, verb)?,
+            _ => {
+                fields.required(verb, fields.bare(verb)?, "true")?;
+                match verb {
+                    "exit" => Op::Exit,
+                    "yield" => Op::Yield,
+                    "begin" => Op::Begin,
+                    _ => Op::Done,
+                }
             }
-            "affinity" | "nice" | "class" => {
-                let who = self.target(fields, "of").map_err(|refusal| flat.told(refusal, at))?;
-                self.read_own_change(fields, verb, who)?
-            }
-            "exit" => bare(Op::Exit)?,
-            "yield" => bare(Op::Yield)?,
-            "begin" => bare(Op::Begin)?,
-            _ => bare(Op::Done)?,
         })
     }
 
-    /// Reads what an instruction changes of these tasks: their CPUs, nice value or class.
-    fn read_own_change(&mut self, fields: Fields<'t>, verb: &str, who: Target) -> Read<Op> {
+    /// Reads an instruction that sends a token with a job, at once or after a time.
+    fn read_post(&mut self, fields: Fields<'t>) -> Read<Op> {
+        let after = fields.length("after")?;
+        let job = self.jobs.find(fields.name("post")?)?;
+        let channel = self.channels.find(fields.name("to")?)?;
+        let keep = fields.flag("keep")?.unwrap_or(false);
+        Ok(match after {
+            Some(delay) => Op::After { delay: self.span(delay, fields.at("")), channel, job, keep },
+            None => Op::Post { channel, job },
+        })
+    }
+
+    /// Reads an instruction that changes tasks: their group, CPUs, nice value or class.
+    fn read_task_change(&mut self, fields: Fields<'t>, verb: &str) -> Read<Op> {
+        let who = match fields.text(if verb == "move" { verb } else { "of" })? {
+            None | Some("self") => Target::Myself,
+            Some(name) => Target::Kind(self.tasks.find(name)?),
+        };
         Ok(match verb {
+            "move" => Op::Move { who, group: self.groups.find(fields.name("to")?)? },
             "affinity" => {
                 let cpus = fields.required(verb, fields.cpus(verb)?, CPUS_FORM)?;
-                let cpus = self.shared.cpu_set(&mut self.parts, cpus, fields.at(""));
-                Op::SetAffinity { who, cpus }
+                Op::SetAffinity { who, cpus: self.cpu_set(cpus, fields, "") }
             }
             "nice" => Op::SetNice { who, nice: fields.required(verb, fields.nice(verb)?, "")? },
             _ => Op::SetClass { who, class: fields.required(verb, fields.choice(verb)?, "")? },
         })
-    }
-
-    /// The tasks that `field` names: a kind, `self`, or by default the task itself.
-    fn target(&self, fields: Fields<'t>, field: &str) -> Read<Target> {
-        match fields.text(field)? {
-            None | Some("self") => Ok(Target::Myself),
-            Some(name) => self.tasks.find(name).map(Target::Kind),
-        }
     }
 
     /// The length of time that the verb gives.
@@ -212,7 +210,7 @@ impl<'t> Reader<'t> {
         let at = fields.at("");
         if depth.loops == MAX_LOOP_DEPTH {
             let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
-            return Err(flat.told(Refusal::new(Kind::Program, problem, ""), at));
+            return Err(Refusal::new(Kind::Program, problem, ""));
         }
         let start = flat.ops.len();
         self.push(Op::LoopStart { times, end: 0 }, at, flat)?;
@@ -233,9 +231,9 @@ const STEP_FORM: &str = "an instruction in braces, such as { user = \"1ms\" }";
 fn find_verb(table: &DeTable<'_>, at: ByteRange) -> Read<(&'static str, &'static Table)> {
     let verbs: Vec<_> = VERBS.iter().filter(|(verb, _)| table.contains_key(*verb)).collect();
     match verbs.as_slice() {
-        [only] => Ok(**only),
+        [(verb, of)] => Ok((verb, of)),
         // `loop` and `do` belong together, as do `post` and `after`.
-        [one, (_, also)] if std::ptr::eq(one.1.fields, also.fields) => Ok(**one),
+        [(verb, of), (_, also)] if std::ptr::eq(of.fields, also.fields) => Ok((verb, of)),
         [] => {
             let names = VERBS.iter().map(|(verb, _)| *verb).filter(|verb| *verb != "do");
             let first = table.keys().min_by_key(|key| key.span().start);

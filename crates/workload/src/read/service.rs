@@ -5,7 +5,7 @@ use super::Reader;
 use super::fields::{Cpus, Fields, Length, Read};
 use super::names::Names;
 use crate::bounds::{MAX_KINDS, NS_PER_US};
-use crate::error::{ByteRange, Kind, Refusal};
+use crate::error::{ByteRange, Kind, PartIx, Refusal};
 use crate::model::{Arrivals, Class, Distribution, JobSpec, Op, Source, TaskSpec};
 use crate::units::{RATE_FORM, parse_rate, quoted};
 use std::rc::Rc;
@@ -99,7 +99,7 @@ impl<'t> Reader<'t> {
         let program =
             vec![Op::LoopStart { times: u64::MAX, end: 2 }, serve, Op::LoopEnd { start: 0 }];
         self.places.ops.push(vec![ByteRange::default(); program.len()].into());
-        self.places.tasks.push(*fields);
+        self.places.tables.insert(PartIx::Task(self.parts.tasks.len()), *fields);
         self.parts.tasks.push(TaskSpec {
             name: pool.name.clone(),
             label: Some(name.clone()).filter(|label| *label != pool.name),
@@ -136,7 +136,7 @@ impl<'t> Reader<'t> {
             program.push((next, "think"));
         }
         self.places.job_ops.push(program.iter().map(|(_, field)| fields.at(field)).collect());
-        self.places.jobs.push(*fields);
+        self.places.tables.insert(PartIx::Job(self.parts.jobs.len()), *fields);
         let program = program.into_iter().map(|(op, _)| op).collect::<Vec<_>>().into();
         self.parts.jobs.push(JobSpec { name: pool.name.clone(), program });
     }
@@ -146,7 +146,7 @@ impl<'t> Reader<'t> {
         let fields = pool.service.fields;
         let named = ["every", "rate", "think"].into_iter().find(|key| fields.value(key).is_some());
         let between = self.span(between.clone(), fields.at(named.unwrap_or("")));
-        self.places.sources.push(fields);
+        self.places.tables.insert(PartIx::Source(self.parts.sources.len()), fields);
         self.parts.sources.push(Source {
             name: pool.name.clone(),
             channel: pool.channel,
