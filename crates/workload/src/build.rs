@@ -2,6 +2,7 @@
 //! is (docs/reference/scenarios.md).
 
 use crate::checked::Workload;
+use crate::dist::counts;
 use crate::error::Error;
 use crate::model::{CpuSet, Distribution};
 use crate::print::quote;
@@ -62,6 +63,7 @@ impl Table {
     }
 
     /// Adds a key unless its value is the default.
+    #[expect(clippy::needless_pass_by_value, reason = "most defaults are numbers")]
     pub(crate) fn unless<T: PartialEq + Into<Value>>(
         self,
         key: &'static str,
@@ -120,6 +122,17 @@ impl Builder {
     #[must_use]
     pub fn part(mut self, kind: &'static str, table: Table) -> Builder {
         self.parts.push((kind, table));
+        self
+    }
+
+    /// Adds a part of this kind for each item.
+    pub(crate) fn parts<T>(
+        mut self,
+        kind: &'static str,
+        items: &[T],
+        table: impl Fn(&T) -> Table,
+    ) -> Builder {
+        self.parts.extend(items.iter().map(|item| (kind, table(item))));
         self
     }
 
@@ -262,15 +275,10 @@ impl From<&Distribution> for Value {
                 table("lognormal", table("median", time(*median_ns)).with("sigma", *sigma))
             }
             Distribution::Empirical { values_ns, cumulative } => {
-                let befores = std::iter::once(&0).chain(cumulative);
-                let counts = cumulative
-                    .iter()
-                    .zip(befores)
-                    .map(|(upto, before)| upto.saturating_sub(*before));
                 let pair = |(ns, count)| Value::List(vec![time(ns).into(), Value::from(count)]);
                 table(
                     "empirical",
-                    values_ns.iter().copied().zip(counts).map(pair).collect::<Vec<_>>(),
+                    values_ns.iter().copied().zip(counts(cumulative)).map(pair).collect::<Vec<_>>(),
                 )
             }
         };

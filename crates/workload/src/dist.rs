@@ -153,13 +153,12 @@ impl Distribution {
                 *median_ns as f64 * libm::exp(sigma * sigma / 2.0)
             }
             Distribution::Empirical { values_ns, cumulative } => {
-                let mut sum = 0.0;
-                let mut before = 0;
-                for (&value_ns, &upto) in values_ns.iter().zip(cumulative) {
-                    sum += value_ns as f64 * upto.saturating_sub(before) as f64;
-                    before = upto;
+                let (mut sum, mut counted) = (0.0, 0_u64);
+                for (&value_ns, count) in values_ns.iter().zip(counts(cumulative)) {
+                    sum += value_ns as f64 * count as f64;
+                    counted = counted.saturating_add(count);
                 }
-                sum / before.max(1) as f64
+                sum / counted.max(1) as f64
             }
         }
     }
@@ -174,6 +173,12 @@ impl Span {
             Span::Drawn(ix) => distributions.get(ix as usize).map_or(0, |d| d.draw(stream)),
         }
     }
+}
+
+/// The count of each value of a distribution, from the cumulative ones.
+pub(crate) fn counts(cumulative: &[u64]) -> impl Iterator<Item = u64> {
+    let befores = std::iter::once(&0).chain(cumulative);
+    cumulative.iter().zip(befores).map(|(upto, before)| upto.saturating_sub(*before))
 }
 
 /// Whole ns, rounded down; NaN and negative values become 0, values beyond `u64` its maximum.

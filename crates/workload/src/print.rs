@@ -46,43 +46,30 @@ pub(crate) fn tables(workload: &Workload) -> Builder {
     }
     scenario = scenario.with("duration", time(workload.duration_ns));
     scenario = scenario.part("machine", parts.machine(&workload.machine));
-    for softirq in &workload.machine.softirqs {
-        let softirq = table("cpu", softirq.cpu)
-            .with("every", time(softirq.every_ns))
-            .with("lock", parts.lock(softirq.lock))
-            .with_some("mode", parts.mode(softirq.lock, softirq.mode))
-            .with("hold", time(softirq.hold_ns));
-        scenario = scenario.part("machine.softirq", softirq);
-    }
-    for spec in workload.groups.iter().skip(1) {
-        scenario = scenario.part("group", group(spec));
-    }
-    for lock in &workload.locks {
-        scenario = scenario.part("lock", table("name", &lock.name).with("kind", lock.kind));
-    }
-    for channel in &workload.channels {
-        let channel = table("name", &channel.name)
-            .unless("capacity", channel.capacity, u64::MAX)
-            .unless("oldest_first", channel.oldest_first, false);
-        scenario = scenario.part("channel", channel);
-    }
-    for task in &workload.tasks {
-        scenario = scenario.part("task", parts.task(task));
-    }
-    for job in &workload.jobs {
-        let program = parts.program(&job.program);
-        scenario = scenario.part("job", table("name", &job.name).with_some("program", program));
-    }
-    for source in &workload.sources {
-        scenario = scenario.part("source", parts.source(source));
-    }
-    for change in &workload.interventions {
-        scenario = scenario.part("at", parts.change(change));
-    }
-    for bound in &workload.expectations {
-        scenario = scenario.part("expect", expectation(bound));
-    }
     scenario
+        .parts("machine.softirq", &workload.machine.softirqs, |softirq| {
+            table("cpu", softirq.cpu)
+                .with("every", time(softirq.every_ns))
+                .with("lock", parts.lock(softirq.lock))
+                .with_some("mode", parts.mode(softirq.lock, softirq.mode))
+                .with("hold", time(softirq.hold_ns))
+        })
+        .parts("group", workload.groups.get(1..).unwrap_or_default(), group)
+        .parts("lock", &workload.locks, |lock| table("name", &lock.name).with("kind", lock.kind))
+        .parts("channel", &workload.channels, |channel| {
+            table("name", &channel.name).unless("capacity", channel.capacity, u64::MAX).unless(
+                "oldest_first",
+                channel.oldest_first,
+                false,
+            )
+        })
+        .parts("task", &workload.tasks, |task| parts.task(task))
+        .parts("job", &workload.jobs, |job| {
+            table("name", &job.name).with_some("program", parts.program(&job.program))
+        })
+        .parts("source", &workload.sources, |source| parts.source(source))
+        .parts("at", &workload.interventions, |change| parts.change(change))
+        .parts("expect", &workload.expectations, expectation)
 }
 
 fn time(ns: u64) -> Duration {

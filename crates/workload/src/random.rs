@@ -525,8 +525,8 @@ fn draw_expectation(dice: &mut Dice, groups: &[GroupPlan]) -> Table {
     let min = dice.one_in(2).then(|| dice.range(0, 1000) as f64 / 7.0);
     let on = dice.choose(["", "6.18", "4.19..7.1, G3"]);
     let mut expectation = table("metric", metric).with("on", on).with("why", "Chance wants it so.");
-    expectation = expectation.with_some("over", dice.one_in(3).then(|| "G2a"));
-    expectation = expectation.with_some("per", dice.one_in(3).then(|| "simulated_ns"));
+    expectation = expectation.with_some("over", dice.one_in(3).then_some("G2a"));
+    expectation = expectation.with_some("per", dice.one_in(3).then_some("simulated_ns"));
     match min {
         None => expectation.with("max", 1e12),
         Some(min) if dice.one_in(2) => expectation.with("min", min),

@@ -1,7 +1,8 @@
 //! Reads scenario files. The language is described in docs/reference/scenarios.md.
 //!
-//! The text is parsed into a tree with positions, which fills a [`Draft`]. Names are resolved and
-//! everything is checked there, so every message can show its line.
+//! The text is parsed into a tree with positions. The reader enters the names of all parts, reads
+//! each table into the workload's parts, and keeps the table, so that every message of the checks
+//! can show its line.
 
 mod fields;
 mod groups;
@@ -18,7 +19,7 @@ pub(crate) mod table;
 use crate::bounds::{MAX_FILE_BYTES, MAX_RANGE_OPS, NS_PER_S};
 use crate::check::check;
 use crate::checked::Workload;
-use crate::error::{ByteRange, Error, Kind, PartIx, Refusal, SourceText};
+use crate::error::{ByteRange, Error, PartIx, Refusal, SourceText};
 use crate::model::{
     Affinity, Arrivals, ChannelSpec, Class, CpuSet, JobSpec, LockKind, LockMode, LockSpec,
     MachineSpec, Parts, SoftirqSpec, Source, Span, TaskSpec,
@@ -57,7 +58,7 @@ pub(crate) fn read_text(
     let tree = DeTable::parse(text).map_err(|error| {
         let at = error.span().map(ByteRange::from).unwrap_or_default();
         let problem = format!("not TOML: {}", error.message());
-        Refusal::new(Kind::Syntax, problem, "").at(at).into_error(source)
+        Refusal::new(Error::Syntax, problem, "").at(at).into_error(source)
     })?;
     let stem = Path::new(file_name).file_stem().and_then(|stem| stem.to_str()).unwrap_or("");
     let mut reader = Reader::new();
@@ -105,6 +106,9 @@ pub(crate) fn too_large(file: &str) -> Error {
     let reason = format!("is larger than {} MiB", MAX_FILE_BYTES >> 20);
     Error::File { file: file.to_owned(), reason }
 }
+
+/// The name and the group of each kind of task that a table stands for.
+type Kinds = Vec<(String, String)>;
 
 /// A workload while its tables are read. Names are entered before the values that refer to them.
 struct Reader<'t> {
@@ -166,9 +170,13 @@ impl<'t> Reader<'t> {
         tasks.into_iter().try_for_each(|(fields, kinds)| self.read_task(fields, kinds))?;
         pools.iter().try_for_each(|pool| self.add_pool_task(pool))?;
         jobs.into_iter().try_for_each(|fields| self.read_job(fields))?;
-        pools.iter().for_each(|pool| self.add_pool_job(pool));
+        for pool in &pools {
+            self.add_pool_job(pool);
+        }
         sources.into_iter().try_for_each(|fields| self.read_source(fields))?;
-        pools.iter().for_each(|pool| self.add_pool_source(pool));
+        for pool in &pools {
+            self.add_pool_source(pool);
+        }
         self.read_changes(changes)?;
         expectations.into_iter().try_for_each(|fields| self.read_expectation(fields))
     }
@@ -250,18 +258,14 @@ impl<'t> Reader<'t> {
             (LockKind::Rwsem | LockKind::PercpuRwsem | LockKind::Rwlock, None) => {
                 let name = quoted(&lock.name);
                 let problem = format!("lock {name} has readers and writers, and no mode is given");
-                Err(Refusal::new(Kind::Field, problem, "mode = \"read\" or mode = \"write\""))
+                Err(Refusal::new(Error::Field, problem, "mode = \"read\" or mode = \"write\""))
             }
         }
     }
 
     /// Enters the names of all kinds of task. Returns the name and group of each kind that a table
     /// stands for.
-    #[expect(clippy::type_complexity, reason = "used once")]
-    fn enter_tasks(
-        &mut self,
-        tables: Vec<Fields<'t>>,
-    ) -> Read<Vec<(Fields<'t>, Vec<(String, String)>)>> {
+    fn enter_tasks(&mut self, tables: Vec<Fields<'t>>) -> Read<Vec<(Fields<'t>, Kinds)>> {
         let mut count = 0;
         let enter = |fields: Fields<'t>| {
             let kinds = ranges::tasks(&fields, count)?;
@@ -275,7 +279,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads a `[[task]]` as these kinds, each with its name and its group.
-    fn read_task(&mut self, fields: Fields<'t>, kinds: Vec<(String, String)>) -> Read<()> {
+    fn read_task(&mut self, fields: Fields<'t>, kinds: Kinds) -> Read<()> {
         let of = |name: &str| format!("task {}", quoted(name));
         let mut groups = Vec::new();
         for (name, group) in &kinds {
@@ -300,7 +304,7 @@ impl<'t> Reader<'t> {
         if kinds.len() > 1 && ops > MAX_RANGE_OPS {
             let problem =
                 format!("more than {MAX_RANGE_OPS} instructions in the programs of these kinds");
-            return Err(Refusal::new(Kind::Value, problem, "").at(fields.at("name")));
+            return Err(Refusal::new(Error::Value, problem, "").at(fields.at("name")));
         }
         let (program, at) = flat.finish();
         for ((name, _), group) in kinds.into_iter().zip(groups) {
@@ -331,7 +335,7 @@ impl<'t> Reader<'t> {
             _ => {
                 let problem = "a source needs `every` or `at`, and not both";
                 let accepted = "every = \"2ms\", or at = [\"1ms\", \"5ms\"]";
-                return Err(Refusal::new(Kind::Field, problem, accepted).at(fields.at("")));
+                return Err(Refusal::new(Error::Field, problem, accepted).at(fields.at("")));
             }
         };
         let name = fields.name("name")?.to_owned();

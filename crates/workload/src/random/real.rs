@@ -204,7 +204,8 @@ fn draw_body(dice: &mut Dice, context: &Context<'_>) -> Vec<Table> {
     let mut steps = Vec::new();
     match dice.0.below(4) {
         0 => {
-            steps.push(table("every", Duration::from_nanos(odd(dice.range(2_000_000, 60_000_000)))))
+            let period_ns = odd(dice.range(2_000_000, 60_000_000));
+            steps.push(table("every", Duration::from_nanos(period_ns)));
         }
         1 => steps.extend([table("sleep", lengths(dice, 30_000_000)), table("begin", true)]),
         2 if context.fed => steps.push(table("recv", CHANNEL)),

@@ -100,13 +100,13 @@ fn keep(
     table.fields.retain_mut(|(key, value)| {
         let Some(field) = of.field(key) else { return true };
         match (field.form, value) {
-            (Form::Of(other), value) if other == kind && value.is(name) => match instead {
-                Some(instead) => value.clone_from(instead),
-                None => {
+            (Form::Of(other), value) if other == kind && value.is(name) => {
+                let Some(instead) = instead else {
                     stays &= !field.needed;
                     return false;
-                }
-            },
+                };
+                value.clone_from(instead);
+            }
             (Form::Names, Value::List(names)) if kind == "job" => {
                 names.retain(|other| !other.is(name));
             }

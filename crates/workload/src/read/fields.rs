@@ -3,7 +3,7 @@
 use super::language::Word;
 use super::table::{Form, Table};
 use crate::bounds::MAX_CPUS;
-use crate::error::{ByteRange, Kind, Refusal};
+use crate::error::{ByteRange, Error, Refusal};
 use crate::model::{CpuSet, Distribution};
 use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, parse_cpus, parse_duration, quoted};
 use std::fmt::Display;
@@ -51,7 +51,7 @@ impl<'t> Fields<'t> {
                 _ => accepted_names(name, of.names()),
             };
             let problem = format!("{what} has no field {}", quoted(name));
-            return Err(Refusal::new(Kind::Field, problem, accepted).at(key.span().into()));
+            return Err(Refusal::new(Error::Field, problem, accepted).at(key.span().into()));
         }
         Ok(Fields { table, of, at })
     }
@@ -89,14 +89,14 @@ impl<'t> Fields<'t> {
         );
         value.ok_or_else(|| {
             let problem = format!("{} needs a field `{name}`", self.of.what);
-            Refusal::new(Kind::Field, problem, form).at(self.at)
+            Refusal::new(Error::Field, problem, form).at(self.at)
         })
     }
 
     /// The value of a field that is known to be there.
     pub fn present<T>(&self, name: &str, value: Option<T>) -> Read<T> {
         let problem = format!("`{name}` has no value");
-        value.ok_or_else(|| Refusal::new(Kind::Field, problem, "").at(self.at))
+        value.ok_or_else(|| Refusal::new(Error::Field, problem, "").at(self.at))
     }
 
     /// A text in quotes; `None` if absent.
@@ -261,7 +261,7 @@ where
     let number = number.and_then(|number| N::try_from(number).ok());
     number.filter(|number| range.contains(number)).ok_or_else(|| {
         let problem = format!("{name} is {integer}");
-        Refusal::new(Kind::Value, problem, form).at(value.span().into())
+        Refusal::new(Error::Value, problem, form).at(value.span().into())
     })
 }
 
@@ -274,7 +274,7 @@ pub(super) fn float(value: &Value<'_>, name: &str) -> Read<f64> {
     };
     number.filter(|number| number.is_finite()).ok_or_else(|| {
         let problem = format!("{name} is not a finite number");
-        Refusal::new(Kind::Value, problem, "a number").at(value.span().into())
+        Refusal::new(Error::Value, problem, "a number").at(value.span().into())
     })
 }
 
@@ -286,7 +286,7 @@ pub(super) fn read_time(value: &Value<'_>, name: &str) -> Read<u64> {
     };
     parse_duration(text).ok_or_else(|| {
         let problem = format!("{} is not a length of time", quoted(text));
-        Refusal::new(Kind::Value, problem, DURATION_FORM).at(value.span().into())
+        Refusal::new(Error::Value, problem, DURATION_FORM).at(value.span().into())
     })
 }
 
@@ -299,7 +299,7 @@ pub(super) fn read_cpus(text: &str, or: &str) -> Read<CpuSet> {
     parse_cpus(text).ok_or_else(|| {
         let problem = format!("{} is not a set of CPUs", quoted(text));
         let accepted = format!("{or}{CPUS_FORM}, each below {MAX_CPUS}");
-        Refusal::new(Kind::Value, problem, accepted)
+        Refusal::new(Error::Value, problem, accepted)
     })
 }
 
@@ -310,7 +310,7 @@ fn word<W: Word>(value: &Value<'_>, name: &str) -> Read<W> {
     chosen.map(|(_, chosen)| *chosen).ok_or_else(|| {
         let accepted = accepted_names(text, W::WORDS.iter().map(|(word, _)| *word));
         let problem = format!("{name} is {}", quoted(text));
-        Refusal::new(Kind::Value, problem, accepted).at(value.span().into())
+        Refusal::new(Error::Value, problem, accepted).at(value.span().into())
     })
 }
 
@@ -325,5 +325,5 @@ pub(super) fn wrong_type(value: &Value<'_>, name: &str, form: &str) -> Refusal {
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
     };
-    Refusal::new(Kind::Field, format!("`{name}` is {what}"), form).at(value.span().into())
+    Refusal::new(Error::Field, format!("`{name}` is {what}"), form).at(value.span().into())
 }

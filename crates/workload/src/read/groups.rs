@@ -7,17 +7,18 @@ use super::limit::{write_burst, write_max};
 use super::ranges;
 use crate::bounds::MAX_GROUPS;
 use crate::check;
-use crate::error::{Kind, PartIx, Refusal};
+use crate::error::{Error, PartIx, Refusal};
 use crate::model::{GroupIx, GroupSpec};
 use crate::units::quoted;
 use cpumax_limit::Limit;
+use std::collections::BTreeMap;
 
 impl<'t> Reader<'t> {
     /// Adds the groups of these tables in their order, and the root first. Parents without a table
     /// come before their first child.
     pub(super) fn read_groups(&mut self, tables: &[Fields<'t>]) -> Read<()> {
         self.add_group("/", None, None);
-        let mut listed: Vec<Option<Option<bool>>> = vec![None];
+        let mut listed = BTreeMap::new();
         let mut count = 0;
         for &fields in tables {
             let path = fields.name("path")?;
@@ -29,11 +30,10 @@ impl<'t> Reader<'t> {
             count += paths.len();
             for path in paths {
                 let ix = self.enter_group(&path, fields).map_err(|refusal| refusal.at(at))?;
-                listed.resize(self.parts.groups.len(), None);
-                if listed[ix].replace(v1).is_some() {
+                if listed.insert(ix, v1).is_some() {
                     let problem = format!("group {} is listed twice", quoted(&path));
                     let accepted = "list each group once";
-                    return Err(Refusal::new(Kind::Name, problem, accepted).at(at));
+                    return Err(Refusal::new(Error::Name, problem, accepted).at(at));
                 }
                 self.places.tables.insert(PartIx::Group(ix), fields);
                 (self.parts.groups[ix].limit, self.parts.groups[ix].weight) = (limit, weight);
@@ -45,7 +45,7 @@ impl<'t> Reader<'t> {
 
     /// The index of the group at this path, which is added with its parents where it is new.
     fn enter_group(&mut self, path: &str, fields: Fields<'t>) -> Read<usize> {
-        let refuse = |problem: String, accepted| Err(Refusal::new(Kind::Name, problem, accepted));
+        let refuse = |problem: String, accepted| Err(Refusal::new(Error::Name, problem, accepted));
         if let Some(problem) = check::path_problem(path) {
             return refuse(problem, check::PATH_FORM);
         }
@@ -65,7 +65,7 @@ impl<'t> Reader<'t> {
         }
         if self.parts.groups.len() as u64 > MAX_GROUPS {
             let problem = format!("more than {MAX_GROUPS} groups, implied parents included");
-            return Err(Refusal::new(Kind::Value, problem, ""));
+            return Err(Refusal::new(Error::Value, problem, ""));
         }
         Ok(ix as usize)
     }
@@ -87,13 +87,14 @@ impl<'t> Reader<'t> {
 
     /// Sets the hierarchy of each group. `listed`: what its table gives, if it has one. A group
     /// whose table gives none has that of its parent; one without a table that of its children.
-    fn set_hierarchies(&mut self, listed: &[Option<Option<bool>>]) {
+    fn set_hierarchies(&mut self, listed: &BTreeMap<usize, Option<bool>>) {
         let groups = &mut self.parts.groups;
         let parents: Vec<usize> =
             groups.iter().map(|group| group.parent.unwrap_or(0) as usize).collect();
-        let mut v1: Vec<Option<bool>> = listed.iter().map(|given| given.flatten()).collect();
+        let given = |ix| listed.get(&ix).copied().flatten();
+        let mut v1: Vec<Option<bool>> = (0..groups.len()).map(given).collect();
         for (ix, &parent) in parents.iter().enumerate().skip(1).rev() {
-            if parent != 0 && listed[parent].is_none() && v1[ix].is_some() {
+            if parent != 0 && !listed.contains_key(&parent) && v1[ix].is_some() {
                 v1[parent] = v1[ix];
             }
         }
@@ -121,7 +122,7 @@ fn read_weight(fields: &Fields<'_>) -> Read<u32> {
     match (fields.number("weight")?, shares) {
         (Some(_), Some(_)) => {
             let problem = "both `weight` and `shares`";
-            Err(Refusal::new(Kind::Field, problem, "one of them").at(fields.at("shares")))
+            Err(Refusal::new(Error::Field, problem, "one of them").at(fields.at("shares")))
         }
         (Some(weight), None) => Ok(weight as u32),
         // 1024 shares are a weight of 100; rounded to the nearest.

@@ -1,7 +1,7 @@
 //! Writes of limits to the kernel's files.
 
 use super::fields::Read;
-use crate::error::{Kind, Refusal};
+use crate::error::{Error, Refusal};
 use crate::units::quoted;
 use cpumax_limit::Limit;
 
@@ -19,11 +19,11 @@ pub(super) fn write_max(limit: Limit, text: &str) -> Read<Limit> {
     };
     if !well_formed {
         let problem = format!("{} is not a limit", quoted(text));
-        return Err(Refusal::new(Kind::Limit, problem, ACCEPTED));
+        return Err(Refusal::new(Error::Limit, problem, ACCEPTED));
     }
     limit
         .write_cpu_max(text)
-        .map_err(|error| Refusal::new(Kind::Limit, error.to_string(), ACCEPTED))
+        .map_err(|error| Refusal::new(Error::Limit, error.to_string(), ACCEPTED))
 }
 
 /// The limit after a write to `cpu.max.burst`.
@@ -31,5 +31,5 @@ pub(super) fn write_burst(limit: Limit, text: &str) -> Read<Limit> {
     const ACCEPTED: &str = "microseconds as in cpu.max.burst, from 0 to the quota";
     limit
         .write_cpu_max_burst(text)
-        .map_err(|error| Refusal::new(Kind::Limit, error.to_string(), ACCEPTED))
+        .map_err(|error| Refusal::new(Error::Limit, error.to_string(), ACCEPTED))
 }

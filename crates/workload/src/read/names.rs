@@ -1,7 +1,7 @@
 //! Names of parts with their indices, and the values that a workload stores once.
 
 use super::fields::{Fields, Length, Read};
-use crate::error::{ByteRange, Kind, Refusal};
+use crate::error::{ByteRange, Error, Refusal};
 use crate::model::{CpuSet, CpuSetIx, DistIx, Distribution, Parts, Span};
 use crate::units::{accepted_names, quoted};
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ impl Names {
     pub fn enter(&mut self, name: &str, fields: Fields<'_>) -> Read<u32> {
         if self.indices.contains_key(name) {
             let problem = format!("two {}s are named {}", self.what, quoted(name));
-            let refusal = Refusal::new(Kind::Name, problem, "give each its own name");
+            let refusal = Refusal::new(Error::Name, problem, "give each its own name");
             return Err(refusal.at(fields.at("name")));
         }
         Ok(self.add(name))
@@ -51,7 +51,7 @@ impl Names {
         self.get(name).ok_or_else(|| {
             let problem = format!("there is no {} named {}", self.what, quoted(name));
             let names = self.indices.keys().map(String::as_str);
-            Refusal::new(Kind::Name, problem, accepted_names(name, names))
+            Refusal::new(Error::Name, problem, accepted_names(name, names))
         })
     }
 }

@@ -3,7 +3,8 @@
 use super::Reader;
 use super::fields::{Fields, Read};
 use super::limit::{write_burst, write_max};
-use crate::error::{Kind, PartIx, Refusal};
+use super::names::Names;
+use crate::error::{Error, PartIx, Refusal};
 use crate::model::{Action, Expectation, Intervention};
 use cpumax_limit::Limit;
 
@@ -44,14 +45,12 @@ impl<'t> Reader<'t> {
             let part = PartIx::Intervention(ix).describe(&self.parts);
             refusal.at(fields.at(field)).part(part)
         };
-        let group = |field| {
-            let found = self.groups.find(fields.present(field, fields.text(field)?)?);
-            found.map_err(|refusal| told(refusal, field))
+        let find = |names: &Names, field| {
+            let name = fields.present(field, fields.text(field)?)?;
+            names.find(name).map_err(|refusal| told(refusal, field))
         };
-        let kind = || {
-            let found = self.tasks.find(fields.present("task", fields.text("task")?)?);
-            found.map_err(|refusal| told(refusal, "task"))
-        };
+        let group = |field| find(&self.groups, field);
+        let kind = || find(&self.tasks, "task");
         let cpu = |name| Ok(fields.number(name)?.unwrap_or(0) as u16);
         let subject = (fields.text("group")?.is_some(), fields.text("task")?.is_some());
         let (on_group, on_task, alone) = (given(&ON_GROUP), given(&ON_TASK), given(&ALONE));
@@ -92,7 +91,7 @@ impl<'t> Reader<'t> {
                 let problem = "none of the possible changes, or more than one";
                 let accepted = "`group` with `max`, `burst` or `weight`; `task` with one of \
                      `signal`, `move`, `affinity`, `nice`, `class`; or `offline` or `online`";
-                return Err(Refusal::new(Kind::Field, problem, accepted).at(fields.at("")));
+                return Err(Refusal::new(Error::Field, problem, accepted).at(fields.at("")));
             }
         })
     }
@@ -103,7 +102,7 @@ impl<'t> Reader<'t> {
         let (min, max) = (fields.float("min")?, fields.float("max")?);
         if exactly.is_some() && (min.is_some() || max.is_some()) {
             let problem = "`is` together with `min` or `max`";
-            let refusal = Refusal::new(Kind::Field, problem, "one or the other");
+            let refusal = Refusal::new(Error::Field, problem, "one or the other");
             return Err(refusal.at(fields.at("is")));
         }
         let text = |name| -> Read<Option<String>> { Ok(fields.text(name)?.map(str::to_owned)) };

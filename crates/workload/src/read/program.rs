@@ -6,7 +6,7 @@ use super::language::{DISTRIBUTION, VERBS, Waited};
 use super::names::Names;
 use super::table::{Form, Table};
 use crate::bounds::{MAX_LOOP_DEPTH, MAX_OPS};
-use crate::error::{ByteRange, Kind, Refusal};
+use crate::error::{ByteRange, Error, Refusal};
 use crate::model::{Distribution, Op, Span, Target};
 use crate::program::Program;
 use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, quoted};
@@ -64,7 +64,7 @@ impl<'t> Reader<'t> {
                 // Only bounds the recursion: deep loops are refused with the right message.
                 if depth.all > MAX_LOOP_DEPTH + 2 {
                     let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
-                    let refusal = Refusal::new(Kind::Program, problem, "");
+                    let refusal = Refusal::new(Error::Program, problem, "");
                     return Err(refusal.at(value.span().into()));
                 }
                 array(value, name)?.try_for_each(|step| self.read_step(step, depth, flat))
@@ -93,7 +93,7 @@ impl<'t> Reader<'t> {
         self.ops += 1;
         if self.ops > MAX_OPS {
             let problem = format!("more than {MAX_OPS} instructions in all programs");
-            return Err(Refusal::new(Kind::Value, problem, ""));
+            return Err(Refusal::new(Error::Value, problem, ""));
         }
         flat.ops.push(op);
         flat.at.push(at);
@@ -210,7 +210,7 @@ impl<'t> Reader<'t> {
         let at = fields.at("");
         if depth.loops == MAX_LOOP_DEPTH {
             let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
-            return Err(Refusal::new(Kind::Program, problem, ""));
+            return Err(Refusal::new(Error::Program, problem, ""));
         }
         let start = flat.ops.len();
         self.push(Op::LoopStart { times, end: 0 }, at, flat)?;
@@ -238,17 +238,17 @@ fn find_verb(table: &DeTable<'_>, at: ByteRange) -> Read<(&'static str, &'static
             let names = VERBS.iter().map(|(verb, _)| *verb).filter(|verb| *verb != "do");
             let first = table.keys().min_by_key(|key| key.span().start);
             let Some(key) = first else {
-                return Err(Refusal::new(Kind::Field, "an empty instruction", STEP_FORM).at(at));
+                return Err(Refusal::new(Error::Field, "an empty instruction", STEP_FORM).at(at));
             };
             let name = key.get_ref().as_ref();
             let problem = format!("there is no instruction {}", quoted(name));
             let accepted = accepted_names(name, names);
-            Err(Refusal::new(Kind::Field, problem, accepted).at(key.span().into()))
+            Err(Refusal::new(Error::Field, problem, accepted).at(key.span().into()))
         }
         [(one, _), (other, _), ..] => {
             let problem = format!("two instructions in one: `{one}` and `{other}`");
             let accepted = "each in braces of its own";
-            Err(Refusal::new(Kind::Field, problem, accepted).at(at))
+            Err(Refusal::new(Error::Field, problem, accepted).at(at))
         }
     }
 }
@@ -285,7 +285,7 @@ fn read_length(value: &Value<'_>, name: &str) -> Read<Length> {
     if table.len() != 1 {
         let problem = "not exactly one distribution";
         let accepted = "one of `uniform`, `exponential`, `lognormal`, `empirical`";
-        return Err(Refusal::new(Kind::Field, problem, accepted).at(value.span().into()));
+        return Err(Refusal::new(Error::Field, problem, accepted).at(value.span().into()));
     }
     if let Some(bounds) = fields.bounds("uniform")? {
         return Ok(Length::Drawn(bounds));
@@ -313,7 +313,7 @@ impl Fields<'_> {
             let &[low_ns, high_ns] = bounds_ns.as_slice() else {
                 let problem = format!("{name} has {} values", bounds_ns.len());
                 let accepted = "the smallest and the largest, such as [\"1ms\", \"2ms\"]";
-                return Err(Refusal::new(Kind::Value, problem, accepted).at(value.span().into()));
+                return Err(Refusal::new(Error::Value, problem, accepted).at(value.span().into()));
             };
             Ok(Distribution::Uniform { low_ns, high_ns })
         };
@@ -331,7 +331,7 @@ impl Fields<'_> {
                 let (Some(value), Some(count), None) = (parts.next(), parts.next(), parts.next())
                 else {
                     let problem = "not a pair of value and count";
-                    return Err(Refusal::new(Kind::Value, problem, form).at(pair.span().into()));
+                    return Err(Refusal::new(Error::Value, problem, form).at(pair.span().into()));
                 };
                 values_ns.push(read_time(value, name)?);
                 let count = number(count, "the count", 1..=most)?;

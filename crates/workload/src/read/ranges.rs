@@ -6,7 +6,7 @@
 
 use super::fields::{Fields, Read};
 use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_PATH_BYTES};
-use crate::error::{Kind, Refusal};
+use crate::error::{Error, Refusal};
 use crate::units::quoted;
 
 /// Paths of the groups that `path` stands for, when `listed` groups exist already.
@@ -24,7 +24,7 @@ pub(super) fn tasks(fields: &Fields<'_>, listed: usize) -> Read<Vec<(String, Str
     if groups.len() != 1 && groups.len() != names.len() {
         let problem = format!("{} groups for {} kinds of task", groups.len(), names.len());
         let accepted = "ranges in `name` that give as many names as there are groups";
-        return Err(Refusal::new(Kind::Name, problem, accepted).at(fields.at("group")));
+        return Err(Refusal::new(Error::Name, problem, accepted).at(fields.at("group")));
     }
     Ok(names.into_iter().zip(groups.into_iter().cycle()).collect())
 }
@@ -46,7 +46,7 @@ fn expand(text: &str, room: u64) -> Read<Vec<String>> {
             rest = after;
             continue;
         }
-        let refuse = |problem: String| Refusal::new(Kind::Value, problem, "such as {0..9}");
+        let refuse = |problem: String| Refusal::new(Error::Value, problem, "such as {0..9}");
         if low > high {
             return Err(refuse(format!(
                 "the range {{{low}..{high}}} in {} is empty",

@@ -5,7 +5,7 @@ use super::Reader;
 use super::fields::{Cpus, Fields, Length, Read};
 use super::names::Names;
 use crate::bounds::{MAX_KINDS, NS_PER_US};
-use crate::error::{ByteRange, Kind, PartIx, Refusal};
+use crate::error::{ByteRange, Error, PartIx, Refusal};
 use crate::model::{Arrivals, Class, Distribution, JobSpec, Op, Source, TaskSpec};
 use crate::units::{RATE_FORM, parse_rate, quoted};
 use std::rc::Rc;
@@ -62,14 +62,13 @@ impl<'t> Reader<'t> {
             if kinds + pools.len() as u64 + parts > MAX_KINDS {
                 let problem =
                     format!("more than {MAX_KINDS} kinds of task, one for each such thread");
-                let refusal = Refusal::new(Kind::Value, problem, "fewer threads, or shared = true");
+                let refusal =
+                    Refusal::new(Error::Value, problem, "fewer threads, or shared = true");
                 return Err(refusal.at(fields.at("threads")));
             }
             for part in 0..parts {
-                let name = match shared {
-                    true => service.name.clone(),
-                    false => format!("{}/{part}", service.name),
-                };
+                let own = format!("{}/{part}", service.name);
+                let name = if shared { service.name.clone() } else { own };
                 self.add_channel(&name, u64::MAX, false, fields)?;
                 self.tasks.enter(&name, fields)?;
                 let arrivals = sent(&service.demand, part, parts);
@@ -210,7 +209,7 @@ fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
     if think.is_some() && clients.is_none() {
         let problem = "`think` needs `clients`, which wait for answers";
         let accepted = "clients = 16, or leave out `think`";
-        return Err(Refusal::new(Kind::Field, problem, accepted).at(fields.at("think")));
+        return Err(Refusal::new(Error::Field, problem, accepted).at(fields.at("think")));
     }
     match (clients, rate, every) {
         (Some(clients), None, None) => {
@@ -222,7 +221,7 @@ fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
             let problem = "a service needs `clients`, `rate` or `every`, and only one of them";
             let accepted = "clients = 16 (a closed loop), rate = \"200/s\" (requests at random \
                             times), or every = \"5ms\" (regular requests)";
-            Err(Refusal::new(Kind::Field, problem, accepted).at(fields.at("")))
+            Err(Refusal::new(Error::Field, problem, accepted).at(fields.at("")))
         }
     }
 }
@@ -231,7 +230,7 @@ fn read_demand(fields: &Fields<'_>) -> Read<Demand> {
 fn read_rate(fields: &Fields<'_>, text: &str) -> Read<Length> {
     let Some(mean_ns) = parse_rate(text) else {
         let problem = format!("{} is not a rate", quoted(text));
-        return Err(Refusal::new(Kind::Value, problem, RATE_FORM).at(fields.at("rate")));
+        return Err(Refusal::new(Error::Value, problem, RATE_FORM).at(fields.at("rate")));
     };
     Ok(Length::Drawn(Distribution::Exponential { mean_ns }))
 }
