@@ -5,11 +5,21 @@ use cpumax_machine::kernel::parse_kernels;
 use cpumax_machine::{Options, run};
 use cpumax_outcome::trace::{Recorded, TraceEvent, What};
 use cpumax_outcome::{Conditions, GroupOutcome, Outcome};
-use cpumax_workload::build::{Act, Change, Group, Task};
-use cpumax_workload::step::{forever, kernel, repeat, syscall, user};
-use cpumax_workload::{Class, Signal, Workload};
+use cpumax_workload::build::{Table, table};
+use cpumax_workload::{Signal, Workload};
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn write_limit(table: Table, limit: Limit) -> Table {
+    table.with("max", limit.to_string()).with("burst", limit.burst_ns() / 1000)
+}
+
+/// A kind of task that does this again and again.
+fn repeated(name: &str, step: Table) -> Table {
+    table("name", name).with("program", [table("forever", [step])])
+}
 
 /// Outcome of a busy thread's group of 6/100 on 6.18 after this time.
 fn hog(duration_ms: u64, observed: Option<&Conditions>) -> GroupOutcome {
@@ -28,9 +38,9 @@ fn hog_with_burst(
 ) -> GroupOutcome {
     let limit = Limit::new(Some(6_000_000), 100_000_000, burst_ns).expect("is a limit");
     let workload = Workload::builder("hog")
-        .duration(Duration::from_millis(duration_ms))
-        .with_group(Group::new("/limited").limit(limit))
-        .task(Task::new("hog").group("/limited").program([forever([user(Duration::from_secs(1))])]))
+        .with("duration", Duration::from_millis(duration_ms))
+        .part("group", write_limit(table("path", "/limited"), limit))
+        .part("task", repeated("hog", table("user", SECOND)).with("group", "/limited"))
         .build()
         .expect("is a workload");
     let kernel = parse_kernels(kernel).expect("is a kernel")[0];
@@ -187,13 +197,13 @@ fn a_pool_with_a_burst_begins_with_what_was_found_in_it() {
 
 /// CPU time that a thread with this step in a group of 12/100 uses in 90 ms on 6.18, us, with an
 /// intervention after 50 ms.
-fn used_with(step: cpumax_workload::step::Step, act: Act) -> u64 {
+fn used_with(step: Table, act: Table) -> u64 {
     let limit = Limit::new(Some(12_000_000), 100_000_000, 0).expect("is a limit");
     let workload = Workload::builder("changed")
-        .duration(Duration::from_millis(90))
-        .with_group(Group::new("/limited").limit(limit))
-        .task(Task::new("task").group("/limited").program([forever([step])]))
-        .change(Change::at(Duration::from_millis(50), act))
+        .with("duration", Duration::from_millis(90))
+        .part("group", write_limit(table("path", "/limited"), limit))
+        .part("task", repeated("task", step).with("group", "/limited"))
+        .part("at", act.with("time", Duration::from_millis(50)))
         .build()
         .expect("is a workload");
     let observed = Conditions {
@@ -210,7 +220,7 @@ fn used_with(step: cpumax_workload::step::Step, act: Act) -> u64 {
 fn a_quota_and_a_burst_are_two_writes_and_each_fills_the_pool() {
     let write = |quota_ns, burst_ns| {
         let limit = Limit::new(Some(quota_ns), 100_000_000, burst_ns).expect("is a limit");
-        used_with(user(Duration::from_secs(1)), Act::Limit("/limited".to_owned(), limit))
+        used_with(table("user", SECOND), write_limit(table("group", "/limited"), limit))
     };
     // 12 ms and the rest of a tick; a write forgives a debt.
     assert_eq!(write(10_000_000, 0), 13_000 + 11_000);
@@ -224,23 +234,25 @@ fn a_quota_and_a_burst_are_two_writes_and_each_fills_the_pool() {
 
 #[test]
 fn a_task_killed_in_the_kernel_does_not_finish_its_work() {
-    let kill = Act::Signal("task".to_owned(), Signal::Kill);
-    assert_eq!(used_with(kernel(Duration::from_secs(1)), kill.clone()), 50_000);
+    let kill = table("task", "task").with("signal", Signal::Kill);
+    assert_eq!(used_with(table("kernel", SECOND), kill.clone()), 50_000);
     // The task leaves a loop in a system call, which would never end.
-    let works = || kernel(Duration::from_millis(1));
-    assert_eq!(used_with(syscall([forever([works()])]), kill.clone()), 50_000);
-    assert_eq!(used_with(syscall([repeat(1_000_000_000, [works()])]), kill), 50_000);
+    let works = || [table("kernel", Duration::from_millis(1))];
+    let endless = table("forever", works());
+    assert_eq!(used_with(table("syscall", [endless]), kill.clone()), 50_000);
+    let long = table("loop", 1_000_000_000).with("do", works());
+    assert_eq!(used_with(table("syscall", [long]), kill), 50_000);
 }
 
 #[test]
 fn a_kernel_thread_takes_no_signal() {
-    let works = || [forever([kernel(Duration::from_millis(1))])];
+    let works = || repeated("task", table("kernel", Duration::from_millis(1)));
     for signal in [Signal::Kill, Signal::Stop] {
-        let act = Act::Signal("task".to_owned(), signal);
+        let act = table("task", "task").with("signal", signal);
         let workload = Workload::builder("signalled")
-            .duration(Duration::from_millis(90))
-            .task(Task::new("task").class(Class::Kthread).program(works()))
-            .change(Change::at(Duration::from_millis(50), act))
+            .with("duration", Duration::from_millis(90))
+            .part("task", works().with("class", "kthread"))
+            .part("at", act.with("time", Duration::from_millis(50)))
             .build()
             .expect("is a workload");
         let kernel = parse_kernels("6.18").expect("is a kernel")[0];
@@ -408,9 +420,14 @@ fn a_wakeup_from_another_cpu_preempts_lazily_at_the_next_tick() {
 
 #[test]
 fn a_task_that_did_not_begin_on_the_machine_that_was_observed_waits_where_it_was_made() {
-    let hog = |name: &str| Task::new(name).program([forever([user(Duration::from_secs(1))])]);
-    let hogs = Workload::builder("hogs").cpus(2).duration(Duration::from_millis(3));
-    let hogs = hogs.task(hog("first").count(3)).task(hog("last")).build().expect("is a workload");
+    let hog = |name: &str, count: u32| repeated(name, table("user", SECOND)).with("count", count);
+    let hogs = Workload::builder("hogs")
+        .with("duration", Duration::from_millis(3))
+        .with("machine", table("cpus", 2))
+        .part("task", hog("first", 3))
+        .part("task", hog("last", 1))
+        .build()
+        .expect("is a workload");
     let woken_on = |last: &[Option<u32>]| {
         let first_cpus = [("first", &[Some(1), Some(1), Some(0)][..]), ("last", last)];
         let first_cpus = first_cpus.map(|(name, cpus)| (name.to_owned(), cpus.to_vec()));
@@ -428,10 +445,15 @@ fn a_task_that_did_not_begin_on_the_machine_that_was_observed_waits_where_it_was
 
 #[test]
 fn tasks_begin_where_they_began_on_the_machine_that_was_observed() {
-    let hog = |name: &str| Task::new(name).program([forever([user(Duration::from_secs(1))])]);
+    let hog = |name: &str, count: u32| repeated(name, table("user", SECOND)).with("count", count);
     let hogs = |cpus| {
-        let hogs = Workload::builder("hogs").cpus(cpus).duration(Duration::from_millis(3));
-        hogs.task(hog("first")).task(hog("second").count(2)).build().expect("is a workload")
+        Workload::builder("hogs")
+            .with("duration", Duration::from_millis(3))
+            .with("machine", table("cpus", cpus))
+            .part("task", hog("first", 1))
+            .part("task", hog("second", 2))
+            .build()
+            .expect("is a workload")
     };
     let used_on = |cpus: u16, first_cpus: &[(&str, &[Option<u32>])]| {
         let first_cpus = first_cpus.iter().map(|(name, cpus)| ((*name).to_owned(), cpus.to_vec()));

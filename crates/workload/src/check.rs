@@ -96,7 +96,7 @@ pub(crate) fn check_in_range(
         return Ok(());
     }
     let accepted = format!("from {} to {}", range.start(), range.end());
-    refuse(part, field, Kind::Value, format!("{field} is {value}"), accepted)
+    refuse(part, field, Error::Value, format!("{field} is {value}"), accepted)
 }
 
 /// Refuses a length of time, ns, outside of `range`.
@@ -111,7 +111,7 @@ pub(crate) fn check_time(
     }
     let accepted =
         format!("from {} to {}", print_duration(*range.start()), print_duration(*range.end()));
-    refuse(part, field, Kind::Value, format!("{field} is {}", print_duration(ns)), accepted)
+    refuse(part, field, Error::Value, format!("{field} is {}", print_duration(ns)), accepted)
 }
 
 /// Checks a reference into a table of the workload that has `len` entries.
@@ -120,7 +120,7 @@ pub(crate) fn check_reference(part: PartIx, field: &'static str, ix: u32, len: u
         return Ok(());
     }
     let accepted = format!("there are {len}, counted from 0");
-    refuse(part, field, Kind::Name, format!("{field} refers to number {ix}"), accepted)
+    refuse(part, field, Error::Name, format!("{field} refers to number {ix}"), accepted)
 }
 
 /// Checks a name that must be unique. Names are printed, compared and used in paths of metrics, so
@@ -129,7 +129,7 @@ pub(crate) fn check_unique_name(part: PartIx, name: &str, seen: &mut BTreeSet<St
     check_name(part, "name", name)?;
     if !seen.insert(name.to_owned()) {
         let problem = format!("the name {} is used twice", quoted(name));
-        return refuse(part, "name", Kind::Name, problem, "give each its own name");
+        return refuse(part, "name", Error::Name, problem, "give each its own name");
     }
     Ok(())
 }
@@ -154,11 +154,11 @@ pub fn as_name(text: &str, most: usize) -> String {
 fn check_name(part: PartIx, field: &'static str, name: &str) -> Checked {
     let accepted = format!("1 to {MAX_NAME_BYTES} bytes without control characters");
     if name.is_empty() {
-        return refuse(part, field, Kind::Name, format!("the {field} is empty"), accepted);
+        return refuse(part, field, Error::Name, format!("the {field} is empty"), accepted);
     }
     if name.len() as u64 > MAX_NAME_BYTES || name.chars().any(char::is_control) {
         let problem = format!("{} cannot be a {field}", quoted(name));
-        return refuse(part, field, Kind::Name, problem, accepted);
+        return refuse(part, field, Error::Name, problem, accepted);
     }
     Ok(())
 }
@@ -192,7 +192,7 @@ fn check_sizes(workload: &Parts) -> Checked {
     for (what, count, most) in counts {
         if count > most {
             let problem = format!("there are {count} {what}");
-            return refuse(PartIx::Top, "", Kind::Value, problem, format!("at most {most}"));
+            return refuse(PartIx::Top, "", Error::Value, problem, format!("at most {most}"));
         }
     }
     Ok(())
@@ -215,7 +215,7 @@ fn check_cpu_sets(workload: &Parts) -> Checked {
             return refuse(
                 part,
                 "",
-                Kind::Value,
+                Error::Value,
                 problem,
                 "one CPU at least, each once, ascending",
             );
@@ -235,7 +235,7 @@ pub(crate) fn check_cpu(workload: &Parts, part: PartIx, field: &'static str, cpu
         1 => "the machine has one CPU, number 0; give it more with [machine] cpus = N".to_owned(),
         _ => format!("the machine has {cpus} CPUs, 0 to {}", cpus - 1),
     };
-    refuse(part, field, Kind::Value, format!("there is no CPU {cpu}"), accepted)
+    refuse(part, field, Error::Value, format!("there is no CPU {cpu}"), accepted)
 }
 
 /// Checks the settings of the machine, and that softirqs exist only on `PREEMPT_RT`, with valid
@@ -246,7 +246,7 @@ pub(crate) fn check_machine(workload: &Parts) -> Checked {
     check_in_range(part, "llc", machine.llc_cpus.into(), 0..=machine.cpus.into())?;
     if !HZ.contains(&machine.hz) {
         let problem = format!("hz is {}", machine.hz);
-        return refuse(part, "hz", Kind::Value, problem, "one of 100, 250, 300, 1000");
+        return refuse(part, "hz", Error::Value, problem, "one of 100, 250, 300, 1000");
     }
     check_time(part, "slice", machine.bandwidth_slice_ns, BANDWIDTH_SLICE_NS)?;
     if let Some(base_slice_ns) = machine.base_slice_ns {
@@ -266,7 +266,7 @@ pub(crate) fn check_machine(workload: &Parts) -> Checked {
             return refuse(
                 part,
                 "",
-                Kind::Value,
+                Error::Value,
                 problem,
                 "set preempt = \"rt\" or \"rt-lazy\" in [machine]",
             );
@@ -292,7 +292,7 @@ pub(crate) fn check_lock_mode(
         (LockKind::Mutex | LockKind::Spin, LockMode::Read) => {
             let problem = format!("lock {} has no readers", quoted(&lock.name));
             let accepted = "leave out the mode, or make it kind = \"rwsem\"";
-            refuse(part, "mode", Kind::Lock, problem, accepted)
+            refuse(part, "mode", Error::Lock, problem, accepted)
         }
         _ => Ok(()),
     }
@@ -336,28 +336,28 @@ fn check_groups(workload: &Parts) -> Checked {
         root.path == "/" && root.parent.is_none() && root.limit == Limit::UNLIMITED && !root.v1
     }) {
         let problem = "the first group is not an unlimited root group";
-        return refuse(PartIx::Group(0), "", Kind::Name, problem, "path `/`, no parent, no limit");
+        return refuse(PartIx::Group(0), "", Error::Name, problem, "path `/`, no parent, no limit");
     }
     let mut seen = BTreeSet::from(["/"]);
     for (ix, group) in workload.groups.iter().enumerate().skip(1) {
         let part = PartIx::Group(ix);
         if let Some(problem) = path_problem(&group.path) {
-            return refuse(part, "path", Kind::Name, problem, PATH_FORM);
+            return refuse(part, "path", Error::Name, problem, PATH_FORM);
         }
         if !seen.insert(&group.path) {
-            return refuse(part, "path", Kind::Name, "listed twice", "list each group once");
+            return refuse(part, "path", Error::Name, "listed twice", "list each group once");
         }
         let parent = group.parent.map(|parent| parent as usize).filter(|&parent| parent < ix);
         let above = group.path.rfind('/').map(|end| &group.path[..end.max(1)]);
         let Some(parent) = parent.filter(|&parent| Some(&*workload.groups[parent].path) == above)
         else {
             let problem = "the parent is not the group that the path names, or stands after it";
-            return refuse(part, "path", Kind::Name, problem, "parents before children");
+            return refuse(part, "path", Error::Name, problem, "parents before children");
         };
         check_in_range(part, "weight", group.weight.into(), WEIGHTS)?;
         if parent != 0 && group.v1 != workload.groups[parent].v1 {
             let problem = "the group and its parent are in different hierarchies";
-            return refuse(part, "hierarchy", Kind::Value, problem, "the same hierarchy for both");
+            return refuse(part, "hierarchy", Error::Value, problem, "the same hierarchy for both");
         }
         check_limit(part, group.limit)?;
     }
@@ -369,7 +369,7 @@ fn check_v1_groups(workload: &Parts) -> Checked {
     let limits: Vec<Limit> = workload.groups.iter().map(|group| group.limit).collect();
     check_v1_hierarchy(workload, &limits).or_else(|(group, problem)| {
         let accepted = "lower it, or raise the limit above";
-        refuse(PartIx::Group(group), "max", Kind::Limit, problem, accepted)
+        refuse(PartIx::Group(group), "max", Error::Limit, problem, accepted)
     })
 }
 
@@ -387,14 +387,14 @@ pub(crate) fn check_v1_limits(workload: &Parts) -> Checked {
 pub(crate) fn check_limit(part: PartIx, limit: Limit) -> Checked {
     let (quota_ns, period_ns, burst_ns) = (limit.quota_ns(), limit.period_ns(), limit.burst_ns());
     if let Err(error) = Limit::new(quota_ns, period_ns, burst_ns) {
-        return refuse(part, "max", Kind::Limit, error.to_string(), "");
+        return refuse(part, "max", Error::Limit, error.to_string(), "");
     }
     let whole_us = [quota_ns.unwrap_or(0), period_ns, burst_ns];
     if whole_us.iter().all(|ns| ns.is_multiple_of(NS_PER_US)) {
         return Ok(());
     }
     let accepted = "quota, period and burst in whole microseconds";
-    refuse(part, "max", Kind::Limit, "a limit is finer than a microsecond", accepted)
+    refuse(part, "max", Error::Limit, "a limit is finer than a microsecond", accepted)
 }
 
 /// Checks v1's rule that no group may have a larger ratio of quota to period than an ancestor.
@@ -436,12 +436,12 @@ fn check_tasks(workload: &Parts) -> Checked {
         check_unique_name(part, &task.name, &mut seen)?;
         if task.name == "self" {
             let problem = "`self` stands for the task that executes an instruction";
-            return refuse(part, "name", Kind::Name, problem, "another name");
+            return refuse(part, "name", Error::Name, problem, "another name");
         }
         total += u64::from(task.count);
         if total > MAX_TASKS {
             let problem = format!("there are {total} tasks up to this kind");
-            return refuse(part, "count", Kind::Value, problem, format!("at most {MAX_TASKS}"));
+            return refuse(part, "count", Error::Value, problem, format!("at most {MAX_TASKS}"));
         }
         check_reference(part, "group", task.group, workload.groups.len())?;
         check_nice(part, task.nice)?;
@@ -462,7 +462,7 @@ pub(crate) fn check_nice(part: PartIx, nice: i8) -> Checked {
     if (-20..=19).contains(&nice) {
         return Ok(());
     }
-    refuse(part, "nice", Kind::Value, format!("nice is {nice}"), "from -20 to 19")
+    refuse(part, "nice", Error::Value, format!("nice is {nice}"), "from -20 to 19")
 }
 
 /// Checks a change of class: a task can become fair, idle or real-time, but never a kernel thread.
@@ -474,12 +474,12 @@ pub(crate) fn check_class_change(
 ) -> Checked {
     if class == Class::Kthread {
         let problem = "a task cannot become a kernel thread";
-        return refuse(part, "class", Kind::Value, problem, "\"fair\", \"idle\" or \"rt\"");
+        return refuse(part, "class", Error::Value, problem, "\"fair\", \"idle\" or \"rt\"");
     }
     let of = kind.and_then(|kind| workload.tasks.get(kind as usize));
     if of.is_some_and(|task| task.class == Class::Kthread) {
         let problem = "the class of a kernel thread cannot be changed";
-        return refuse(part, "class", Kind::Value, problem, "a task of another class");
+        return refuse(part, "class", Error::Value, problem, "a task of another class");
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ impl Workload {
             (limit.quota_ns(), limit.period_ns(), limit.burst_ns());
         if let Err(error) = Limit::new_under(rules, quota_ns, period_ns, burst_ns) {
             let part = PartIx::Group(group as usize);
-            return self.refuse(part, "max", Kind::Limit, error.to_string());
+            return self.refuse(part, "max", Error::Limit, error.to_string());
         }
         self.0.groups[group as usize].limit = limit;
         self.after(|parts| {
@@ -197,7 +197,7 @@ impl Workload {
         check::check_reference(part, "group", group, self.groups.len())
             .map_err(|found| self.error(found))?;
         match group {
-            0 => self.refuse(part, "group", Kind::Limit, format!("the root group has no {what}")),
+            0 => self.refuse(part, "group", Error::Limit, format!("the root group has no {what}")),
             _ => Ok(()),
         }
     }

@@ -123,6 +123,26 @@ impl Distribution {
         drawn_ns.min(MAX_DRAW_NS)
     }
 
+    /// A copy with each of its lengths, ns, replaced by another.
+    pub(crate) fn map(&self, ns: impl Fn(u64) -> u64) -> Distribution {
+        match self {
+            Distribution::Constant { ns: of } => Distribution::Constant { ns: ns(*of) },
+            Distribution::Uniform { low_ns, high_ns } => {
+                Distribution::Uniform { low_ns: ns(*low_ns), high_ns: ns(*high_ns) }
+            }
+            Distribution::Exponential { mean_ns } => {
+                Distribution::Exponential { mean_ns: ns(*mean_ns) }
+            }
+            Distribution::LogNormal { median_ns, sigma } => {
+                Distribution::LogNormal { median_ns: ns(*median_ns), sigma: *sigma }
+            }
+            Distribution::Empirical { values_ns, cumulative } => Distribution::Empirical {
+                values_ns: values_ns.iter().map(|of| ns(*of)).collect(),
+                cumulative: cumulative.clone(),
+            },
+        }
+    }
+
     /// Expected length of time, ns, for people to read; no run depends on it.
     pub fn mean_ns(&self) -> f64 {
         match self {
@@ -135,13 +155,12 @@ impl Distribution {
                 *median_ns as f64 * libm::exp(sigma * sigma / 2.0)
             }
             Distribution::Empirical { values_ns, cumulative } => {
-                let mut sum = 0.0;
-                let mut before = 0;
-                for (&value_ns, &upto) in values_ns.iter().zip(cumulative) {
-                    sum += value_ns as f64 * upto.saturating_sub(before) as f64;
-                    before = upto;
+                let (mut sum, mut counted) = (0.0, 0_u64);
+                for (&value_ns, count) in values_ns.iter().zip(counts(cumulative)) {
+                    sum += value_ns as f64 * count as f64;
+                    counted = counted.saturating_add(count);
                 }
-                sum / before.max(1) as f64
+                sum / counted.max(1) as f64
             }
         }
     }
@@ -158,7 +177,13 @@ impl Span {
     }
 }
 
-/// Whole ns, rounded towards 0; NaN and negative values become 0, values beyond `u64` its maximum.
+/// The count of each value of a distribution, from the cumulative ones.
+pub(crate) fn counts(cumulative: &[u64]) -> impl Iterator<Item = u64> {
+    let befores = std::iter::once(&0).chain(cumulative);
+    cumulative.iter().zip(befores).map(|(upto, before)| upto.saturating_sub(*before))
+}
+
+/// Whole ns, rounded down; NaN and negative values become 0, values beyond `u64` its maximum.
 fn to_ns(value: f64) -> u64 {
     value as u64
 }

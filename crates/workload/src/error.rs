@@ -169,16 +169,7 @@ impl SourceText<'_> {
 }
 
 /// The variant of [`Error`] for a refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Syntax,
-    Field,
-    Name,
-    Value,
-    Limit,
-    Lock,
-    Program,
-}
+pub(crate) type Kind = fn(Box<Finding>) -> Error;
 
 /// A refusal, until its position and part are known and it becomes an [`Error`].
 #[derive(Debug)]
@@ -217,16 +208,7 @@ impl Refusal {
     pub fn into_error(self, source: Option<SourceText<'_>>) -> Error {
         let Words { part, problem, accepted } = *self.words;
         let location = source.map(|source| source.locate(self.at));
-        let finding = Box::new(Finding { location, part, problem, accepted });
-        match self.kind {
-            Kind::Syntax => Error::Syntax(finding),
-            Kind::Field => Error::Field(finding),
-            Kind::Name => Error::Name(finding),
-            Kind::Value => Error::Value(finding),
-            Kind::Limit => Error::Limit(finding),
-            Kind::Lock => Error::Lock(finding),
-            Kind::Program => Error::Program(finding),
-        }
+        (self.kind)(Box::new(Finding { location, part, problem, accepted }))
     }
 }
 
@@ -289,7 +271,7 @@ mod tests {
     use super::*;
 
     fn show(text: &str, start: usize, end: usize) -> String {
-        let refusal = Refusal::new(Kind::Value, "wrong", "right").at(ByteRange::from(start..end));
+        let refusal = Refusal::new(Error::Value, "wrong", "right").at(ByteRange::from(start..end));
         refusal.into_error(Some(SourceText { file: "a.toml", text })).to_string()
     }
 

@@ -19,11 +19,9 @@ mod print;
 mod program;
 pub mod random;
 mod read;
-mod resolve;
 mod scale;
 mod schema;
 mod set;
-pub mod step;
 mod units;
 
 pub use build::Builder;

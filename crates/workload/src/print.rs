@@ -5,16 +5,15 @@
 //! becomes a fixed length.
 
 use crate::bounds::MAX_FILE_BYTES;
+use crate::build::{Builder, Table, Value, table};
 use crate::checked::Workload;
 use crate::error::Error;
 use crate::model::{
-    Action, Affinity, Arrivals, ChannelIx, Class, Distribution, Expectation, Intervention, JobIx,
-    LockIx, LockKind, LockMode, MachineSpec, Op, Parts, SoftirqSpec, Span, Target, TaskSpec,
+    Action, Affinity, Arrivals, Class, CpuSet, Expectation, GroupSpec, Intervention, LockIx,
+    LockKind, LockMode, MachineSpec, Op, Parts, Source, Span, Target, TaskSpec,
 };
-use crate::read::language::{CLASSES, LOCK_KINDS, PREEMPTS, SIGNALS};
 use crate::read::ranges::as_itself;
-use crate::units::{print_cpus, print_duration};
-use std::fmt::{Display, Write};
+use std::time::Duration;
 
 /// Prints `workload` as a scenario file. `file` is its name in the error.
 ///
@@ -35,479 +34,262 @@ pub fn to_file(workload: &Workload, file: &str) -> Result<String, Error> {
 /// Prints `workload` as a scenario file of any size. [`to_file`] refuses one that is too large to
 /// be read again.
 pub fn print(workload: &Workload) -> String {
-    let mut printer = Printer { workload, text: String::new() };
-    printer.print_name_and_duration();
-    printer.print_machine();
-    printer.print_groups();
-    printer.print_locks_and_channels();
-    workload.tasks.iter().for_each(|task| printer.print_task(task));
-    printer.print_jobs();
-    printer.print_sources();
-    workload.interventions.iter().for_each(|intervention| printer.print_intervention(intervention));
-    workload.expectations.iter().for_each(|expectation| printer.print_expectation(expectation));
-    printer.text
+    tables(workload).to_string()
 }
 
-/// Deepest nesting that is indented.
-const MAX_INDENT: usize = 40;
-
-struct Printer<'a> {
-    workload: &'a Parts,
-    text: String,
+/// The tables of a scenario file that gives this workload, without keys that have their default.
+pub(crate) fn tables(workload: &Workload) -> Builder {
+    let parts = Names(workload);
+    let mut scenario = Workload::builder(&workload.name);
+    if !workload.shows.is_empty() {
+        scenario = scenario.with("shows", &workload.shows);
+    }
+    scenario = scenario.with("duration", time(workload.duration_ns));
+    scenario = scenario.part("machine", parts.machine(&workload.machine));
+    scenario
+        .parts("machine.softirq", &workload.machine.softirqs, |softirq| {
+            table("cpu", softirq.cpu)
+                .with("every", time(softirq.every_ns))
+                .with("lock", parts.lock(softirq.lock))
+                .with_some("mode", parts.mode(softirq.lock, softirq.mode))
+                .with("hold", time(softirq.hold_ns))
+        })
+        .parts("group", workload.groups.get(1..).unwrap_or_default(), group)
+        .parts("lock", &workload.locks, |lock| table("name", &lock.name).with("kind", lock.kind))
+        .parts("channel", &workload.channels, |channel| {
+            table("name", &channel.name).unless("capacity", channel.capacity, u64::MAX).unless(
+                "oldest_first",
+                channel.oldest_first,
+                false,
+            )
+        })
+        .parts("task", &workload.tasks, |task| parts.task(task))
+        .parts("job", &workload.jobs, |job| {
+            table("name", &job.name).with_some("program", parts.program(&job.program))
+        })
+        .parts("source", &workload.sources, |source| parts.source(source))
+        .parts("at", &workload.interventions, |change| parts.change(change))
+        .parts("expect", &workload.expectations, expectation)
 }
 
-impl Printer<'_> {
-    fn print_line(&mut self, line: impl Display) {
-        let _ = writeln!(self.text, "{line}");
-    }
+fn time(ns: u64) -> Duration {
+    Duration::from_nanos(ns)
+}
 
-    /// Prints `name = value`; the value is TOML already.
-    fn print_field(&mut self, name: &str, value: impl Display) {
-        self.print_line(format_args!("{name} = {value}"));
-    }
+fn group(group: &GroupSpec) -> Table {
+    table("path", as_itself(&group.path))
+        .unless("max", group.limit.to_string(), "max 100000".to_owned())
+        .unless("burst", group.limit.burst_ns() / 1000, 0)
+        .unless("weight", group.weight, 100)
+        .with_some("hierarchy", group.v1.then_some("v1"))
+}
 
-    /// Prints a field whose value is a text, quoted.
-    fn print_text(&mut self, name: &str, value: &str) {
-        self.print_field(name, quote(value));
-    }
+/// An `[[expect]]`; equal bounds become `is`.
+fn expectation(bound: &Expectation) -> Table {
+    let metric = Table::default()
+        .unless("on", bound.kernels.clone(), String::new())
+        .with("metric", &bound.metric)
+        .with_some("per", bound.per.as_ref())
+        .with_some("over", bound.over.as_ref());
+    let bounded = match (bound.min, bound.max) {
+        // By bits, because 0.0 and -0.0 are equal but printed differently.
+        (Some(min), Some(max)) if min.to_bits() == max.to_bits() => metric.with("is", min),
+        (min, max) => metric.with_some("min", min).with_some("max", max),
+    };
+    bounded.unless("why", bound.why.clone(), String::new())
+}
 
-    fn print_time(&mut self, name: &str, ns: u64) {
-        self.print_text(name, &print_duration(ns));
-    }
+/// Makes tables of parts whose references are names.
+#[derive(Clone, Copy)]
+struct Names<'a>(&'a Parts);
 
-    /// Begins an entry of an array of tables: `[[name]]`.
-    fn print_header(&mut self, name: &str) {
-        self.print_line(format_args!("\n[[{name}]]"));
-    }
-
-    fn print_name_and_duration(&mut self) {
-        self.print_text("name", &self.workload.name);
-        if !self.workload.shows.is_empty() {
-            self.print_text("shows", &self.workload.shows);
-        }
-        self.print_time("duration", self.workload.duration_ns);
-    }
-
-    /// Prints the fields that differ from their defaults.
-    fn print_machine(&mut self) {
-        let MachineSpec {
-            cpus,
-            llc_cpus,
-            hz,
-            preempt,
-            hrtick,
-            timer_phase_ns,
-            tick_skew,
-            bandwidth_slice_ns,
-            base_slice_ns,
-            nohz_full,
-            cost_timing,
-            ipi_ns,
-            softirqs,
-        } = &self.workload.machine;
+impl<'a> Names<'a> {
+    fn machine(self, machine: &MachineSpec) -> Table {
         let usual = MachineSpec::default();
-        self.print_line("\n[machine]");
-        self.print_field("cpus", cpus);
-        if *llc_cpus != usual.llc_cpus {
-            self.print_field("llc", llc_cpus);
-        }
-        if *hz != usual.hz {
-            self.print_field("hz", hz);
-        }
-        if let Some(preempt) = preempt {
-            self.print_text("preempt", word(&PREEMPTS, preempt));
-        }
-        if let Some(hrtick) = hrtick {
-            self.print_field("hrtick", hrtick);
-        }
-        if let Some(phase_ns) = timer_phase_ns {
-            self.print_time("timer_phase", *phase_ns);
-        }
-        if *tick_skew {
-            self.print_field("tick_skew", true);
-        }
-        if *bandwidth_slice_ns != usual.bandwidth_slice_ns {
-            self.print_time("slice", *bandwidth_slice_ns);
-        }
-        if let Some(base_slice_ns) = base_slice_ns {
-            self.print_time("base_slice", *base_slice_ns);
-        }
-        if let Some(cpus) = nohz_full {
-            self.print_text("nohz_full", &self.cpu_set_text(*cpus));
-        }
-        if *cost_timing {
-            self.print_field("costs", true);
-        }
-        if *ipi_ns != usual.ipi_ns {
-            self.print_time("ipi", *ipi_ns);
-        }
-        self.print_softirqs(softirqs);
+        table("cpus", machine.cpus)
+            .unless("llc", machine.llc_cpus, usual.llc_cpus)
+            .unless("hz", machine.hz, usual.hz)
+            .with_some("preempt", machine.preempt)
+            .with_some("hrtick", machine.hrtick)
+            .with_some("timer_phase", machine.timer_phase_ns.map(time))
+            .unless("tick_skew", machine.tick_skew, usual.tick_skew)
+            .unless("slice", time(machine.bandwidth_slice_ns), time(usual.bandwidth_slice_ns))
+            .with_some("base_slice", machine.base_slice_ns.map(time))
+            .with_some("nohz_full", machine.nohz_full.map(|cpus| self.cpus(cpus)))
+            .unless("costs", machine.cost_timing, usual.cost_timing)
+            .unless("ipi", time(machine.ipi_ns), time(usual.ipi_ns))
     }
 
-    fn print_softirqs(&mut self, softirqs: &[SoftirqSpec]) {
-        for softirq in softirqs {
-            self.print_header("machine.softirq");
-            self.print_field("cpu", softirq.cpu);
-            self.print_time("every", softirq.every_ns);
-            self.print_text("lock", self.lock_name(softirq.lock));
-            if let Some(mode) = self.mode_word(softirq.lock, softirq.mode) {
-                self.print_text("mode", mode);
-            }
-            self.print_time("hold", softirq.hold_ns);
-        }
+    fn task(self, task: &TaskSpec) -> Table {
+        let named = table("name", as_itself(&task.name))
+            .with_some("label", task.label.as_ref())
+            .unless("count", task.count, 1)
+            .unless("group", as_itself(self.group(task.group)), "/".to_owned())
+            .unless("nice", task.nice, 0)
+            .unless("class", task.class, Class::Fair);
+        let placed = match task.cpus {
+            Affinity::All => named,
+            Affinity::Each => named.with("cpus", "each"),
+            Affinity::Set(cpus) => named.with("cpus", self.cpus(cpus)),
+        };
+        placed
+            .unless("start", time(task.start_ns), Duration::ZERO)
+            .unless("stagger", time(task.stagger_ns), Duration::ZERO)
+            .with_some("slice", task.slice_ns.map(time))
+            .with_some("program", self.program(&task.program))
     }
 
-    fn print_groups(&mut self) {
-        for group in self.workload.groups.iter().skip(1) {
-            self.print_header("group");
-            self.print_text("path", &as_itself(&group.path));
-            let limit = group.limit.to_string();
-            if limit != "max 100000" {
-                self.print_text("max", &limit);
-            }
-            if group.limit.burst_ns() != 0 {
-                self.print_field("burst", group.limit.burst_ns() / 1000);
-            }
-            if group.weight != 100 {
-                self.print_field("weight", group.weight);
-            }
-            if group.v1 {
-                self.print_text("hierarchy", "v1");
-            }
-        }
-    }
-
-    fn print_locks_and_channels(&mut self) {
-        for lock in &self.workload.locks {
-            self.print_header("lock");
-            self.print_text("name", &lock.name);
-            self.print_text("kind", word(&LOCK_KINDS, &lock.kind));
-        }
-        for channel in &self.workload.channels {
-            self.print_header("channel");
-            self.print_text("name", &channel.name);
-            if channel.capacity != u64::MAX {
-                self.print_field("capacity", channel.capacity);
-            }
-            if channel.oldest_first {
-                self.print_field("oldest_first", true);
-            }
-        }
-    }
-
-    fn print_task(&mut self, task: &TaskSpec) {
-        self.print_header("task");
-        self.print_text("name", &as_itself(&task.name));
-        if let Some(label) = &task.label {
-            self.print_text("label", label);
-        }
-        if task.count != 1 {
-            self.print_field("count", task.count);
-        }
-        if task.group != 0 {
-            self.print_text("group", &as_itself(self.group_path(task.group)));
-        }
-        if task.nice != 0 {
-            self.print_field("nice", task.nice);
-        }
-        if task.class != Class::Fair {
-            self.print_text("class", word(&CLASSES, &task.class));
-        }
-        match task.cpus {
-            Affinity::All => {}
-            Affinity::Each => self.print_text("cpus", "each"),
-            Affinity::Set(cpus) => self.print_text("cpus", &self.cpu_set_text(cpus)),
-        }
-        if task.start_ns != 0 {
-            self.print_time("start", task.start_ns);
-        }
-        if task.stagger_ns != 0 {
-            self.print_time("stagger", task.stagger_ns);
-        }
-        if let Some(slice_ns) = task.slice_ns {
-            self.print_time("slice", slice_ns);
-        }
-        if !task.program.is_empty() {
-            self.print_program(&task.program);
-        }
-    }
-
-    /// Prints a program with an instruction on each line, indented by nesting. It need not be
-    /// valid.
-    fn print_program(&mut self, program: &[Op]) {
-        self.print_line("program = [");
-        let mut depth: usize = 1;
-        for op in program {
-            if matches!(op, Op::ExitKernel | Op::LoopEnd { .. }) {
-                depth = depth.saturating_sub(1);
-            }
-            let instruction = self.instruction_text(op);
-            // Programs that the checks refuse may be nested without bound.
-            let width = 2 * depth.min(MAX_INDENT);
-            self.print_line(format_args!("{:width$}{instruction}", ""));
-            if matches!(op, Op::EnterKernel | Op::LoopStart { .. }) {
-                depth += 1;
-            }
-        }
-        self.print_line("]");
-    }
-
-    /// An instruction as an inline table with its comma. Those that begin a loop or call leave its
-    /// list open; those that end it close it.
-    fn instruction_text(&self, op: &Op) -> String {
-        let timed = |verb: &str, span: Span| format!("{{ {verb} = {} }},", self.span_text(span));
-        let tokens = |verb: &str, channel: u32, n: u64| {
-            let name = self.workload.channels.get(channel as usize).map_or("", |c| &c.name);
-            match n {
-                1 => format!("{{ {verb} = {} }},", quote(name)),
-                _ => format!("{{ {verb} = {}, n = {n} }},", quote(name)),
+    fn source(self, source: &Source) -> Table {
+        let sent = table("name", &source.name).with("channel", self.channel(source.channel));
+        let sent = match &source.arrivals {
+            Arrivals::Between(span) => sent.with("every", self.span(*span)),
+            Arrivals::At(times_ns) => {
+                sent.with("at", times_ns.iter().map(|&ns| time(ns)).collect::<Vec<_>>())
             }
         };
-        let of = |who: Target| match who {
-            Target::Myself => String::new(),
-            Target::Kind(kind) => format!(", of = {}", quote(self.task_name(kind))),
-        };
-        match *op {
-            Op::User(span) => timed("user", span),
-            Op::Kernel(span) => timed("kernel", span),
-            Op::IrqOff(span) => timed("irqoff", span),
-            Op::Sleep(span) => timed("sleep", span),
-            Op::Every { period_ns } => timed("every", Span::Fixed(period_ns)),
-            Op::EnterKernel => "{ syscall = [".to_owned(),
-            Op::ExitKernel | Op::LoopEnd { .. } => "] },".to_owned(),
-            Op::LoopStart { times: u64::MAX, .. } => "{ forever = [".to_owned(),
-            Op::LoopStart { times, .. } => format!("{{ loop = {times}, do = ["),
-            Op::Lock { lock, mode } => {
-                let mode = self.mode_word(lock, mode);
-                let mode = mode.map_or(String::new(), |mode| format!(", mode = \"{mode}\""));
-                format!("{{ lock = {}{mode} }},", quote(self.lock_name(lock)))
-            }
-            Op::Unlock { lock } => format!("{{ unlock = {} }},", quote(self.lock_name(lock))),
-            Op::Send { channel, n } => tokens("send", channel, n),
-            Op::Recv { channel, n } => tokens("recv", channel, n),
-            Op::Serve { channel } => tokens("serve", channel, 1),
-            Op::Post { channel, job } => format!("{{ {} }},", self.post_text(channel, job)),
-            Op::After { delay, channel, job, keep } => {
-                let posted = self.post_text(channel, job);
-                let keep = if keep { ", keep = true" } else { "" };
-                format!("{{ after = {}, {posted}{keep} }},", self.span_text(delay))
-            }
-            Op::Fork { kind } => format!("{{ fork = {} }},", quote(self.task_name(kind))),
-            Op::WaitChildren => "{ wait = \"children\" },".to_owned(),
-            Op::Exit => "{ exit = true },".to_owned(),
-            Op::Yield => "{ yield = true },".to_owned(),
-            Op::Begin => "{ begin = true },".to_owned(),
-            Op::Done => "{ done = true },".to_owned(),
-            Op::Move { who, group } => {
-                let who = match who {
-                    Target::Myself => quote("self"),
-                    Target::Kind(kind) => quote(self.task_name(kind)),
-                };
-                format!("{{ move = {who}, to = {} }},", quote(self.group_path(group)))
-            }
-            Op::SetAffinity { who, cpus } => {
-                format!("{{ affinity = {}{} }},", quote(&self.cpu_set_text(cpus)), of(who))
-            }
-            Op::SetNice { who, nice } => format!("{{ nice = {nice}{} }},", of(who)),
-            Op::SetClass { who, class } => {
-                format!("{{ class = \"{}\"{} }},", word(&CLASSES, &class), of(who))
-            }
-        }
+        let jobs: Vec<&str> = source.jobs.iter().map(|&job| self.job(job)).collect();
+        sent.unless("start", time(source.start_ns), Duration::ZERO)
+            .unless("count", source.count, u64::MAX)
+            .unless("jobs", jobs, Vec::new())
+            .unless("lossy", source.lossy, false)
     }
 
-    fn post_text(&self, channel: ChannelIx, job: JobIx) -> String {
-        let channel = self.workload.channels.get(channel as usize).map_or("", |c| &c.name);
-        format!("post = {}, to = {}", quote(self.job_name(job)), quote(channel))
-    }
-
-    fn print_jobs(&mut self) {
-        for job in &self.workload.jobs {
-            self.print_header("job");
-            self.print_text("name", &job.name);
-            if !job.program.is_empty() {
-                self.print_program(&job.program);
-            }
-        }
-    }
-
-    fn print_sources(&mut self) {
-        for source in &self.workload.sources {
-            self.print_header("source");
-            self.print_text("name", &source.name);
-            let channel = self.workload.channels.get(source.channel as usize);
-            self.print_text("channel", channel.map_or("", |channel| &channel.name));
-            match &source.arrivals {
-                Arrivals::Between(span) => self.print_field("every", self.span_text(*span)),
-                Arrivals::At(times_ns) => {
-                    let times: Vec<String> =
-                        times_ns.iter().map(|&ns| quote(&print_duration(ns))).collect();
-                    self.print_field("at", format_args!("[{}]", times.join(", ")));
-                }
-            }
-            if source.start_ns != 0 {
-                self.print_time("start", source.start_ns);
-            }
-            if source.count != u64::MAX {
-                self.print_field("count", source.count);
-            }
-            if !source.jobs.is_empty() {
-                let jobs: Vec<String> =
-                    source.jobs.iter().map(|&job| quote(self.job_name(job))).collect();
-                self.print_field("jobs", format_args!("[{}]", jobs.join(", ")));
-            }
-            if source.lossy {
-                self.print_field("lossy", true);
-            }
-        }
-    }
-
-    fn print_intervention(&mut self, intervention: &Intervention) {
-        self.print_header("at");
-        self.print_time("time", intervention.at_ns);
-        if let Some(every_ns) = intervention.every_ns {
-            self.print_time("repeat", every_ns);
-        }
-        if intervention.until_ns != u64::MAX {
-            self.print_time("until", intervention.until_ns);
-        }
-        match intervention.action {
+    fn change(self, change: &Intervention) -> Table {
+        let timed = table("time", time(change.at_ns))
+            .with_some("repeat", change.every_ns.map(time))
+            .unless("until", time(change.until_ns), time(u64::MAX));
+        let of_group = |group| timed.clone().with("group", self.group(group));
+        let of_task = |kind| timed.clone().with("task", self.kind(kind));
+        match change.action {
             Action::WriteLimit { group, limit } => {
-                self.print_text("group", self.group_path(group));
-                self.print_text("max", &limit.to_string());
-                self.print_field("burst", limit.burst_ns() / 1000);
+                let limited = of_group(group).with("max", limit.to_string());
+                limited.with("burst", limit.burst_ns() / 1000)
             }
-            Action::WriteWeight { group, weight } => {
-                self.print_text("group", self.group_path(group));
-                self.print_field("weight", weight);
-            }
-            Action::Signal { kind, signal } => {
-                self.print_text("task", self.task_name(kind));
-                self.print_text("signal", word(&SIGNALS, &signal));
-            }
-            Action::Move { kind, group } => {
-                self.print_text("task", self.task_name(kind));
-                self.print_text("move", self.group_path(group));
-            }
-            Action::SetAffinity { kind, cpus } => {
-                self.print_text("task", self.task_name(kind));
-                self.print_text("affinity", &self.cpu_set_text(cpus));
-            }
-            Action::SetNice { kind, nice } => {
-                self.print_text("task", self.task_name(kind));
-                self.print_field("nice", nice);
-            }
-            Action::SetClass { kind, class } => {
-                self.print_text("task", self.task_name(kind));
-                self.print_text("class", word(&CLASSES, &class));
-            }
-            Action::CpuOffline { cpu } => self.print_field("offline", cpu),
-            Action::CpuOnline { cpu } => self.print_field("online", cpu),
+            Action::WriteWeight { group, weight } => of_group(group).with("weight", weight),
+            Action::Signal { kind, signal } => of_task(kind).with("signal", signal),
+            Action::Move { kind, group } => of_task(kind).with("move", self.group(group)),
+            Action::SetAffinity { kind, cpus } => of_task(kind).with("affinity", self.cpus(cpus)),
+            Action::SetNice { kind, nice } => of_task(kind).with("nice", nice),
+            Action::SetClass { kind, class } => of_task(kind).with("class", class),
+            Action::CpuOffline { cpu } => timed.with("offline", cpu),
+            Action::CpuOnline { cpu } => timed.with("online", cpu),
         }
     }
 
-    /// Prints an `[[expect]]`; equal bounds become `is`.
-    fn print_expectation(&mut self, expectation: &Expectation) {
-        self.print_header("expect");
-        if !expectation.kernels.is_empty() {
-            self.print_text("on", &expectation.kernels);
-        }
-        self.print_text("metric", &expectation.metric);
-        if let Some(per) = &expectation.per {
-            self.print_text("per", per);
-        }
-        if let Some(over) = &expectation.over {
-            self.print_text("over", over);
-        }
-        match (expectation.min, expectation.max) {
-            // By bits, because 0.0 and -0.0 are equal but printed differently.
-            (Some(min), Some(max)) if min.to_bits() == max.to_bits() => {
-                self.print_field("is", format_args!("{min:?}"));
-            }
-            (min, max) => {
-                for (name, bound) in [("min", min), ("max", max)] {
-                    if let Some(bound) = bound {
-                        self.print_field(name, format_args!("{bound:?}"));
-                    }
+    /// The instructions of a program, loops and system calls with those inside of them; `None` for
+    /// an empty one.
+    fn program(self, program: &[Op]) -> Option<Vec<Value>> {
+        let mut steps = Vec::new();
+        let mut open = Vec::new();
+        for op in program {
+            let begun = match *op {
+                Op::EnterKernel => Some((Table::default(), "syscall")),
+                Op::LoopStart { times: u64::MAX, .. } => Some((Table::default(), "forever")),
+                Op::LoopStart { times, .. } => Some((table("loop", times), "do")),
+                Op::ExitKernel | Op::LoopEnd { .. } => None,
+                _ => {
+                    steps.push(Value::Table(self.step(*op)));
+                    continue;
                 }
+            };
+            if let Some(begun) = begun {
+                open.push((begun, std::mem::take(&mut steps)));
+            } else if let Some(((head, key), before)) = open.pop() {
+                let body = std::mem::replace(&mut steps, before);
+                steps.push(Value::Table(head.with(key, body)));
             }
         }
-        if !expectation.why.is_empty() {
-            self.print_text("why", &expectation.why);
+        Some(steps).filter(|steps| !steps.is_empty())
+    }
+
+    /// One instruction, without those inside of it.
+    fn step(self, op: Op) -> Table {
+        let aimed = |change: Table, who: Target| match who {
+            Target::Myself => change,
+            Target::Kind(kind) => change.with("of", self.kind(kind)),
+        };
+        match op {
+            Op::User(span) => table("user", self.span(span)),
+            Op::Kernel(span) => table("kernel", self.span(span)),
+            Op::IrqOff(span) => table("irqoff", self.span(span)),
+            Op::Sleep(span) => table("sleep", self.span(span)),
+            Op::Every { period_ns } => table("every", time(period_ns)),
+            Op::Lock { lock, mode } => {
+                table("lock", self.lock(lock)).with_some("mode", self.mode(lock, mode))
+            }
+            Op::Unlock { lock } => table("unlock", self.lock(lock)),
+            Op::Send { channel, n } => table("send", self.channel(channel)).unless("n", n, 1),
+            Op::Recv { channel, n } => table("recv", self.channel(channel)).unless("n", n, 1),
+            Op::Serve { channel } => table("serve", self.channel(channel)),
+            Op::Post { channel, job } => {
+                table("post", self.job(job)).with("to", self.channel(channel))
+            }
+            Op::After { delay, channel, job, keep } => {
+                let after = table("after", self.span(delay)).with("post", self.job(job));
+                after.with("to", self.channel(channel)).unless("keep", keep, false)
+            }
+            Op::Fork { kind } => table("fork", self.kind(kind)),
+            Op::WaitChildren => table("wait", "children"),
+            Op::Exit => table("exit", true),
+            Op::Yield => table("yield", true),
+            Op::Begin => table("begin", true),
+            Op::Done => table("done", true),
+            Op::Move { who: Target::Myself, group } => {
+                table("move", "self").with("to", self.group(group))
+            }
+            Op::Move { who: Target::Kind(kind), group } => {
+                table("move", self.kind(kind)).with("to", self.group(group))
+            }
+            Op::SetAffinity { who, cpus } => aimed(table("affinity", self.cpus(cpus)), who),
+            Op::SetNice { who, nice } => aimed(table("nice", nice), who),
+            Op::SetClass { who, class } => aimed(table("class", class), who),
+            // `program` makes one table of both ends.
+            Op::EnterKernel | Op::ExitKernel | Op::LoopStart { .. } | Op::LoopEnd { .. } => {
+                Table::default()
+            }
         }
     }
 
     /// A length of time, or a table that names its distribution.
-    fn span_text(&self, span: Span) -> String {
-        let time = |ns: u64| quote(&print_duration(ns));
-        let ix = match span {
-            Span::Fixed(ns) => return time(ns),
-            Span::Drawn(ix) => ix,
-        };
-        match self.workload.distributions.get(ix as usize) {
-            None => time(0),
-            Some(Distribution::Constant { ns }) => time(*ns),
-            Some(Distribution::Uniform { low_ns, high_ns }) => {
-                format!("{{ uniform = [{}, {}] }}", time(*low_ns), time(*high_ns))
-            }
-            Some(Distribution::Exponential { mean_ns }) => {
-                format!("{{ exponential = {} }}", time(*mean_ns))
-            }
-            Some(Distribution::LogNormal { median_ns, sigma }) => {
-                let median = time(*median_ns);
-                format!("{{ lognormal = {{ median = {median}, sigma = {sigma:?} }} }}")
-            }
-            Some(Distribution::Empirical { values_ns, cumulative }) => {
-                let mut before = 0;
-                let mut pairs = Vec::with_capacity(values_ns.len());
-                for (&ns, &upto) in values_ns.iter().zip(cumulative) {
-                    pairs.push(format!("[{}, {}]", time(ns), upto.saturating_sub(before)));
-                    before = upto;
-                }
-                format!("{{ empirical = [{}] }}", pairs.join(", "))
-            }
+    fn span(self, span: Span) -> Value {
+        match span {
+            Span::Fixed(ns) => time(ns).into(),
+            Span::Drawn(ix) => (&self.0.distributions[ix as usize]).into(),
         }
     }
 
-    /// The set of CPUs with this index; empty if there is none.
-    fn cpu_set_text(&self, ix: u32) -> String {
-        self.workload.cpu_sets.get(ix as usize).map_or_else(String::new, print_cpus)
-    }
-}
-
-impl<'a> Printer<'a> {
-    fn group_path(&self, ix: u32) -> &'a str {
-        self.workload.groups.get(ix as usize).map_or("", |group| &group.path)
+    fn cpus(self, ix: u32) -> CpuSet {
+        self.0.cpu_sets[ix as usize].clone()
     }
 
-    fn task_name(&self, ix: u32) -> &'a str {
-        self.workload.tasks.get(ix as usize).map_or("", |task| &task.name)
+    fn group(self, ix: u32) -> &'a str {
+        &self.0.groups[ix as usize].path
     }
 
-    fn job_name(&self, ix: JobIx) -> &'a str {
-        self.workload.jobs.get(ix as usize).map_or("", |job| &job.name)
+    fn kind(self, ix: u32) -> &'a str {
+        &self.0.tasks[ix as usize].name
     }
 
-    fn lock_name(&self, ix: LockIx) -> &'a str {
-        self.workload.locks.get(ix as usize).map_or("", |lock| &lock.name)
+    fn job(self, ix: u32) -> &'a str {
+        &self.0.jobs[ix as usize].name
+    }
+
+    fn channel(self, ix: u32) -> &'a str {
+        &self.0.channels[ix as usize].name
+    }
+
+    fn lock(self, ix: LockIx) -> &'a str {
+        &self.0.locks[ix as usize].name
     }
 
     /// `None` for kinds of lock that have only one mode.
-    fn mode_word(&self, lock: LockIx, mode: LockMode) -> Option<&'static str> {
-        let kind = self.workload.locks.get(lock as usize).map(|lock| lock.kind);
-        match (kind, mode) {
-            (Some(LockKind::Mutex | LockKind::Spin), LockMode::Write) => None,
-            (_, LockMode::Read) => Some("read"),
-            (_, LockMode::Write) => Some("write"),
-        }
+    fn mode(self, lock: LockIx, mode: LockMode) -> Option<LockMode> {
+        let has_one = matches!(self.0.locks[lock as usize].kind, LockKind::Mutex | LockKind::Spin);
+        (!has_one).then_some(mode)
     }
 }
 
 /// A TOML string with this text.
 pub(crate) fn quote(text: &str) -> String {
     toml::Value::from(text).to_string()
-}
-
-/// The word that stands for a value in files.
-fn word<T: PartialEq>(choices: &[(&'static str, T)], value: &T) -> &'static str {
-    choices.iter().find(|(_, choice)| choice == value).map_or("", |(word, _)| word)
 }

@@ -13,12 +13,10 @@ pub use anything::parts as anything;
 pub use real::{real, real_on_several};
 pub use shrink::minimize;
 
-use crate::build::{Act, Builder, Change, Cpus, Expect, Group, Length, Machine, Source, Task};
+use crate::build::{Builder, Table, Value, table};
 use crate::checked::Workload;
 use crate::dist::{Domain, Stream};
-use crate::model::{
-    Class, CpuSet, Distribution, Expectation, LockKind, LockMode, MachineSpec, Preempt, Signal,
-};
+use crate::model::{Class, CpuSet, Distribution, LockKind, LockMode, Preempt, Signal};
 use cpumax_limit::Limit;
 use program::Context;
 use std::time::Duration;
@@ -67,7 +65,7 @@ pub fn workload(seed: u64) -> Workload {
 /// # Panics
 /// If the checks refuse the generated workload, which is a bug in either.
 pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
-    build_or_panic(seed, &draw_builder(seed, bounds))
+    build_or_panic(seed, &draw_plan(seed, bounds).draft)
 }
 
 /// The random workload of this seed, with jobs, pools of tasks that serve them, and sources that
@@ -76,8 +74,8 @@ pub fn workload_within(seed: u64, bounds: &Bounds) -> Workload {
 /// # Panics
 /// See [`workload_within`].
 pub fn with_jobs(seed: u64) -> Workload {
-    let draft = draw_builder(seed, &Bounds::default());
-    build_or_panic(seed, &jobs::add(&mut Dice(Stream::new(seed, Domain::Workload, 1)), draft))
+    let plan = draw_plan(seed, &Bounds::default());
+    build_or_panic(seed, &jobs::add(&mut Dice(Stream::new(seed, Domain::Workload, 1)), plan))
 }
 
 /// Builds the draft of this seed.
@@ -88,31 +86,36 @@ fn build_or_panic(seed: u64, draft: &Builder) -> Workload {
     draft.build().unwrap_or_else(|error| panic!("random workload of seed {seed}: {error}"))
 }
 
+/// A scenario under construction, and the parts that others may refer to.
+struct Plan {
+    draft: Builder,
+    cpus: u16,
+    locks: Vec<(String, LockKind)>,
+    groups: Vec<GroupPlan>,
+}
+
 /// Draws a whole workload. Later parts refer only to groups, locks and channels drawn before, so
 /// that the checks accept it.
-fn draw_builder(seed: u64, bounds: &Bounds) -> Builder {
+fn draw_plan(seed: u64, bounds: &Bounds) -> Plan {
     let mut dice = Dice(Stream::new(seed, Domain::Workload, 0));
     let cpus = dice.range(1, bounds.cpus) as u16;
     let duration_ns = dice.range(50_000_000, bounds.duration_ns.max(50_000_000));
-    let mut draft = Workload::builder(format!("random-{seed}"))
-        .shows("A random workload.")
-        .duration(Duration::from_nanos(duration_ns));
+    let mut draft = Workload::builder(&format!("random-{seed}"))
+        .with("shows", "A random workload.")
+        .with("duration", Duration::from_nanos(duration_ns));
 
     let locks = draw_locks(&mut dice);
     for (name, kind) in &locks {
-        draft = draft.lock(name, *kind);
+        draft = draft.part("lock", table("name", name).with("kind", *kind));
     }
     let channels = draw_channels(&mut dice);
     for (name, capacity) in &channels {
-        draft = match *capacity {
-            u64::MAX => draft.channel(name),
-            capacity => draft.bounded_channel(name, capacity),
-        };
+        draft = draft.part("channel", channel(name, *capacity));
     }
-    draft = draft.machine(draw_machine(&mut dice, cpus, &locks));
+    draft = draft.with("machine", draw_machine(&mut dice, cpus, &locks));
     let groups = draw_groups(&mut dice, bounds, cpus);
     for group in &groups {
-        draft = draft.with_group(group.clone());
+        draft = draft.part("group", group.table());
     }
     let mut paths: Vec<String> = groups.iter().map(|group| group.path.clone()).collect();
     paths.push("/".to_owned());
@@ -122,20 +125,54 @@ fn draw_builder(seed: u64, bounds: &Bounds) -> Builder {
     let context =
         Context { cpus, locks: &locks, channels: &channels, paths: &paths, kinds: &names };
     for kind in &kinds {
-        draft = draft.task(draw_task(&mut dice, &context, kind, duration_ns));
+        draft = draft.part("task", draw_task(&mut dice, &context, kind, duration_ns));
     }
     for (ix, (channel, _)) in channels.iter().enumerate() {
         if dice.one_in(2) {
-            draft = draft.source(draw_source(&mut dice, ix, channel, duration_ns));
+            draft = draft.part("source", draw_source(&mut dice, ix, channel, duration_ns));
         }
     }
     for _ in 0..dice.range(0, bounds.interventions) {
-        draft = draft.change(draw_change(&mut dice, &context, &groups, &kinds, duration_ns));
+        let change = draw_change(&mut dice, &context, &groups, &kinds, duration_ns);
+        draft = draft.part("at", change);
     }
     if dice.one_in(4) {
-        draft = draft.expect(draw_expectation(&mut dice, &groups));
+        draft = draft.part("expect", draw_expectation(&mut dice, &groups));
     }
-    draft
+    Plan { draft, cpus, locks, groups }
+}
+
+/// A group, before it becomes a part.
+#[derive(Clone)]
+struct GroupPlan {
+    path: String,
+    limit: Limit,
+    weight: u32,
+    v1: bool,
+}
+
+impl GroupPlan {
+    fn new(path: String) -> GroupPlan {
+        GroupPlan { path, limit: Limit::UNLIMITED, weight: 100, v1: false }
+    }
+
+    fn table(&self) -> Table {
+        let group = write_limit(table("path", &self.path), self.limit).with("weight", self.weight);
+        group.with("hierarchy", if self.v1 { "v1" } else { "v2" })
+    }
+}
+
+/// Adds the two keys of a limit to a group or a change.
+fn write_limit(part: Table, limit: Limit) -> Table {
+    part.with("max", limit.to_string()).with("burst", limit.burst_ns() / 1000)
+}
+
+/// A channel; `u64::MAX` is no bound.
+fn channel(name: &str, capacity: u64) -> Table {
+    match capacity {
+        u64::MAX => table("name", name),
+        capacity => table("name", name).with("capacity", capacity),
+    }
 }
 
 struct Dice(Stream);
@@ -175,14 +212,19 @@ impl Dice {
         .max(1)
     }
 
-    /// A length of time as [`Dice::time_ns`] draws it, up to `most_ns`.
+    /// A length between these, both included, ns.
+    fn between(&mut self, low_ns: u64, high_ns: u64) -> Duration {
+        Duration::from_nanos(self.range(low_ns, high_ns))
+    }
+
+    /// As `time_ns`, from 1 us to `most_ns`.
     fn time(&mut self, most_ns: u64) -> Duration {
         Duration::from_nanos(self.time_ns(most_ns))
     }
 
-    /// A length of time up to `most_ns` that is fixed in half of the cases, else drawn anew each
-    /// time from a random distribution around it.
-    fn length(&mut self, most_ns: u64) -> Length {
+    /// A length of time that is fixed in half of the cases, else drawn anew each time from a random
+    /// distribution.
+    fn length(&mut self, most_ns: u64) -> Value {
         let ns = self.time_ns(most_ns);
         match self.0.below(8) {
             0 => Distribution::Uniform { low_ns: ns / self.range(1, 4), high_ns: ns }.into(),
@@ -240,16 +282,14 @@ fn draw_channels(dice: &mut Dice) -> Vec<(String, u64)> {
 }
 
 /// A machine with so many CPUs. Softirqs, which take the locks, are drawn only for `PREEMPT_RT`.
-fn draw_machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Machine {
+fn draw_machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Table {
     let maybe = |dice: &mut Dice| !dice.one_in(3);
-    let mut spec = MachineSpec {
-        cpus,
-        llc_cpus: dice.range(0, cpus.into()) as u16,
-        hz: dice.choose(crate::bounds::HZ),
-        tick_skew: dice.one_in(3),
-        cost_timing: dice.one_in(3),
-        ..MachineSpec::default()
-    };
+    let mut machine = table("cpus", cpus)
+        .with("llc", dice.range(0, cpus.into()))
+        .with("hz", dice.choose(crate::bounds::HZ))
+        .with("tick_skew", dice.one_in(3))
+        .with("costs", dice.one_in(3));
+    let mut is_rt = false;
     if maybe(dice) {
         let preempts = [
             Preempt::None,
@@ -259,68 +299,56 @@ fn draw_machine(dice: &mut Dice, cpus: u16, locks: &[(String, LockKind)]) -> Mac
             Preempt::Rt,
             Preempt::RtLazy,
         ];
-        spec.preempt = Some(dice.choose(preempts));
+        let preempt = dice.choose(preempts);
+        is_rt = preempt.is_rt();
+        machine = machine.with("preempt", preempt);
     }
-    if maybe(dice) {
-        spec.hrtick = Some(dice.one_in(2));
-    }
-    if maybe(dice) {
-        spec.timer_phase_ns = Some(dice.range(0, 100_000_000));
-    }
+    machine = machine.with_some("hrtick", maybe(dice).then(|| dice.one_in(2)));
+    machine = machine.with_some("timer_phase", maybe(dice).then(|| dice.between(0, 100_000_000)));
     if dice.one_in(3) {
-        spec.bandwidth_slice_ns = dice.choose([1_000_000, 3_000_000, 10_000_000, 20_000_000]);
+        let slice_ms = dice.choose([1, 3, 10, 20]);
+        machine = machine.with("slice", Duration::from_millis(slice_ms));
     }
-    if dice.one_in(3) {
-        spec.base_slice_ns = Some(dice.range(100_000, 10_000_000));
-    }
-    if dice.one_in(3) {
-        spec.ipi_ns = dice.time_ns(10_000);
-    }
-    let rt = spec.preempt.is_some_and(Preempt::is_rt);
-    let mut machine = Machine::new(spec);
-    if dice.one_in(4) {
-        machine = machine.nohz_full(dice.cpu_set(cpus));
-    }
-    if rt {
-        for (name, kind) in locks {
-            let mode = match kind {
-                LockKind::Mutex | LockKind::Spin => LockMode::Write,
-                _ => dice.choose([LockMode::Read, LockMode::Write]),
-            };
-            if dice.one_in(2) {
-                let every_ns = dice.range(1_000_000, 20_000_000);
-                let hold = Duration::from_nanos(dice.range(1_000, 50_000));
-                let cpu = dice.range(0, u64::from(cpus) - 1) as u16;
-                machine = machine.softirq(cpu, Duration::from_nanos(every_ns), name, mode, hold);
-            }
+    machine =
+        machine.with_some("base_slice", dice.one_in(3).then(|| dice.between(100_000, 10_000_000)));
+    machine = machine.with_some("ipi", dice.one_in(3).then(|| dice.time(10_000)));
+    machine = machine.with_some("nohz_full", dice.one_in(4).then(|| dice.cpu_set(cpus)));
+    let mut softirqs = Vec::new();
+    for (name, kind) in locks.iter().filter(|_| is_rt) {
+        let mode = match kind {
+            LockKind::Mutex | LockKind::Spin => LockMode::Write,
+            _ => dice.choose([LockMode::Read, LockMode::Write]),
+        };
+        if dice.one_in(2) {
+            let every = dice.between(1_000_000, 20_000_000);
+            let hold = dice.between(1_000, 50_000);
+            let cpu = dice.range(0, u64::from(cpus) - 1);
+            let softirq = table("cpu", cpu).with("every", every).with("hold", hold);
+            softirqs.push(softirq.with("lock", name).with("mode", mode));
         }
     }
-    machine
+    machine.with("softirq", softirqs)
 }
 
-/// Trees of groups within `bounds`. In a v1 tree no group has more CPU time than the nearest limit
-/// above.
-fn draw_groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+/// Trees of groups. In a v1 tree no group has more than its ancestors.
+fn draw_groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<GroupPlan> {
+    let mut groups: Vec<GroupPlan> = Vec::new();
     let mut depths: Vec<u64> = Vec::new();
     for ix in 0..dice.range(0, bounds.groups) {
         let above = dice.range(0, groups.len() as u64) as usize;
         let parent = groups.get(above).filter(|_| depths[above] < bounds.depth).cloned();
-        let v1 = parent.as_ref().map_or_else(|| dice.one_in(4), |p| p.v1 == Some(true));
+        let v1 = parent.as_ref().map_or_else(|| dice.one_in(4), |parent| parent.v1);
         let path = parent.as_ref().map_or("", |parent| &parent.path);
-        let mut group = Group::new(format!("{path}/g{ix}")).v1(v1);
+        let mut group = GroupPlan { v1, ..GroupPlan::new(format!("{path}/g{ix}")) };
         // In a v1 tree the nearest limit above is a bound; `max` inherits it.
         let above_us = nearest_limit(&groups, path).filter(|_| v1);
-        group = match above_us {
-            _ if dice.one_in(3) => group,
-            Some((quota_us, period_us)) => {
-                let quota_us = dice.range(1_000, quota_us);
-                group.limit(limit(quota_us, period_us, 0))
-            }
-            None => group.limit(draw_limit(dice, cpus)),
+        group.limit = match above_us {
+            _ if dice.one_in(3) => group.limit,
+            Some((quota_us, period_us)) => limit(dice.range(1_000, quota_us), period_us, 0),
+            None => draw_limit(dice, cpus),
         };
         if dice.one_in(3) {
-            group = group.weight(dice.range(1, 10_000) as u32);
+            group.weight = dice.range(1, 10_000) as u32;
         }
         depths.push(if parent.is_some() { depths[above] + 1 } else { 1 });
         groups.push(group);
@@ -328,9 +356,8 @@ fn draw_groups(dice: &mut Dice, bounds: &Bounds, cpus: u16) -> Vec<Group> {
     groups
 }
 
-/// Quota and period, us, of the nearest limited group at or above `path`; `None` if none is
-/// limited.
-fn nearest_limit(groups: &[Group], path: &str) -> Option<(u64, u64)> {
+/// Quota and period, us, of the nearest limited group at or above `path`.
+fn nearest_limit(groups: &[GroupPlan], path: &str) -> Option<(u64, u64)> {
     let mut path = path;
     while !path.is_empty() {
         let limit = groups.iter().find(|group| group.path == path)?.limit;
@@ -388,53 +415,41 @@ fn draw_kinds(dice: &mut Dice, bounds: &Bounds) -> Vec<KindPlan> {
 
 /// Draws the rest of a kind of task: group, nice value, affinity, start, slice and program. Its
 /// start is in the first half of the run.
-fn draw_task(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, duration_ns: u64) -> Task {
-    let mut task = Task::new(&kind.name).count(kind.count).class(kind.class);
+fn draw_task(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, duration_ns: u64) -> Table {
+    let mut task = table("name", &kind.name).with("count", kind.count).with("class", kind.class);
     if let Some(path) = dice.pick(context.paths) {
-        task = task.group(path);
+        task = task.with("group", path);
     }
-    if dice.one_in(3) {
-        task = task.nice(dice.nice());
-    }
+    task = task.with_some("nice", dice.one_in(3).then(|| dice.nice()));
     task = match dice.0.below(4) {
-        0 => task.cpus(Cpus::Each),
-        1 => task.cpus(Cpus::Set(dice.cpu_set(context.cpus))),
+        0 => task.with("cpus", "each"),
+        1 => task.with("cpus", dice.cpu_set(context.cpus)),
         _ => task,
     };
-    if dice.one_in(3) {
-        task = task.start(dice.time(duration_ns / 2));
-    }
-    if dice.one_in(3) {
-        task = task.stagger(dice.time(10_000_000));
-    }
-    if dice.one_in(4) {
-        task = task.slice(Duration::from_nanos(dice.range(100_000, 20_000_000)));
-    }
-    task.program(program::program(dice, context, kind))
+    task = task.with_some("start", dice.one_in(3).then(|| dice.time(duration_ns / 2)));
+    task = task.with_some("stagger", dice.one_in(3).then(|| dice.time(10_000_000)));
+    task = task.with_some("slice", dice.one_in(4).then(|| dice.between(100_000, 20_000_000)));
+    task.with("program", program::program(dice, context, kind))
 }
 
 /// A source of tokens for this channel: a few listed times, or every 0.2 to 20 ms on average.
-fn draw_source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> Source {
-    let name = format!("source{ix}");
+fn draw_source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> Table {
+    let source = table("name", format!("source{ix}")).with("channel", channel);
     if dice.one_in(4) {
         let mut times: Vec<Duration> =
             (0..dice.range(1, 5)).map(|_| dice.time(duration_ns)).collect();
         times.sort_unstable();
-        return Source::at(name, channel, times);
+        return source.with("at", times);
     }
     // Frequent enough to matter; rare enough that a second does not hold millions of arrivals.
-    let between = Duration::from_nanos(dice.range(200_000, 20_000_000));
-    let mut source = Source::every(&name, channel, between);
+    let mut every = Value::from(dice.between(200_000, 20_000_000));
     if dice.one_in(2) {
         let mean_ns = dice.range(200_000, 20_000_000);
-        source = Source::every(name, channel, Distribution::Exponential { mean_ns });
+        every = Distribution::Exponential { mean_ns }.into();
     }
-    if dice.one_in(3) {
-        source = source.start(dice.time(duration_ns));
-    }
-    if dice.one_in(3) {
-        source = source.count(dice.range(0, 50));
-    }
+    let mut source = source.with("every", every);
+    source = source.with_some("start", dice.one_in(3).then(|| dice.time(duration_ns)));
+    source = source.with_some("count", dice.one_in(3).then(|| dice.range(0, 50)));
     source
 }
 
@@ -442,18 +457,16 @@ fn draw_source(dice: &mut Dice, ix: usize, channel: &str, duration_ns: u64) -> S
 fn draw_change(
     dice: &mut Dice,
     context: &Context<'_>,
-    groups: &[Group],
+    groups: &[GroupPlan],
     kinds: &[KindPlan],
     duration_ns: u64,
-) -> Change {
-    let at_ns = dice.range(0, duration_ns);
-    let act = draw_act(dice, context, groups, kinds);
-    let mut change = Change::at(Duration::from_nanos(at_ns), act);
+) -> Table {
+    let time = dice.between(0, duration_ns);
+    let mut change = draw_act(dice, context, groups, kinds).with("time", time);
     if dice.one_in(4) {
-        change = change.repeat(Duration::from_nanos(dice.range(1_000_000, 50_000_000)));
+        change = change.with("repeat", dice.between(1_000_000, 50_000_000));
         if dice.one_in(2) {
-            let more_ns = dice.range(1_000_000, 200_000_000);
-            change = change.until(Duration::from_nanos(at_ns + more_ns));
+            change = change.with("until", time + dice.between(1_000_000, 200_000_000));
         }
     }
     change
@@ -461,53 +474,63 @@ fn draw_change(
 
 /// A change that the checks accept: of a limit, a weight, the tasks of a kind, or a CPU other than
 /// CPU 0.
-fn draw_act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], kinds: &[KindPlan]) -> Act {
-    let kind = dice.pick(kinds).map_or("task0", |kind| &kind.name).to_owned();
-    let path = dice.pick(context.paths).map_or("/", |path| path).to_owned();
+fn draw_act(
+    dice: &mut Dice,
+    context: &Context<'_>,
+    groups: &[GroupPlan],
+    kinds: &[KindPlan],
+) -> Table {
+    let kind = dice.pick(kinds).map_or("task0", |kind| &kind.name);
+    let path = dice.pick(context.paths).map_or("/", |path| path);
+    let task = table("task", kind);
     match dice.0.below(10) {
         0..3 => match dice.pick(groups) {
             // Under v1 only limits that the kernel accepts after any earlier write.
-            Some(group) if group.v1 == Some(true) => {
+            Some(group) if group.v1 => {
                 let limit = if dice.one_in(2) { group.limit } else { Limit::UNLIMITED };
-                Act::Limit(group.path.clone(), limit)
+                write_limit(table("group", &group.path), limit)
             }
-            Some(group) if dice.one_in(5) => Act::Limit(group.path.clone(), Limit::UNLIMITED),
-            Some(group) => Act::Limit(group.path.clone(), draw_limit(dice, context.cpus)),
-            None => Act::Nice(kind, dice.nice()),
+            Some(group) => {
+                let is_lifted = dice.one_in(5);
+                let limit =
+                    if is_lifted { Limit::UNLIMITED } else { draw_limit(dice, context.cpus) };
+                write_limit(table("group", &group.path), limit)
+            }
+            None => task.with("nice", dice.nice()),
         },
         3 => match dice.pick(groups) {
-            Some(group) => Act::Weight(group.path.clone(), dice.range(1, 10_000) as u32),
-            None => Act::Nice(kind, dice.nice()),
+            Some(group) => table("group", &group.path).with("weight", dice.range(1, 10_000)),
+            None => task.with("nice", dice.nice()),
         },
-        4 => Act::Signal(kind, dice.choose([Signal::Kill, Signal::Stop, Signal::Cont])),
-        5 => Act::Move(kind, path),
-        6 => Act::Affinity(kind, dice.cpu_set(context.cpus)),
+        4 => task.with("signal", dice.choose([Signal::Kill, Signal::Stop, Signal::Cont])),
+        5 => task.with("move", path),
+        6 => task.with("affinity", dice.cpu_set(context.cpus)),
         7 => match kinds.iter().find(|other| other.name == kind) {
-            Some(other) if other.class != Class::Kthread => Act::Class(kind, dice.class()),
-            _ => Act::Nice(kind, dice.nice()),
+            Some(other) if other.class != Class::Kthread => task.with("class", dice.class()),
+            _ => task.with("nice", dice.nice()),
         },
         8 if context.cpus > 1 => {
-            let cpu = dice.range(1, u64::from(context.cpus) - 1) as u16;
-            if dice.one_in(2) { Act::Offline(cpu) } else { Act::Online(cpu) }
+            let cpu = dice.range(1, u64::from(context.cpus) - 1);
+            table(if dice.one_in(2) { "offline" } else { "online" }, cpu)
         }
-        _ => Act::Nice(kind, dice.nice()),
+        _ => task.with("nice", dice.nice()),
     }
 }
 
 /// An expectation that parses; whether a run meets it does not matter.
-fn draw_expectation(dice: &mut Dice, groups: &[Group]) -> Expect {
+fn draw_expectation(dice: &mut Dice, groups: &[GroupPlan]) -> Table {
     let metric = match dice.pick(groups) {
         Some(group) => format!("groups.{}.usage_usec", group.path),
         None => "events".to_owned(),
     };
     let min = dice.one_in(2).then(|| dice.range(0, 1000) as f64 / 7.0);
-    Expect::new(Expectation {
-        kernels: dice.choose(["", "6.18", "4.19..7.1, G3"]).to_owned(),
-        metric,
-        over: dice.one_in(3).then(|| "G2a".to_owned()),
-        per: dice.one_in(3).then(|| "simulated_ns".to_owned()),
-        min,
-        max: if min.is_some() && dice.one_in(2) { None } else { Some(1e12) },
-        why: "Chance wants it so.".to_owned(),
-    })
+    let on = dice.choose(["", "6.18", "4.19..7.1, G3"]);
+    let mut expectation = table("metric", metric).with("on", on).with("why", "Chance wants it so.");
+    expectation = expectation.with_some("over", dice.one_in(3).then_some("G2a"));
+    expectation = expectation.with_some("per", dice.one_in(3).then_some("simulated_ns"));
+    match min {
+        None => expectation.with("max", 1e12),
+        Some(min) if dice.one_in(2) => expectation.with("min", min),
+        Some(min) => expectation.with("min", min).with("max", 1e12),
+    }
 }

@@ -203,23 +203,7 @@ impl Lengths<'_> {
         if let Some(&made) = self.made.get(&ix) {
             return made;
         }
-        let ns = |ns: &u64| self.scaled_ns(*ns);
-        let scaled = match &self.distributions[ix as usize] {
-            Distribution::Constant { ns: of } => Distribution::Constant { ns: ns(of) },
-            Distribution::Uniform { low_ns, high_ns } => {
-                Distribution::Uniform { low_ns: ns(low_ns), high_ns: ns(high_ns) }
-            }
-            Distribution::Exponential { mean_ns } => {
-                Distribution::Exponential { mean_ns: ns(mean_ns) }
-            }
-            Distribution::LogNormal { median_ns, sigma } => {
-                Distribution::LogNormal { median_ns: ns(median_ns), sigma: *sigma }
-            }
-            Distribution::Empirical { values_ns, cumulative } => Distribution::Empirical {
-                values_ns: values_ns.iter().map(ns).collect(),
-                cumulative: cumulative.clone(),
-            },
-        };
+        let scaled = self.distributions[ix as usize].map(|ns| self.scaled_ns(ns));
         let made = self.distributions.len() as DistIx;
         self.distributions.push(scaled);
         self.made.insert(ix, made);

@@ -52,7 +52,7 @@ fn object(table: &Table) -> Value {
 fn of(form: Form) -> Value {
     let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
     match form {
-        Form::Text => json!({ "type": "string" }),
+        Form::Text | Form::Of(_) => json!({ "type": "string" }),
         Form::Flag => json!({ "type": "boolean" }),
         Form::Number(low, high) => json!({ "type": "integer", "minimum": low, "maximum": high }),
         Form::Digits => {
@@ -96,7 +96,7 @@ fn length() -> Value {
 /// Instructions of any kind; verbs that share their fields appear once.
 fn program() -> Value {
     let mut kinds: Vec<&Table> = Vec::new();
-    for (_, table) in VERBS {
+    for (_, table) in &VERBS {
         if !kinds.iter().any(|kind| std::ptr::eq(kind.fields, table.fields)) {
             kinds.push(table);
         }

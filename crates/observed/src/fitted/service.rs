@@ -8,7 +8,7 @@ use cpumax_machine::{Options, Simulation};
 use cpumax_outcome::Outcome;
 use cpumax_recording::Loop;
 use cpumax_study::world::guarded;
-use cpumax_workload::build::{Length, Service as Spec};
+use cpumax_workload::build::{Value, table};
 use cpumax_workload::{Distribution, Stream, Workload};
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ impl Shape {
     }
 
     /// A length of this shape with this mean, at least 1 ns.
-    fn of_mean(self, mean_ns: f64) -> Length {
+    fn of_mean(self, mean_ns: f64) -> Value {
         let ns = mean_ns.max(1.0) as u64;
         match self {
             Shape::Fixed => Duration::from_nanos(ns).into(),
@@ -186,16 +186,20 @@ impl Service {
     /// built.
     fn workload(&self, limit: Limit, length_ns: u64) -> Option<Workload> {
         let (work, gap) = (self.work.of_mean(self.work_ns), self.gap.of_mean(self.gap_ns));
-        let spec = match self.clients {
-            Some(clients) if self.gap_ns < GAP_MIN_NS => {
-                Spec::closed("service", work, clients, Duration::ZERO)
-            }
-            Some(clients) => Spec::closed("service", work, clients, gap),
-            None => Spec::open("service", work, gap),
+        let think = if self.gap_ns < GAP_MIN_NS { Duration::ZERO.into() } else { gap.clone() };
+        let service = table("name", "service").with("group", GROUP).with("work", work);
+        let service = match self.clients {
+            Some(clients) => service.with("clients", clients).with("think", think),
+            None => service.with("every", gap),
         };
-        let service = spec.threads(self.threads).group(GROUP);
-        let draft = Workload::builder("fit").duration(Duration::from_nanos(length_ns));
-        draft.cpus(self.cpus).group(GROUP, limit).service(service).build().ok()
+        let limit = table("max", limit.to_string()).with("burst", limit.burst_ns() / 1000);
+        Workload::builder("fit")
+            .with("duration", Duration::from_nanos(length_ns))
+            .with("machine", table("cpus", self.cpus))
+            .part("group", limit.with("path", GROUP))
+            .part("service", service.with("threads", self.threads))
+            .build()
+            .ok()
     }
 
     /// Simulates it for the time that the asked requests take at its rate: from `least_ns` or eight

@@ -8,7 +8,7 @@
 use super::program::passes_time;
 use super::{Checked, refuse};
 use crate::bounds::MAX_TASKS;
-use crate::error::{Kind, PartIx};
+use crate::error::{Error, PartIx};
 use crate::model::{Op, Parts, TaskIx, TaskSpec};
 use crate::units::quoted;
 
@@ -41,7 +41,7 @@ pub(super) fn check(workload: &Parts) -> Checked {
                 let name = quoted(&workload.tasks[fork.to as usize].name);
                 let problem = format!("more than {MAX_TASKS} tasks {name} would be forked");
                 let part = PartIx::Op(kind, fork.op);
-                return refuse(part, "", Kind::Value, problem, format!("at most {MAX_TASKS}"));
+                return refuse(part, "", Error::Value, problem, format!("at most {MAX_TASKS}"));
             }
         }
     }
@@ -137,11 +137,11 @@ fn check_chains(workload: &Parts, forks: &[Vec<Fork>], cyclic: &[bool]) -> Check
             onward.next().or(Some(first).filter(|fork| fork.times > 1 || fork.in_endless_loop))
         {
             let problem = format!("tasks {name} fork themselves without bound");
-            return refuse(PartIx::Op(kind, again.op), "", Kind::Program, problem, accepted);
+            return refuse(PartIx::Op(kind, again.op), "", Error::Program, problem, accepted);
         }
         if !first.after_time {
             let problem = format!("tasks {name} fork themselves before any time has passed");
-            return refuse(PartIx::Op(kind, first.op), "", Kind::Program, problem, accepted);
+            return refuse(PartIx::Op(kind, first.op), "", Error::Program, problem, accepted);
         }
     }
     Ok(())

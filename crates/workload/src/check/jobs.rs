@@ -7,7 +7,7 @@
 use super::program::passes_time;
 use super::{Checked, check_unique_name, refuse};
 use crate::bounds::MAX_INSTANT_OPS;
-use crate::error::{Kind, PartIx};
+use crate::error::{Error, PartIx};
 use crate::model::{ChannelIx, Class, JobIx, Op, Parts};
 use crate::units::quoted;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,7 +58,7 @@ fn check_kernel_threads(workload: &Parts) -> Checked {
             let job = quoted(&workload.jobs[job as usize].name);
             let problem = format!("a kernel thread never runs in user mode, as job {job} does");
             let accepted = "jobs without `user` and `syscall`, or a task of another class";
-            return refuse(PartIx::Op(task, ix), "", Kind::Program, problem, accepted);
+            return refuse(PartIx::Op(task, ix), "", Error::Program, problem, accepted);
         }
     }
     Ok(())
@@ -128,7 +128,13 @@ fn check_instants(workload: &Parts) -> Checked {
                 let name = quoted(&workload.jobs[posted.job].name);
                 let problem = format!("job {name} leads to itself before any time has passed");
                 let accepted = "an instruction that takes time in one of the jobs, or `after`";
-                return refuse(PartIx::JobOp(job, posted.op), "", Kind::Program, problem, accepted);
+                return refuse(
+                    PartIx::JobOp(job, posted.op),
+                    "",
+                    Error::Program,
+                    problem,
+                    accepted,
+                );
             }
             path.push((posted.job, 0));
         }
@@ -158,7 +164,7 @@ fn count_with_posted(
                  before any time has passed"
             );
             let accepted = "an instruction that takes time in one of the jobs";
-            return refuse(PartIx::JobOp(job, posted.op), "", Kind::Program, problem, accepted);
+            return refuse(PartIx::JobOp(job, posted.op), "", Error::Program, problem, accepted);
         }
     }
     Ok(sum)

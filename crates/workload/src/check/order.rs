@@ -3,7 +3,7 @@
 //! Modes are ignored, as in lockdep: readers wait for each other when a writer waits between them.
 
 use super::{Checked, refuse};
-use crate::error::{Kind, PartIx};
+use crate::error::{Error, PartIx};
 use crate::model::{LockIx, Op, Parts};
 use crate::units::quoted;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub(super) fn check(workload: &Parts) -> Checked {
     }
     let problem = format!("locks are taken in a cycle: {}", steps.join(", "));
     let accepted = "the same order of locks in all programs";
-    refuse(last, "", Kind::Lock, problem, accepted)
+    refuse(last, "", Error::Lock, problem, accepted)
 }
 
 /// Pairs of locks held together. Programs have been checked: only held locks are released, and a

@@ -9,7 +9,7 @@ use super::{
 use crate::bounds::{
     MAX_DURATION_NS, MAX_INSTANT_OPS, MAX_LOCKS_HELD, MAX_LOOP_DEPTH, MAX_TOKENS, NS_PER_US,
 };
-use crate::error::{Kind, PartIx};
+use crate::error::{Error, Kind, PartIx};
 use crate::model::{Class, LockIx, LockKind, Op, Parts, Span, Target, TaskSpec};
 use crate::units::quoted;
 
@@ -199,7 +199,7 @@ impl<'a> Walk<'a> {
         };
         let accepted = "in a job: user, kernel, irqoff, syscall, sleep, lock, unlock, send, recv, \
              post, after, begin, done, loop";
-        self.refuse(ix, Kind::Program, format!("`{verb}` in a job"), accepted)
+        self.refuse(ix, Error::Program, format!("`{verb}` in a job"), accepted)
     }
 
     /// Checks the references and ranges of one instruction, without those around it.
@@ -236,7 +236,7 @@ impl<'a> Walk<'a> {
                     return Ok(());
                 }
                 let problem = "no time passes before the token comes";
-                self.refuse(ix, Kind::Program, problem, "a length above 0, or `post`")
+                self.refuse(ix, Error::Program, problem, "a length above 0, or `post`")
             }
             Op::Fork { kind } => check_reference(part, "fork", kind, workload.tasks.len()),
             Op::Move { who, group } => {
@@ -291,7 +291,7 @@ impl<'a> Walk<'a> {
             let name = quoted(&channel.name);
             let problem =
                 format!("{n} tokens at once, and channel {name} holds {}", channel.capacity);
-            return refuse(part, field, Kind::Program, problem, "no more than its capacity");
+            return refuse(part, field, Error::Program, problem, "no more than its capacity");
         }
         Ok(())
     }
@@ -302,11 +302,11 @@ impl<'a> Walk<'a> {
             Op::EnterKernel if self.kthread() => {
                 let problem = "a kernel thread makes no system calls";
                 let accepted = "the instructions as they are, without `syscall`";
-                return self.refuse(ix, Kind::Program, problem, accepted);
+                return self.refuse(ix, Error::Program, problem, accepted);
             }
             Op::EnterKernel if self.in_syscall => {
                 let problem = "a system call inside a system call";
-                return self.refuse(ix, Kind::Program, problem, "one `syscall` around all of it");
+                return self.refuse(ix, Error::Program, problem, "one `syscall` around all of it");
             }
             Op::EnterKernel => {
                 self.in_syscall = true;
@@ -314,13 +314,13 @@ impl<'a> Walk<'a> {
             }
             Op::ExitKernel if !self.in_syscall => {
                 let problem = "the end of a system call that did not begin";
-                return self.refuse(ix, Kind::Program, problem, "a start for each end");
+                return self.refuse(ix, Error::Program, problem, "a start for each end");
             }
             Op::ExitKernel => {
                 if self.held != self.held_outside {
                     let problem = "a system call ends with other locks held than it began with";
                     let accepted = "release in a system call what was taken in it, and only that";
-                    return self.refuse(ix, Kind::Lock, problem, accepted);
+                    return self.refuse(ix, Error::Lock, problem, accepted);
                 }
                 self.in_syscall = false;
             }
@@ -331,15 +331,15 @@ impl<'a> Walk<'a> {
                     format!("`serve` while {} is held", self.held_list())
                 };
                 let accepted = "in user mode and with no lock held, as jobs begin";
-                return self.refuse(ix, Kind::Program, problem, accepted);
+                return self.refuse(ix, Error::Program, problem, accepted);
             }
             Op::User(_) if self.in_syscall => {
                 let problem = "user mode inside a system call";
-                return self.refuse(ix, Kind::Program, problem, "`kernel`, or end the call first");
+                return self.refuse(ix, Error::Program, problem, "`kernel`, or end the call first");
             }
             Op::User(_) if self.kthread() => {
                 let problem = "a kernel thread never runs in user mode";
-                return self.refuse(ix, Kind::Program, problem, "`kernel`");
+                return self.refuse(ix, Error::Program, problem, "`kernel`");
             }
             _ => {}
         }
@@ -351,7 +351,7 @@ impl<'a> Walk<'a> {
             let problem = format!("`{verb}` while the spin lock {name} is held");
             let accepted = "under a spin lock: kernel, irqoff, another spin lock, unlock, send to \
                  an unbounded channel, post to one, after, nice, begin, done, loops";
-            return self.refuse(ix, Kind::Lock, problem, accepted);
+            return self.refuse(ix, Error::Lock, problem, accepted);
         }
         Ok(())
     }
@@ -393,17 +393,17 @@ impl<'a> Walk<'a> {
                 if self.held.contains(&lock) {
                     let problem =
                         format!("lock {} is taken while it is held", self.lock_name(lock));
-                    return self.refuse(ix, Kind::Lock, problem, "unlock it first");
+                    return self.refuse(ix, Error::Lock, problem, "unlock it first");
                 }
                 let spin = self.lock_kind(lock) == LockKind::Spin;
                 if spin && !self.in_syscall && !self.kthread() {
                     let problem = format!("spin lock {} outside the kernel", self.lock_name(lock));
                     let accepted = "take and release it inside `syscall`";
-                    return self.refuse(ix, Kind::Lock, problem, accepted);
+                    return self.refuse(ix, Error::Lock, problem, accepted);
                 }
                 if self.held.len() as u64 == MAX_LOCKS_HELD {
                     let problem = format!("more than {MAX_LOCKS_HELD} locks held at once");
-                    return self.refuse(ix, Kind::Lock, problem, "");
+                    return self.refuse(ix, Error::Lock, problem, "");
                 }
                 self.spinning += usize::from(spin);
                 self.held.push(lock);
@@ -411,14 +411,14 @@ impl<'a> Walk<'a> {
             Op::Unlock { lock } => {
                 let Some(at) = self.held.iter().position(|&held| held == lock) else {
                     let problem = format!("lock {} is not held here", self.lock_name(lock));
-                    return self.refuse(ix, Kind::Lock, problem, self.held_names());
+                    return self.refuse(ix, Error::Lock, problem, self.held_names());
                 };
                 self.held.remove(at);
                 self.spinning -= usize::from(self.lock_kind(lock) == LockKind::Spin);
             }
             Op::Exit if !self.held.is_empty() => {
                 let problem = format!("the task exits and still holds {}", self.held_list());
-                return self.refuse(ix, Kind::Lock, problem, "unlock it first");
+                return self.refuse(ix, Error::Lock, problem, "unlock it first");
             }
             _ => {}
         }
@@ -445,7 +445,7 @@ impl<'a> Walk<'a> {
             Op::LoopStart { times, end } => {
                 if self.loops.len() as u64 == MAX_LOOP_DEPTH {
                     let problem = format!("loops nested more than {MAX_LOOP_DEPTH} deep");
-                    return self.refuse(ix, Kind::Program, problem, "");
+                    return self.refuse(ix, Error::Program, problem, "");
                 }
                 self.loops.push(OpenLoop {
                     start: ix,
@@ -484,11 +484,11 @@ impl<'a> Walk<'a> {
         let matching = |open: &OpenLoop| open.start == start as usize && open.end as usize == ix;
         let Some(open) = self.loops.pop().filter(matching) else {
             let problem = "the end of a loop that did not begin, or begins elsewhere";
-            return self.refuse(ix, Kind::Program, problem, "each loop with its own end");
+            return self.refuse(ix, Error::Program, problem, "each loop with its own end");
         };
         if open.in_syscall != self.in_syscall {
             let problem = "a system call and a loop overlap";
-            return self.refuse(ix, Kind::Program, problem, "one of them inside the other");
+            return self.refuse(ix, Error::Program, problem, "one of them inside the other");
         }
         if open.held != self.held {
             let problem = match self.held.iter().find(|lock| !open.held.contains(lock)) {
@@ -498,7 +498,7 @@ impl<'a> Walk<'a> {
                 None => "a loop releases a lock taken before it".to_owned(),
             };
             let accepted = "release in a loop what is taken in it, and only that";
-            return self.refuse(open.start, Kind::Lock, problem, accepted);
+            return self.refuse(open.start, Error::Lock, problem, accepted);
         }
         let mut body = std::mem::replace(&mut self.effects, open.effects);
         let executed = body.instant_ops.saturating_add(1).saturating_mul(open.times);
@@ -510,7 +510,7 @@ impl<'a> Walk<'a> {
             };
             let accepted = "an instruction that takes time: user, kernel, irqoff, sleep, every; or \
                  a `recv` or `serve` without any `send`, `post` or `fork`";
-            return self.refuse(open.start, Kind::Program, problem, accepted);
+            return self.refuse(open.start, Error::Program, problem, accepted);
         }
         self.effects.add(body);
         Ok(())
@@ -519,15 +519,15 @@ impl<'a> Walk<'a> {
     fn check_end(&self) -> Checked {
         let last = self.program.len().saturating_sub(1);
         if let Some(open) = self.loops.last() {
-            return self.refuse(open.start, Kind::Program, "a loop without an end", "");
+            return self.refuse(open.start, Error::Program, "a loop without an end", "");
         }
         if self.in_syscall {
             let problem = "a system call without an end";
-            return self.refuse(last, Kind::Program, problem, "");
+            return self.refuse(last, Error::Program, problem, "");
         }
         if !self.held.is_empty() {
             let problem = format!("the program ends and still holds {}", self.held_list());
-            return self.refuse(last, Kind::Lock, problem, "unlock it first");
+            return self.refuse(last, Error::Lock, problem, "unlock it first");
         }
         Ok(())
     }

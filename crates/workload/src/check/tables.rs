@@ -5,7 +5,8 @@ use super::{
     check_reference, check_time, check_unique_name, check_v1_hierarchy, refuse,
 };
 use crate::bounds::{MAX_DURATION_NS, MAX_SIGMA, MAX_VALUE_COUNT, MAX_VALUES, NS_PER_US};
-use crate::error::{Kind, PartIx};
+use crate::dist::counts;
+use crate::error::{Error, PartIx};
 use crate::model::{Action, Arrivals, Distribution, Expectation, Parts, Span, TaskSpec};
 use crate::units::{accepted_names, quoted};
 use cpumax_limit::Limit;
@@ -45,7 +46,7 @@ pub(super) fn check_distributions(workload: &Parts) -> Checked {
                 time("uniform", *high_ns)?;
                 if low_ns > high_ns {
                     let problem = "the first value of uniform is larger than the second";
-                    return refuse(part, "", Kind::Value, problem, "the smaller value first");
+                    return refuse(part, "", Error::Value, problem, "the smaller value first");
                 }
             }
             Distribution::Exponential { mean_ns } => time("exponential", *mean_ns)?,
@@ -54,7 +55,7 @@ pub(super) fn check_distributions(workload: &Parts) -> Checked {
                 if !(0.0..=MAX_SIGMA).contains(sigma) {
                     let problem = format!("sigma is {sigma}");
                     let accepted = format!("from 0 to {MAX_SIGMA}");
-                    return refuse(part, "", Kind::Value, problem, accepted);
+                    return refuse(part, "", Error::Value, problem, accepted);
                 }
             }
             Distribution::Empirical { values_ns, cumulative } => {
@@ -62,16 +63,12 @@ pub(super) fn check_distributions(workload: &Parts) -> Checked {
                 for &ns in values_ns {
                     time("empirical", ns)?;
                 }
-                let befores = std::iter::once(&0).chain(cumulative);
-                let mut counts = cumulative
-                    .iter()
-                    .zip(befores)
-                    .map(|(upto, before)| upto.saturating_sub(*before));
-                let counted = counts.all(|count| (1..=MAX_VALUE_COUNT).contains(&count));
+                let counted =
+                    counts(cumulative).all(|count| (1..=MAX_VALUE_COUNT).contains(&count));
                 if !counted || cumulative.len() != values_ns.len() {
                     let problem = "the values of empirical are not each counted once or more";
                     let accepted = format!("a count from 1 to {MAX_VALUE_COUNT} for each");
-                    return refuse(part, "", Kind::Value, problem, accepted);
+                    return refuse(part, "", Error::Value, problem, accepted);
                 }
             }
         }
@@ -104,13 +101,13 @@ pub(super) fn check_sources(workload: &Parts) -> Checked {
                 check_in_range(part, "number of times", times_ns.len() as u64, 1..=MAX_VALUES)?;
                 if !times_ns.is_sorted() {
                     let problem = "the times are not in ascending order";
-                    return refuse(part, "at", Kind::Value, problem, "earlier times first");
+                    return refuse(part, "at", Error::Value, problem, "earlier times first");
                 }
                 let last_ns = times_ns.last().copied().unwrap_or(0);
                 check_time(part, "at", last_ns, 0..=MAX_DURATION_NS)?;
                 if source.start_ns != 0 || source.count != u64::MAX {
                     let problem = "a source with a list of times has no start and no count";
-                    return refuse(part, "at", Kind::Field, problem, "leave them out");
+                    return refuse(part, "at", Error::Field, problem, "leave them out");
                 }
             }
         }
@@ -133,7 +130,7 @@ fn check_mean_of_arrivals(workload: &Parts, part: PartIx, span: Span) -> Checked
         Span::Fixed(0) => "no time passes between arrivals".to_owned(),
         _ => format!("the mean time between arrivals is {mean_ns} ns"),
     };
-    refuse(part, "every", Kind::Value, problem, "a mean of 1us or more")
+    refuse(part, "every", Error::Value, problem, "a mean of 1us or more")
 }
 
 /// Whether at least one in a thousand lengths is above 0.
@@ -149,10 +146,8 @@ pub(super) fn takes_time(workload: &Parts, span: Span) -> bool {
         Some(Distribution::LogNormal { median_ns, .. }) => *median_ns > 0,
         Some(Distribution::Empirical { values_ns, cumulative }) => {
             let all = cumulative.last().copied().unwrap_or(0);
-            let befores = std::iter::once(&0).chain(cumulative);
-            let counted = values_ns.iter().zip(cumulative).zip(befores);
-            let longer = counted.filter(|((ns, _), _)| **ns > 0);
-            let longer: u64 = longer.map(|((_, upto), before)| upto.saturating_sub(*before)).sum();
+            let counted = values_ns.iter().zip(counts(cumulative));
+            let longer: u64 = counted.filter(|(ns, _)| **ns > 0).map(|(_, count)| count).sum();
             longer > 0 && longer >= all / 1000
         }
         None => false,
@@ -171,7 +166,13 @@ pub(super) fn check_interventions(workload: &Parts) -> Checked {
         let part = PartIx::Intervention(ix);
         check_time(part, "time", intervention.at_ns, 0..=MAX_DURATION_NS)?;
         if intervention.at_ns < before_ns {
-            return refuse(part, "time", Kind::Value, "not in order of time", "earlier ones first");
+            return refuse(
+                part,
+                "time",
+                Error::Value,
+                "not in order of time",
+                "earlier ones first",
+            );
         }
         before_ns = intervention.at_ns;
         if let Some(every_ns) = intervention.every_ns {
@@ -181,14 +182,14 @@ pub(super) fn check_interventions(workload: &Parts) -> Checked {
             return refuse(
                 part,
                 "until",
-                Kind::Field,
+                Error::Field,
                 problem,
                 "add `repeat`, or leave out `until`",
             );
         }
         if intervention.until_ns <= intervention.at_ns {
             let problem = "`until` is not after `time`";
-            return refuse(part, "until", Kind::Value, problem, "a later time");
+            return refuse(part, "until", Error::Value, problem, "a later time");
         }
         check_action(workload, part, &intervention.action)?;
         if let Action::WriteLimit { group, limit } = intervention.action {
@@ -199,11 +200,11 @@ pub(super) fn check_interventions(workload: &Parts) -> Checked {
             v1_visits += workload.groups.len() as u64;
             if v1_visits > MAX_V1_VISITS {
                 let problem = "too many writes of v1 limits for so many groups";
-                return refuse(part, "", Kind::Value, problem, "fewer writes or fewer groups");
+                return refuse(part, "", Error::Value, problem, "fewer writes or fewer groups");
             }
             if let Err((_, problem)) = check_v1_hierarchy(workload, &limits) {
                 let accepted = "a write that the kernel accepts at that time";
-                return refuse(part, "max", Kind::Limit, problem, accepted);
+                return refuse(part, "max", Error::Limit, problem, accepted);
             }
         }
     }
@@ -220,7 +221,7 @@ fn check_action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
             group("group", of)?;
             if of == 0 {
                 let problem = "the root group has no limit";
-                return refuse(part, "group", Kind::Limit, problem, "a group below it");
+                return refuse(part, "group", Error::Limit, problem, "a group below it");
             }
             check_limit(part, to)
         }
@@ -228,7 +229,7 @@ fn check_action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
             group("group", of)?;
             if of == 0 {
                 let problem = "the root group has no weight";
-                return refuse(part, "group", Kind::Limit, problem, "a group below it");
+                return refuse(part, "group", Error::Limit, problem, "a group below it");
             }
             check_in_range(part, "weight", weight.into(), WEIGHTS)
         }
@@ -253,7 +254,7 @@ fn check_action(workload: &Parts, part: PartIx, action: &Action) -> Checked {
             check_cpu(workload, part, "offline", of)?;
             if of == 0 {
                 let problem = "CPU 0 cannot be taken offline";
-                return refuse(part, "offline", Kind::Value, problem, "a CPU from 1 on");
+                return refuse(part, "offline", Error::Value, problem, "a CPU from 1 on");
             }
             Ok(())
         }
@@ -293,17 +294,17 @@ fn check_bounds(part: PartIx, expectation: &Expectation) -> Checked {
     let (min, max) = (expectation.min, expectation.max);
     if min.is_none() && max.is_none() {
         let problem = "nothing is expected";
-        return refuse(part, "metric", Kind::Field, problem, "give `min`, `max`, both, or `is`");
+        return refuse(part, "metric", Error::Field, problem, "give `min`, `max`, both, or `is`");
     }
     let finite = |bound: Option<f64>| bound.is_none_or(f64::is_finite);
     if !finite(min) || !finite(max) {
-        return refuse(part, "min", Kind::Value, "a bound is not a number", "a finite number");
+        return refuse(part, "min", Error::Value, "a bound is not a number", "a finite number");
     }
     if let (Some(min), Some(max)) = (min, max)
         && min > max
     {
         let problem = format!("min is {min} and max is {max}");
-        return refuse(part, "min", Kind::Value, problem, "min at most max");
+        return refuse(part, "min", Error::Value, problem, "min at most max");
     }
     Ok(())
 }
@@ -318,7 +319,7 @@ fn check_metric(names: &Names<'_>, part: PartIx, field: &'static str, path: &str
         _ if FIRST.contains(&first) => return Ok(()),
         _ => {
             let problem = format!("a result has no {}", quoted(first));
-            return refuse(part, field, Kind::Name, problem, accepted_names(first, FIRST));
+            return refuse(part, field, Error::Name, problem, accepted_names(first, FIRST));
         }
     };
     // Names may contain dots.
@@ -328,7 +329,7 @@ fn check_metric(names: &Names<'_>, part: PartIx, field: &'static str, path: &str
     let asked = rest.split_once('.').map_or(rest, |(asked, _)| asked);
     let accepted = format!("{form}: {}", accepted_names(asked, names.iter().copied()));
     let problem = format!("there is no {what} {} with a number", quoted(rest));
-    refuse(part, field, Kind::Name, problem, accepted)
+    refuse(part, field, Error::Name, problem, accepted)
 }
 
 /// Checks the form of a selection of kernels; the runner of the workload knows which kernels exist.
@@ -361,5 +362,5 @@ fn check_kernels(part: PartIx, field: &'static str, text: &str, many: bool) -> C
     } else {
         "one version (6.12) or generation (G2a)"
     };
-    refuse(part, field, Kind::Value, format!("{} selects no kernel", quoted(text)), accepted)
+    refuse(part, field, Error::Value, format!("{} selects no kernel", quoted(text)), accepted)
 }

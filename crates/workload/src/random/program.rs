@@ -2,13 +2,8 @@
 //! every loop, children that exit.
 
 use super::{Dice, KindPlan};
+use crate::build::{Table, table};
 use crate::model::{Class, LockKind, LockMode};
-use crate::step::{
-    Step, TargetName, affinity, begin, class, done, every, exit, forever, fork, irqoff, kernel,
-    lock, move_to, nice, read_lock, recv, repeat, send, sleep, syscall, unlock, user,
-    wait_children, write_lock, yield_now,
-};
-use std::time::Duration;
 
 const LONGEST_NS: u64 = 20_000_000;
 
@@ -34,9 +29,7 @@ struct Position {
     child: bool,
 }
 
-/// The program of a kind of task: mostly an endless loop, in which time passes. Forked kinds
-/// (`count` 0) end.
-pub(super) fn program(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan) -> Vec<Step> {
+pub(super) fn program(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan) -> Vec<Table> {
     let child = kind.count == 0;
     let endless = !child && !dice.one_in(4);
     let at = Position {
@@ -55,26 +48,23 @@ pub(super) fn program(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan) -
         }
         let mut body = draw_block(dice, context, kind, at);
         body.push(draw_work(dice, at));
-        steps.push(forever(body));
+        steps.push(table("forever", body));
     } else {
         steps.extend(draw_block(dice, context, kind, at));
         steps.push(draw_work(dice, at));
         if dice.one_in(3) {
-            steps.push(exit());
+            steps.push(table("exit", true));
         }
     }
     steps
 }
 
 /// Work in the mode of this position.
-fn draw_work(dice: &mut Dice, at: Position) -> Step {
-    let ns = Duration::from_nanos(dice.range(10_000, 5_000_000));
-    if at.in_kernel { kernel(ns) } else { user(ns) }
+fn draw_work(dice: &mut Dice, at: Position) -> Table {
+    table(if at.in_kernel { "kernel" } else { "user" }, dice.between(10_000, 5_000_000))
 }
 
-/// One to five times an instruction that the position allows, with others inside if it is a loop or
-/// the like.
-fn draw_block(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, at: Position) -> Vec<Step> {
+fn draw_block(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan, at: Position) -> Vec<Table> {
     let mut steps = Vec::new();
     for _ in 0..dice.range(1, 5) {
         add_instruction(dice, context, kind, at, &mut steps);
@@ -88,32 +78,32 @@ fn add_instruction(
     context: &Context<'_>,
     kind: &KindPlan,
     at: Position,
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<Table>,
 ) {
     match dice.0.below(24) {
-        0..4 if !at.in_kernel => steps.push(user(dice.length(LONGEST_NS))),
-        0..6 => steps.push(kernel(dice.length(LONGEST_NS))),
-        6 => steps.push(irqoff(dice.length(200_000))),
-        7 | 8 if !at.spinning => steps.push(sleep(dice.length(LONGEST_NS))),
+        0..4 if !at.in_kernel => steps.push(table("user", dice.length(LONGEST_NS))),
+        0..6 => steps.push(table("kernel", dice.length(LONGEST_NS))),
+        6 => steps.push(table("irqoff", dice.length(200_000))),
+        7 | 8 if !at.spinning => steps.push(table("sleep", dice.length(LONGEST_NS))),
         9 if !at.spinning => {
-            steps.push(every(Duration::from_nanos(dice.range(1_000_000, 50_000_000))));
+            steps.push(table("every", dice.between(1_000_000, 50_000_000)));
         }
         10 | 11 if !at.in_kernel && at.depth < 3 => {
             let inside = Position { in_kernel: true, depth: at.depth + 1, ..at };
-            steps.push(syscall(draw_block(dice, context, kind, inside)));
+            steps.push(table("syscall", draw_block(dice, context, kind, inside)));
         }
         12 | 13 if at.depth < 3 => {
             let inside = Position { depth: at.depth + 1, ..at };
             let mut body = draw_block(dice, context, kind, inside);
             body.push(draw_work(dice, inside));
-            steps.push(repeat(dice.range(1, 4), body));
+            steps.push(table("loop", dice.range(1, 4)).with("do", body));
         }
         14..17 if at.depth < 3 => add_locked(dice, context, kind, at, steps),
         17 | 18 => add_tokens(dice, context, at, steps),
         19 if !at.spinning && !at.child && !at.holding => add_fork(dice, context, at, steps),
-        20 if !at.spinning => steps.push(yield_now()),
+        20 if !at.spinning => steps.push(table("yield", true)),
         21 | 22 => add_task_change(dice, context, kind, at, steps),
-        _ => steps.push(if dice.one_in(2) { begin() } else { done() }),
+        _ => steps.push(if dice.one_in(2) { table("begin", true) } else { table("done", true) }),
     }
 }
 
@@ -123,7 +113,7 @@ fn add_locked(
     context: &Context<'_>,
     kind: &KindPlan,
     at: Position,
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<Table>,
 ) {
     let left = context.locks.get(at.first_lock..).unwrap_or(&[]);
     let ix = at.first_lock + dice.0.below(left.len() as u64) as usize;
@@ -142,17 +132,14 @@ fn add_locked(
         spinning: at.spinning || spin,
         ..at
     };
-    steps.push(match dice.choose([LockMode::Read, LockMode::Write]) {
-        _ if !shared => lock(name),
-        LockMode::Read => read_lock(name),
-        LockMode::Write => write_lock(name),
-    });
+    let mode = dice.choose([LockMode::Read, LockMode::Write]);
+    let take = table("lock", name);
+    steps.push(if shared { take.with("mode", mode) } else { take });
     steps.extend(draw_block(dice, context, kind, inside));
-    steps.push(unlock(name));
+    steps.push(table("unlock", name));
 }
 
-/// Adds a send or a receive, if the task may wait here or need not.
-fn add_tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Step>) {
+fn add_tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Table>) {
     let Some((name, capacity)) = dice.pick(context.channels) else {
         return;
     };
@@ -160,23 +147,22 @@ fn add_tokens(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut 
     // A task that holds a lock does not wait for others, which may need the lock.
     let unbounded = *capacity == u64::MAX;
     if (unbounded || !at.holding) && dice.one_in(2) {
-        steps.push(send(name, n));
+        steps.push(table("send", name).with("n", n));
     } else if !at.holding && !at.child {
-        steps.push(recv(name, n));
+        steps.push(table("recv", name).with("n", n));
     }
 }
 
-/// Adds a fork of a kind that is only forked, if there is one. Endless programs wait for the child,
-/// so that children never pile up.
-fn add_fork(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Step>) {
+/// Adds a fork. Endless programs wait for the child, so that children never pile up.
+fn add_fork(dice: &mut Dice, context: &Context<'_>, at: Position, steps: &mut Vec<Table>) {
     let children: Vec<&String> =
         context.kinds.iter().filter(|name| name.starts_with("child")).collect();
     let Some(child) = dice.pick(&children) else {
         return;
     };
-    steps.push(fork(child.as_str()));
+    steps.push(table("fork", child.as_str()));
     if at.endless || dice.one_in(2) {
-        steps.push(wait_children());
+        steps.push(table("wait", "children"));
     }
 }
 
@@ -187,23 +173,25 @@ fn add_task_change(
     context: &Context<'_>,
     kind: &KindPlan,
     at: Position,
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<Table>,
 ) {
-    let who = match dice.pick(context.kinds) {
-        Some(name) if dice.one_in(3) => TargetName::Kind(name.clone()),
-        _ => TargetName::Myself,
+    let who = dice.pick(context.kinds).filter(|_| dice.one_in(3));
+    let aimed = |change: Table| match who {
+        Some(kind) => change.with("of", kind),
+        None => change,
     };
     match dice.0.below(4) {
-        0 => steps.push(nice(who, dice.nice())),
+        0 => steps.push(aimed(table("nice", dice.nice()))),
         1 if !at.spinning => {
             if let Some(path) = dice.pick(context.paths) {
-                steps.push(move_to(who, path));
+                let who = who.map_or("self", |kind| kind);
+                steps.push(table("move", who).with("to", path));
             }
         }
-        2 if !at.spinning => steps.push(affinity(who, dice.cpu_set(context.cpus))),
+        2 if !at.spinning => steps.push(aimed(table("affinity", dice.cpu_set(context.cpus)))),
         // The class of a kernel thread cannot change, and only the task's own kind is known here.
-        3 if !at.spinning && who == TargetName::Myself && kind.class != Class::Kthread => {
-            steps.push(class(who, dice.class()));
+        3 if !at.spinning && who.is_none() && kind.class != Class::Kthread => {
+            steps.push(table("class", dice.class()));
         }
         _ => {}
     }

@@ -6,15 +6,11 @@
 //! long compared with the work of the kernel that no workload describes. They also avoid everything
 //! that a user program cannot cause: interrupts off, kernel threads, other machines.
 
-use super::Dice;
-use crate::build::{Act, Change, Cpus, Group, Machine, Source, Task};
+use super::{Dice, GroupPlan, write_limit};
+use crate::build::{Table, Value, table};
 use crate::checked::Workload;
 use crate::dist::{Domain, Stream};
-use crate::model::{Class, Distribution, LockKind, MachineSpec, Signal};
-use crate::step::{
-    Step, begin, done, every, forever, kernel, lock, move_to, nice, read_lock, recv, repeat, send,
-    sleep, syscall, unlock, user, write_lock, yield_now,
-};
+use crate::model::{Distribution, Signal};
 use cpumax_limit::Limit;
 use std::time::Duration;
 
@@ -65,15 +61,13 @@ pub fn real_on_several(seed: u64) -> Workload {
 /// refuse it.
 fn draw_small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Workload {
     let name = if cpus == 1 { format!("case-{seed}") } else { format!("case-{seed}-of-{cpus}") };
-    let mut draft = Workload::builder(name)
-        .shows("A small random workload.")
-        .duration(Duration::from_nanos(duration_ns));
-    if cpus > 1 {
-        draft = draft.machine(Machine::new(MachineSpec { cpus, ..MachineSpec::default() }));
-    }
+    let mut draft = Workload::builder(&name)
+        .with("shows", "A small random workload.")
+        .with("duration", Duration::from_nanos(duration_ns))
+        .with("machine", table("cpus", cpus));
     let groups = draw_groups(dice, cpus);
     for group in &groups {
-        draft = draft.with_group(group.clone());
+        draft = draft.part("group", group.table());
     }
     let mut paths: Vec<String> = groups.iter().map(|group| group.path.clone()).collect();
     if dice.one_in(3) {
@@ -87,18 +81,19 @@ fn draw_small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Worklo
         fed: dice.one_in(3),
     };
     if context.inode {
-        draft = draft.lock(INODE, LockKind::Mutex);
+        draft = draft.part("lock", table("name", INODE).with("kind", "mutex"));
     }
     if context.rwsem {
-        draft = draft.lock(RWSEM, LockKind::Rwsem);
+        draft = draft.part("lock", table("name", RWSEM).with("kind", "rwsem"));
     }
     if context.fed {
-        draft = draft.channel(CHANNEL);
+        draft = draft.part("channel", table("name", CHANNEL));
         if dice.one_in(2) {
-            let between = Duration::from_nanos(odd(dice.range(3_000_000, 30_000_000)));
-            draft = draft.source(Source::every("source", CHANNEL, between));
+            let every = Duration::from_nanos(odd(dice.range(3_000_000, 30_000_000)));
+            let source = table("name", "source").with("channel", CHANNEL);
+            draft = draft.part("source", source.with("every", every));
         } else {
-            draft = draft.task(draw_feeder(dice, &context));
+            draft = draft.part("task", draw_feeder(dice, &context));
         }
     }
     let kinds = dice.range(1, MAX_KINDS);
@@ -108,13 +103,13 @@ fn draw_small(seed: u64, dice: &mut Dice, cpus: u16, duration_ns: u64) -> Worklo
         let more = dice.range(0, spare.min(3));
         spare -= more;
         let name = format!("task{ix}");
-        draft = draft.task(draw_task(dice, &context, &name, 1 + more as u32));
+        draft = draft.part("task", draw_task(dice, &context, &name, 1 + more));
         names.push(name);
     }
     for _ in 0..dice.range(0, MAX_CHANGES) {
         let at_ns = odd(dice.range(duration_ns / 10, duration_ns * 9 / 10));
-        let act = draw_act(dice, &context, &groups, &names);
-        draft = draft.change(Change::at(Duration::from_nanos(at_ns), act));
+        let change = draw_act(dice, &context, &groups, &names);
+        draft = draft.part("at", change.with("time", Duration::from_nanos(at_ns)));
     }
     draft.build().unwrap_or_else(|error| panic!("small random workload of seed {seed}: {error}"))
 }
@@ -133,18 +128,18 @@ fn length(dice: &mut Dice, most_ns: u64) -> Duration {
     Duration::from_nanos(ns.clamp(SHORTEST_NS, most_ns.max(SHORTEST_NS)) | 1)
 }
 
-/// One to six groups, the first with a limit; mostly a chain, sometimes with branches.
-fn draw_groups(dice: &mut Dice, cpus: u16) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+/// At least one group with a limit; mostly a chain, sometimes with branches.
+fn draw_groups(dice: &mut Dice, cpus: u16) -> Vec<GroupPlan> {
+    let mut groups: Vec<GroupPlan> = Vec::new();
     for ix in 0..dice.range(1, MAX_GROUPS) {
         let below = dice.pick(&groups).filter(|_| !dice.one_in(3)).map(|group| group.path.clone());
         let below = below.filter(|path| path.matches('/').count() < MAX_DEPTH).unwrap_or_default();
-        let mut group = Group::new(format!("{below}/g{ix}"));
+        let mut group = GroupPlan::new(format!("{below}/g{ix}"));
         if ix == 0 || dice.one_in(2) {
-            group = group.limit(draw_limit(dice, cpus));
+            group.limit = draw_limit(dice, cpus);
         }
         if dice.one_in(4) {
-            group = group.weight(dice.choose([20, 50, 200, 500]));
+            group.weight = dice.choose([20, 50, 200, 500]);
         }
         groups.push(group);
     }
@@ -162,50 +157,43 @@ fn draw_limit(dice: &mut Dice, cpus: u16) -> Limit {
 }
 
 /// A task that puts tokens in the channel now and then.
-fn draw_feeder(dice: &mut Dice, context: &Context<'_>) -> Task {
+fn draw_feeder(dice: &mut Dice, context: &Context<'_>) -> Table {
     let group = dice.pick(context.paths).map_or("/", |path| path);
     let period = Duration::from_nanos(odd(dice.range(3_000_000, 30_000_000)));
     let work = length(dice, 1_000_000);
-    Task::new("feeder").group(group).program([forever([
-        every(period),
-        user(work),
-        send(CHANNEL, 1),
-    ])])
+    let fed = [table("every", period), table("user", work), table("send", CHANNEL)];
+    let program = [table("forever", fed)];
+    table("name", "feeder").with("group", group).with("program", program)
 }
 
-/// A kind of task with an endless loop: CPU time only, or requests.
-fn draw_task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u32) -> Task {
-    let mut task = Task::new(name).count(count);
+fn draw_task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u64) -> Table {
+    let mut task = table("name", name).with("count", count);
     if let Some(path) = dice.pick(context.paths) {
-        task = task.group(path);
+        task = task.with("group", path);
     }
-    if dice.one_in(5) {
-        task = task.nice(dice.choose([-10, -5, 5, 10]));
-    }
+    task = task.with_some("nice", dice.one_in(5).then(|| dice.choose([-10, -5, 5, 10])));
     if dice.one_in(10) {
-        task = task.class(Class::Idle);
+        task = task.with("class", "idle");
     }
-    if dice.one_in(4) {
-        task = task.start(length(dice, 50_000_000));
-    }
+    task = task.with_some("start", dice.one_in(4).then(|| length(dice, 50_000_000)));
     if count > 1 && dice.one_in(3) {
         // Starting a task takes its starter about 0.1 ms.
-        task = task.stagger(length(dice, 5_000_000).max(Duration::from_nanos(1_000_037)));
+        let stagger = length(dice, 5_000_000).max(Duration::from_nanos(1_000_037));
+        task = task.with("stagger", stagger);
     }
     if context.cpus > 1 && dice.one_in(3) {
-        task = task.cpus(Cpus::Set(dice.cpu_set(context.cpus)));
+        task = task.with("cpus", dice.cpu_set(context.cpus));
     }
     let body = match dice.0.below(4) {
         // A disagreement in a simple program says most about its cause.
-        0 => vec![user(Duration::from_secs(10))],
-        1 => vec![kernel(lengths(dice, 90_000_000)), done()],
+        0 => vec![table("user", Duration::from_secs(10))],
+        1 => vec![table("kernel", lengths(dice, 90_000_000)), table("done", true)],
         _ => draw_body(dice, context),
     };
-    task.program([forever(body)])
+    task.with("program", [table("forever", body)])
 }
 
-/// A fixed length up to `most_ns`, or, one time in three, one that is drawn anew each time.
-fn lengths(dice: &mut Dice, most_ns: u64) -> crate::build::Length {
+fn lengths(dice: &mut Dice, most_ns: u64) -> Value {
     let high = length(dice, most_ns);
     if dice.one_in(3) {
         let high_ns = high.as_nanos() as u64;
@@ -216,64 +204,77 @@ fn lengths(dice: &mut Dice, most_ns: u64) -> crate::build::Length {
 }
 
 /// The body of a task's loop: a request that begins with a wait or at once, some work, and its end.
-fn draw_body(dice: &mut Dice, context: &Context<'_>) -> Vec<Step> {
+fn draw_body(dice: &mut Dice, context: &Context<'_>) -> Vec<Table> {
     let mut steps = Vec::new();
     match dice.0.below(4) {
-        0 => steps.push(every(Duration::from_nanos(odd(dice.range(2_000_000, 60_000_000))))),
-        1 => steps.extend([sleep(lengths(dice, 30_000_000)), begin()]),
-        2 if context.fed => steps.push(recv(CHANNEL, 1)),
-        _ => steps.push(begin()),
+        0 => {
+            let period_ns = odd(dice.range(2_000_000, 60_000_000));
+            steps.push(table("every", Duration::from_nanos(period_ns)));
+        }
+        1 => steps.extend([table("sleep", lengths(dice, 30_000_000)), table("begin", true)]),
+        2 if context.fed => steps.push(table("recv", CHANNEL)),
+        _ => steps.push(table("begin", true)),
     }
     for _ in 0..dice.range(1, 4) {
         add_work(dice, context, &mut steps);
     }
     // Time must pass in every pass of the loop.
-    steps.push(user(length(dice, 5_000_000)));
-    steps.push(done());
+    steps.push(table("user", length(dice, 5_000_000)));
+    steps.push(table("done", true));
     steps
 }
 
 /// Adds one piece of work that a real kernel can do: CPU time, a lock in a system call, a sleep or
 /// a small change of the task itself.
-fn add_work(dice: &mut Dice, context: &Context<'_>, steps: &mut Vec<Step>) {
+fn add_work(dice: &mut Dice, context: &Context<'_>, steps: &mut Vec<Table>) {
     match dice.0.below(12) {
-        0..3 => steps.push(user(lengths(dice, 20_000_000))),
-        3..6 => steps.push(kernel(lengths(dice, 20_000_000))),
+        0..3 => steps.push(table("user", lengths(dice, 20_000_000))),
+        3..6 => steps.push(table("kernel", lengths(dice, 20_000_000))),
         6 => {
             let (first, second) = (length(dice, 4_000_000), length(dice, 4_000_000));
-            steps.push(repeat(dice.range(2, 5), [user(first), kernel(second)]));
+            let body = [table("user", first), table("kernel", second)];
+            steps.push(table("loop", dice.range(2, 5)).with("do", body));
         }
         7 if context.inode => {
             let held = length(dice, 8_000_000);
-            steps.push(syscall([lock(INODE), kernel(held), unlock(INODE)]));
+            steps.push(table(
+                "syscall",
+                [table("lock", INODE), table("kernel", held), table("unlock", INODE)],
+            ));
         }
         8 if context.rwsem => {
-            let take = if dice.one_in(2) { read_lock(RWSEM) } else { write_lock(RWSEM) };
+            let mode = if dice.one_in(2) { "read" } else { "write" };
+            let take = table("lock", RWSEM).with("mode", mode);
             let held = length(dice, 8_000_000);
-            steps.push(syscall([take, kernel(held), unlock(RWSEM)]));
+            steps.push(table("syscall", [take, table("kernel", held), table("unlock", RWSEM)]));
         }
-        9 if dice.one_in(4) => steps.push(yield_now()),
+        9 if dice.one_in(4) => steps.push(table("yield", true)),
         10 if dice.one_in(3) => {
             if let Some(path) = dice.pick(context.paths) {
-                steps.push(move_to("self", path));
+                steps.push(table("move", "self").with("to", path));
             }
         }
-        11 if dice.one_in(3) => steps.push(nice("self", dice.choose([-5, 0, 5]))),
-        _ => steps.push(sleep(lengths(dice, 10_000_000))),
+        11 if dice.one_in(3) => steps.push(table("nice", dice.choose([-5, 0, 5]))),
+        _ => steps.push(table("sleep", lengths(dice, 10_000_000))),
     }
 }
 
 /// A change that a real kernel can make, of a group or the tasks of a kind.
-fn draw_act(dice: &mut Dice, context: &Context<'_>, groups: &[Group], names: &[String]) -> Act {
-    let group = dice.pick(groups).map_or("/g0", |group| &group.path).to_owned();
-    let kind = dice.pick(names).map_or("task0", |name| name).to_owned();
+fn draw_act(
+    dice: &mut Dice,
+    context: &Context<'_>,
+    groups: &[GroupPlan],
+    names: &[String],
+) -> Table {
+    let group = table("group", dice.pick(groups).map_or("/g0", |group| &group.path));
+    let task = table("task", dice.pick(names).map_or("task0", |name| name));
     match dice.0.below(8) {
-        0..3 => Act::Limit(group, draw_limit(dice, context.cpus)),
-        3 => Act::Limit(group, Limit::UNLIMITED),
-        4 => Act::Weight(group, dice.choose([20, 100, 500])),
-        5 => Act::Move(kind, dice.pick(context.paths).map_or("/", |path| path).to_owned()),
-        6 => Act::Nice(kind, dice.choose([-10, 0, 10])),
-        _ => Act::Signal(kind, Signal::Kill),
+        0..3 => write_limit(group, draw_limit(dice, context.cpus)),
+        3 => write_limit(group, Limit::UNLIMITED),
+        4 => group.with("weight", dice.choose([20, 100, 500])),
+        5 => task.with("move", dice.pick(context.paths).map_or("/", |path| path)),
+        6 => task.with("nice", dice.choose([-10, 0, 10])),
+        _ => task.with("signal", Signal::Kill),
     }
 }
 

@@ -1,11 +1,12 @@
 //! The fields of one table of a scenario file, with their types and positions.
 
-use super::table::{Form, Table, words};
+use super::language::Word;
+use super::table::{Form, Table};
 use crate::bounds::MAX_CPUS;
-use crate::build::{Cpus, Positions};
-use crate::error::{ByteRange, Kind, Refusal};
-use crate::model::CpuSet;
+use crate::error::{ByteRange, Error, Refusal};
+use crate::model::{CpuSet, Distribution};
 use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, parse_cpus, parse_duration, quoted};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -13,6 +14,23 @@ use toml::de::{DeTable, DeValue};
 pub(super) type Read<T> = Result<T, Refusal>;
 pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 
+/// CPUs that tasks may use: all, the i-th for the i-th task, or a set.
+#[derive(Clone)]
+pub(super) enum Cpus {
+    All,
+    Each,
+    Set(CpuSet),
+}
+
+/// A length of time: fixed, ns, or drawn anew each time.
+#[derive(Clone, PartialEq)]
+pub(super) enum Length {
+    Fixed(u64),
+    Drawn(Distribution),
+}
+
+/// A table of the file whose keys are all known.
+#[derive(Clone, Copy)]
 pub(super) struct Fields<'t> {
     table: &'t DeTable<'t>,
     of: &'static Table,
@@ -33,15 +51,14 @@ impl<'t> Fields<'t> {
                 _ => accepted_names(name, of.names()),
             };
             let problem = format!("{what} has no field {}", quoted(name));
-            return Err(Refusal::new(Kind::Field, problem, accepted).at(key.span().into()));
+            return Err(Refusal::new(Error::Field, problem, accepted).at(key.span().into()));
         }
         Ok(Fields { table, of, at })
     }
 
-    /// Positions of the table and its values.
-    pub fn positions(&self) -> Positions {
-        let place = |name| Some((name, self.value(name)?.span().into()));
-        Positions { whole: self.at, fields: self.of.names().filter_map(place).collect() }
+    /// Position of the value of a field, or of the table if it is absent.
+    pub fn at(&self, name: &str) -> ByteRange {
+        self.value(name).map_or(self.at, |value| value.span().into())
     }
 
     pub fn value(&self, name: &str) -> Option<&'t Value<'t>> {
@@ -72,20 +89,26 @@ impl<'t> Fields<'t> {
         );
         value.ok_or_else(|| {
             let problem = format!("{} needs a field `{name}`", self.of.what);
-            Refusal::new(Kind::Field, problem, form).at(self.at)
+            Refusal::new(Error::Field, problem, form).at(self.at)
         })
+    }
+
+    /// The value of a field that is known to be there.
+    pub fn present<T>(&self, name: &str, value: Option<T>) -> Read<T> {
+        let problem = format!("`{name}` has no value");
+        value.ok_or_else(|| Refusal::new(Error::Field, problem, "").at(self.at))
     }
 
     /// A text in quotes; `None` if absent.
     pub fn text(&self, name: &str) -> Read<Option<&'t str>> {
         self.read(name, |form, value| {
-            matches!(form, Form::Text | Form::Rate).then(|| text(value, name))
+            matches!(form, Form::Text | Form::Of(_) | Form::Rate).then(|| text(value, name))
         })
     }
 
     /// A required text.
-    pub fn name(&self, name: &str) -> Read<String> {
-        self.required(name, self.text(name)?.map(str::to_owned), "a text in quotes")
+    pub fn name(&self, name: &str) -> Read<&'t str> {
+        self.required(name, self.text(name)?, "a text in quotes")
     }
 
     /// `true` or `false`; `None` if absent.
@@ -116,7 +139,9 @@ impl<'t> Fields<'t> {
 
     /// A nice value; `None` if absent.
     pub fn nice(&self, name: &str) -> Read<Option<i8>> {
-        self.read(name, |form, value| matches!(form, Form::Nice).then(|| nice(value, name)))
+        self.read(name, |form, value| {
+            matches!(form, Form::Nice).then(|| number(value, name, -20..=19))
+        })
     }
 
     /// A finite number; `None` if absent.
@@ -150,15 +175,9 @@ impl<'t> Fields<'t> {
         Ok(cpus.unwrap_or(Cpus::All))
     }
 
-    /// One of the words in `choices`; `None` if absent.
-    pub fn choice<T: Copy>(&self, name: &str, choices: &[(&'static str, T)]) -> Read<Option<T>> {
-        self.read(name, |form, value| match form {
-            Form::Choice(listed) => {
-                debug_assert_eq!(listed(), words(choices));
-                Some(choice(value, name, choices))
-            }
-            _ => None,
-        })
+    /// One of the words of a type; `None` if absent.
+    pub fn choice<W: Word>(&self, name: &str) -> Read<Option<W>> {
+        self.read(name, |form, value| matches!(form, Form::Choice(_)).then(|| word(value, name)))
     }
 
     /// A list of lengths of time, ns; `None` if absent.
@@ -167,8 +186,8 @@ impl<'t> Fields<'t> {
     }
 
     /// A list of texts; `None` if absent.
-    pub fn names(&self, name: &str) -> Read<Option<Vec<String>>> {
-        self.list(name, Form::Names, |value, name| Ok(text(value, name)?.to_owned()))
+    pub fn names(&self, name: &str) -> Read<Option<Vec<&'t str>>> {
+        self.list(name, Form::Names, text)
     }
 
     /// The list in this field, each item read by `read`; `None` if the field is absent.
@@ -230,30 +249,19 @@ pub(super) fn array<'t>(
 }
 
 /// Reads a whole number in `range`; `name` is for the message.
-pub(super) fn number(value: &Value<'_>, name: &str, range: RangeInclusive<u64>) -> Read<u64> {
+pub(super) fn number<N>(value: &Value<'_>, name: &str, range: RangeInclusive<N>) -> Read<N>
+where
+    N: Copy + Display + PartialOrd + TryFrom<i128>,
+{
     let form = format!("a whole number from {} to {}", range.start(), range.end());
     let DeValue::Integer(integer) = value.get_ref() else {
         return Err(wrong_type(value, name, &form));
     };
     let number = i128::from_str_radix(integer.as_str(), integer.radix()).ok();
-    number.and_then(|number| u64::try_from(number).ok()).filter(|n| range.contains(n)).ok_or_else(
-        || {
-            let problem = format!("{name} is {integer}");
-            Refusal::new(Kind::Value, problem, form).at(value.span().into())
-        },
-    )
-}
-
-/// Reads a nice value from -20 to 19; `name` is for the message.
-pub(super) fn nice(value: &Value<'_>, name: &str) -> Read<i8> {
-    let form = "a whole number from -20 to 19";
-    let DeValue::Integer(integer) = value.get_ref() else {
-        return Err(wrong_type(value, name, form));
-    };
-    let number = i8::from_str_radix(integer.as_str(), integer.radix()).ok();
-    number.filter(|nice| (-20..=19).contains(nice)).ok_or_else(|| {
+    let number = number.and_then(|number| N::try_from(number).ok());
+    number.filter(|number| range.contains(number)).ok_or_else(|| {
         let problem = format!("{name} is {integer}");
-        Refusal::new(Kind::Value, problem, form).at(value.span().into())
+        Refusal::new(Error::Value, problem, form).at(value.span().into())
     })
 }
 
@@ -266,7 +274,7 @@ pub(super) fn float(value: &Value<'_>, name: &str) -> Read<f64> {
     };
     number.filter(|number| number.is_finite()).ok_or_else(|| {
         let problem = format!("{name} is not a finite number");
-        Refusal::new(Kind::Value, problem, "a number").at(value.span().into())
+        Refusal::new(Error::Value, problem, "a number").at(value.span().into())
     })
 }
 
@@ -278,7 +286,7 @@ pub(super) fn read_time(value: &Value<'_>, name: &str) -> Read<u64> {
     };
     parse_duration(text).ok_or_else(|| {
         let problem = format!("{} is not a length of time", quoted(text));
-        Refusal::new(Kind::Value, problem, DURATION_FORM).at(value.span().into())
+        Refusal::new(Error::Value, problem, DURATION_FORM).at(value.span().into())
     })
 }
 
@@ -291,22 +299,18 @@ pub(super) fn read_cpus(text: &str, or: &str) -> Read<CpuSet> {
     parse_cpus(text).ok_or_else(|| {
         let problem = format!("{} is not a set of CPUs", quoted(text));
         let accepted = format!("{or}{CPUS_FORM}, each below {MAX_CPUS}");
-        Refusal::new(Kind::Value, problem, accepted)
+        Refusal::new(Error::Value, problem, accepted)
     })
 }
 
-/// Reads one of several words; the refusal suggests the accepted ones.
-pub(super) fn choice<T: Copy>(
-    value: &Value<'_>,
-    name: &str,
-    choices: &[(&'static str, T)],
-) -> Read<T> {
+/// Reads one of the words of a type; the refusal suggests the accepted ones.
+fn word<W: Word>(value: &Value<'_>, name: &str) -> Read<W> {
     let text = text(value, name)?;
-    let chosen = choices.iter().find(|(choice, _)| *choice == text);
+    let chosen = W::WORDS.iter().find(|(word, _)| *word == text);
     chosen.map(|(_, chosen)| *chosen).ok_or_else(|| {
-        let accepted = accepted_names(text, choices.iter().map(|(choice, _)| *choice));
+        let accepted = accepted_names(text, W::WORDS.iter().map(|(word, _)| *word));
         let problem = format!("{name} is {}", quoted(text));
-        Refusal::new(Kind::Value, problem, accepted).at(value.span().into())
+        Refusal::new(Error::Value, problem, accepted).at(value.span().into())
     })
 }
 
@@ -321,5 +325,5 @@ pub(super) fn wrong_type(value: &Value<'_>, name: &str, form: &str) -> Refusal {
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
     };
-    Refusal::new(Kind::Field, format!("`{name}` is {what}"), form).at(value.span().into())
+    Refusal::new(Error::Field, format!("`{name}` is {what}"), form).at(value.span().into())
 }

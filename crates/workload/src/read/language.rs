@@ -2,43 +2,68 @@
 
 use super::table::Form::{
     Bounds, Choice, Counted, Cpus, Digits, EachOrCpus, Flag, Float, Length, Names, Nice, Number,
-    Rate, Steps, Tables, Text, Time, Times, True,
+    Of, Rate, Steps, Tables, Text, Time, Times, True,
 };
-use super::table::{Field, Form, Table, may, must, words};
+use super::table::{Field, Form, Table, may, must};
 use crate::bounds::{MAX_CPUS, MAX_TASKS, MAX_TOKENS, MAX_VALUE_COUNT};
 use crate::model::{Class, LockKind, LockMode, Preempt, Signal};
 
 /// The largest whole number that a file can hold.
 const MOST: u64 = i64::MAX as u64;
 
-pub(crate) const CLASSES: [(&str, Class); 4] =
-    [("fair", Class::Fair), ("idle", Class::Idle), ("rt", Class::Rt), ("kthread", Class::Kthread)];
-pub(crate) const PREEMPTS: [(&str, Preempt); 6] = [
-    ("none", Preempt::None),
-    ("voluntary", Preempt::Voluntary),
-    ("lazy", Preempt::Lazy),
-    ("full", Preempt::Full),
-    ("rt", Preempt::Rt),
-    ("rt-lazy", Preempt::RtLazy),
-];
-pub(crate) const LOCK_KINDS: [(&str, LockKind); 5] = [
-    ("mutex", LockKind::Mutex),
-    ("rwsem", LockKind::Rwsem),
-    ("percpu-rwsem", LockKind::PercpuRwsem),
-    ("rwlock", LockKind::Rwlock),
-    ("spin", LockKind::Spin),
-];
-pub(super) const MODES: [(&str, LockMode); 2] =
-    [("read", LockMode::Read), ("write", LockMode::Write)];
-pub(crate) const SIGNALS: [(&str, Signal); 3] =
-    [("kill", Signal::Kill), ("stop", Signal::Stop), ("cont", Signal::Cont)];
-pub(super) const HIERARCHIES: [(&str, bool); 2] = [("v2", false), ("v1", true)];
-pub(super) const WAITS: [(&str, ()); 1] = [("children", ())];
+/// A value that files write as one word.
+pub(crate) trait Word: Copy + PartialEq + 'static {
+    /// All words of the type, each with its value.
+    const WORDS: &'static [(&'static str, Self)];
 
-const CLASS: Form = Choice(|| words(&CLASSES));
+    /// The word of this value.
+    fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, value)| *value == self).map_or("", |(word, _)| word)
+    }
+}
+
+/// The words of a type, for its form.
+fn words<W: Word>() -> Vec<&'static str> {
+    W::WORDS.iter().map(|(word, _)| *word).collect()
+}
+
+macro_rules! words {
+    ($($type:ident: $($word:literal = $value:ident),*;)*) => {
+        $(impl Word for $type {
+            const WORDS: &'static [(&'static str, $type)] = &[$(($word, $type::$value)),*];
+        })*
+    };
+}
+
+words! {
+    Class: "fair" = Fair, "idle" = Idle, "rt" = Rt, "kthread" = Kthread;
+    Hierarchy: "v2" = V2, "v1" = V1;
+    LockKind: "mutex" = Mutex, "rwsem" = Rwsem, "percpu-rwsem" = PercpuRwsem,
+        "rwlock" = Rwlock, "spin" = Spin;
+    LockMode: "read" = Read, "write" = Write;
+    Preempt: "none" = None, "voluntary" = Voluntary, "lazy" = Lazy, "full" = Full, "rt" = Rt,
+        "rt-lazy" = RtLazy;
+    Signal: "kill" = Kill, "stop" = Stop, "cont" = Cont;
+    Waited: "children" = Children;
+}
+
+/// The hierarchy whose rules check the limit of a group.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Hierarchy {
+    V1,
+    V2,
+}
+
+/// Tasks that an instruction waits for.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Waited {
+    Children,
+}
+
+const CLASS: Form = Choice(words::<Class>);
 const MODE: Field = may(
     "mode",
-    Choice(|| words(&MODES)),
+    Choice(words::<LockMode>),
     "Together with readers, or alone; not of mutex and spin.",
 );
 
@@ -67,7 +92,7 @@ pub(super) static MACHINE: Table = Table {
         may("cpus", Number(1, MAX_CPUS), "Number of CPUs; 1 if it is not given."),
         may("llc", Number(0, MAX_CPUS), "CPUs that share a last-level cache; 0: all."),
         may("hz", Number(1, 1000), "Ticks a second: 100, 250, 300 or 1000; 250 if not given."),
-        may("preempt", Choice(|| words(&PREEMPTS)), "Where the kernel lets itself be preempted."),
+        may("preempt", Choice(words::<Preempt>), "Where the kernel lets itself be preempted."),
         may("hrtick", Flag, "High-resolution tick at the end of a slice."),
         may("timer_phase", Time, "Phase of every period timer, up to 1s."),
         may("tick_skew", Flag, "Ticks of the CPUs spread over a tick instead of all at once."),
@@ -85,7 +110,7 @@ pub(super) static SOFTIRQ: Table = Table {
     fields: &[
         may("cpu", Number(0, MAX_CPUS - 1), "Its CPU; 0 if it is not given."),
         must("every", Time, "From one to the next, from 1us."),
-        must("lock", Text, "The lock it takes."),
+        must("lock", Of("lock"), "The lock it takes."),
         MODE,
         must("hold", Time, "How long it holds the lock, at most `every`."),
     ],
@@ -99,7 +124,7 @@ pub(super) static GROUP: Table = Table {
         may("burst", Digits, "What may be carried over, us, up to the quota."),
         may("weight", Number(1, 10_000), "As cpu.weight; 100 if it is not given."),
         may("shares", Number(2, 262_144), "In place of `weight`, as v1 writes it."),
-        may("hierarchy", Choice(|| words(&HIERARCHIES)), "Which rules its limit is checked by."),
+        may("hierarchy", Choice(words::<Hierarchy>), "Which rules its limit is checked by."),
     ],
 };
 
@@ -107,7 +132,7 @@ pub(super) static LOCK: Table = Table {
     what: "[[lock]]",
     fields: &[
         must("name", Text, "By which programs call it."),
-        must("kind", Choice(|| words(&LOCK_KINDS)), "Who may hold it together, who is next."),
+        must("kind", Choice(words::<LockKind>), "Who may hold it together, who is next."),
     ],
 };
 
@@ -126,7 +151,7 @@ pub(super) static TASK: Table = Table {
         must("name", Text, "Name of the kind; may contain ranges, {0..9}."),
         may("label", Text, "Name under which results tell of it, which several may have."),
         may("count", Number(0, MAX_TASKS), "How many run from the start; 1 if it is not given."),
-        may("group", Text, "Path of the group they start in; may contain ranges, {0..9}."),
+        may("group", Of("group"), "Path of the group they start in; may contain ranges, {0..9}."),
         may("nice", Nice, "Their nice value; 0 if it is not given."),
         may("class", CLASS, "Scheduling class; fair if it is not given."),
         may("cpus", EachOrCpus, "CPUs they may use; each: the i-th on the i-th CPU only."),
@@ -149,7 +174,7 @@ pub(super) static SOURCE: Table = Table {
     what: "[[source]]",
     fields: &[
         must("name", Text, "Its name."),
-        must("channel", Text, "Where its tokens go."),
+        must("channel", Of("channel"), "Where its tokens go."),
         may("every", Length, "From one arrival to the next, in the mean from 1us."),
         may("at", Times, "In place of `every`: the times of all arrivals, ascending."),
         may("start", Time, "The first arrival comes one `every` after this."),
@@ -163,7 +188,7 @@ pub(super) static SERVICE: Table = Table {
     what: "[[service]]",
     fields: &[
         must("name", Text, "Results tell of it under this name."),
-        may("group", Text, "Path of the group of its threads."),
+        may("group", Of("group"), "Path of the group of its threads."),
         may("threads", Number(1, MAX_TASKS), "How many there are; 1 if it is not given."),
         may("cpus", EachOrCpus, "CPUs they may use; each: the i-th on the i-th CPU only."),
         must("work", Length, "Work of a request in user mode."),
@@ -182,13 +207,13 @@ pub(super) static AT: Table = Table {
         must("time", Time, "When."),
         may("repeat", Time, "And again after each such time, from 1us."),
         may("until", Time, "But no longer at or after that time."),
-        may("group", Text, "The group that a limit or weight is written to."),
+        may("group", Of("group"), "The group that a limit or weight is written to."),
         may("max", Text, "Quota and period, us, as cpu.max takes them."),
         may("burst", Digits, "What may be carried over, us."),
         may("weight", Number(1, 10_000), "As cpu.weight."),
-        may("task", Text, "The kind of task that something is done to."),
-        may("signal", Choice(|| words(&SIGNALS)), "Sent to every task of the kind."),
-        may("move", Text, "Path of the group to which every task of the kind is moved."),
+        may("task", Of("task"), "The kind of task that something is done to."),
+        may("signal", Choice(words::<Signal>), "Sent to every task of the kind."),
+        may("move", Of("group"), "Path of the group to which every task of the kind is moved."),
         may("affinity", Cpus, "CPUs that every task of the kind may use from then on."),
         may("nice", Nice, "Nice value of every task of the kind."),
         may("class", CLASS, "Class of every task of the kind."),
@@ -213,94 +238,92 @@ pub(super) static EXPECT: Table = Table {
 
 /// Each verb with the fields of its instruction. `do` is listed only for the message that it
 /// belongs to a loop.
-pub(crate) static VERBS: [(&str, &Table); 26] = [
-    ("user", &USER),
-    ("kernel", &KERNEL),
-    ("irqoff", &IRQOFF),
-    ("sleep", &SLEEP),
-    ("every", &EVERY),
-    ("syscall", &SYSCALL),
-    ("forever", &FOREVER),
-    ("loop", &LOOP),
-    ("lock", &TAKE),
-    ("unlock", &UNLOCK),
-    ("send", &SEND),
-    ("recv", &RECV),
-    ("serve", &SERVE),
-    ("post", &POST),
-    ("after", &AFTER),
-    ("fork", &FORK),
-    ("wait", &WAIT),
-    ("exit", &EXIT),
-    ("yield", &YIELD),
-    ("move", &MOVE),
-    ("affinity", &AFFINITY),
-    ("nice", &NICE),
-    ("class", &RECLASS),
-    ("begin", &BEGIN),
-    ("done", &DONE),
-    ("do", &LOOP),
+pub(crate) static VERBS: [(&str, Table); 26] = [
+    ("user", Table { what: "{ user = … }", fields: &[must("user", Length, "Run in user mode.")] }),
+    ("kernel", instruction(&[must("kernel", Length, "Run in kernel mode.")])),
+    ("irqoff", instruction(&[must("irqoff", Length, "Run with interrupts off.")])),
+    ("sleep", instruction(&[must("sleep", Length, "Sleep for that long.")])),
+    (
+        "every",
+        instruction(&[must("every", Time, "Sleep to the next multiple of this time, from 1us.")]),
+    ),
+    ("syscall", instruction(&[must("syscall", Steps, "One stay in kernel mode.")])),
+    ("forever", instruction(&[must("forever", Steps, "Again and again.")])),
+    ("loop", LOOP),
+    (
+        "lock",
+        Table {
+            what: "{ lock = …, mode = … }",
+            fields: &[must("lock", Of("lock"), "Take this lock, waiting for it."), MODE],
+        },
+    ),
+    ("unlock", instruction(&[must("unlock", Of("lock"), "Release this lock.")])),
+    ("send", instruction(&[must("send", Of("channel"), "Put tokens in this channel."), TOKENS])),
+    (
+        "recv",
+        instruction(&[
+            must("recv", Of("channel"), "Take tokens out of this channel, waiting."),
+            TOKENS,
+        ]),
+    ),
+    (
+        "serve",
+        instruction(&[must(
+            "serve",
+            Of("channel"),
+            "Take a token out, and do the job that it carries.",
+        )]),
+    ),
+    ("post", Table { what: "{ post = …, to = … }", fields: &POST_FIELDS }),
+    ("after", Table { what: "{ after = …, post = …, to = … }", fields: &POST_FIELDS }),
+    ("fork", instruction(&[must("fork", Of("task"), "Start one new task of this kind.")])),
+    (
+        "wait",
+        instruction(&[must("wait", Choice(words::<Waited>), "Wait until every child has exited.")]),
+    ),
+    ("exit", instruction(&[must("exit", True, "End here.")])),
+    ("yield", instruction(&[must("yield", True, "Let others run.")])),
+    (
+        "move",
+        Table {
+            what: "{ move = …, to = … }",
+            fields: &[
+                must("move", Of("task"), "Every task of this kind, or self."),
+                must("to", Of("group"), "Path of the group to which it is moved."),
+            ],
+        },
+    ),
+    ("affinity", instruction(&[must("affinity", Cpus, "CPUs to use from then on."), OF])),
+    ("nice", instruction(&[must("nice", Nice, "The nice value from then on."), OF])),
+    ("class", instruction(&[must("class", CLASS, "The class from then on."), OF])),
+    ("begin", instruction(&[must("begin", True, "A request starts here.")])),
+    (
+        "done",
+        instruction(&[must("done", True, "A request is complete, and its latency is recorded.")]),
+    ),
+    ("do", LOOP),
 ];
 
 const fn instruction(fields: &'static [Field]) -> Table {
     Table { what: "the instruction", fields }
 }
 
-const OF: Field = may("of", Text, "Every task of this kind; itself if it is not given.");
+const OF: Field = may("of", Of("task"), "Every task of this kind; itself if it is not given.");
 const TOKENS: Field = may("n", Number(1, MAX_TOKENS), "How many; 1 if it is not given.");
 
-static USER: Table =
-    Table { what: "{ user = … }", fields: &[must("user", Length, "Run in user mode.")] };
-static KERNEL: Table = instruction(&[must("kernel", Length, "Run in kernel mode.")]);
-static IRQOFF: Table = instruction(&[must("irqoff", Length, "Run with interrupts off.")]);
-static SLEEP: Table = instruction(&[must("sleep", Length, "Sleep for that long.")]);
-static EVERY: Table =
-    instruction(&[must("every", Time, "Sleep to the next multiple of this time, from 1us.")]);
-static SYSCALL: Table = instruction(&[must("syscall", Steps, "One stay in kernel mode.")]);
-static FOREVER: Table = instruction(&[must("forever", Steps, "Again and again.")]);
-static LOOP: Table = Table {
+const LOOP: Table = Table {
     what: "{ loop = N, do = […] }",
     fields: &[
         must("loop", Number(1, MOST), "So many times what `do` says."),
         must("do", Steps, "What is done each time."),
     ],
 };
-static TAKE: Table = Table {
-    what: "{ lock = …, mode = … }",
-    fields: &[must("lock", Text, "Take this lock, waiting for it."), MODE],
-};
-static UNLOCK: Table = instruction(&[must("unlock", Text, "Release this lock.")]);
-static SEND: Table = instruction(&[must("send", Text, "Put tokens in this channel."), TOKENS]);
-static RECV: Table =
-    instruction(&[must("recv", Text, "Take tokens out of this channel, waiting."), TOKENS]);
-static SERVE: Table =
-    instruction(&[must("serve", Text, "Take a token out, and do the job that it carries.")]);
-static POST: Table = Table { what: "{ post = …, to = … }", fields: &POST_FIELDS };
-static AFTER: Table = Table { what: "{ after = …, post = …, to = … }", fields: &POST_FIELDS };
-static POST_FIELDS: [Field; 4] = [
-    must("post", Text, "Put a token in a channel that carries this job."),
-    must("to", Text, "The channel."),
+const POST_FIELDS: [Field; 4] = [
+    must("post", Of("job"), "Put a token in a channel that carries this job."),
+    must("to", Of("channel"), "The channel."),
     may("after", Length, "It comes from outside after that time, and is another request."),
     may("keep", Flag, "With `after`: it is of the request under way."),
 ];
-static FORK: Table = instruction(&[must("fork", Text, "Start one new task of this kind.")]);
-static WAIT: Table =
-    instruction(&[must("wait", Choice(|| words(&WAITS)), "Wait until every child has exited.")]);
-static EXIT: Table = instruction(&[must("exit", True, "End here.")]);
-static YIELD: Table = instruction(&[must("yield", True, "Let others run.")]);
-static MOVE: Table = Table {
-    what: "{ move = …, to = … }",
-    fields: &[
-        must("move", Text, "Every task of this kind, or self."),
-        must("to", Text, "Path of the group to which it is moved."),
-    ],
-};
-static AFFINITY: Table = instruction(&[must("affinity", Cpus, "CPUs to use from then on."), OF]);
-static NICE: Table = instruction(&[must("nice", Nice, "The nice value from then on."), OF]);
-static RECLASS: Table = instruction(&[must("class", CLASS, "The class from then on."), OF]);
-static BEGIN: Table = instruction(&[must("begin", True, "A request starts here.")]);
-static DONE: Table =
-    instruction(&[must("done", True, "A request is complete, and its latency is recorded.")]);
 
 pub(crate) static DISTRIBUTION: Table = Table {
     what: "a length of time",

@@ -4,52 +4,29 @@
 //! ranges stand for every combination, the last one changing fastest. `{{0..9}`, with one more
 //! brace, is the text `{0..9}`. Other braces have no meaning.
 
-use super::fields::Read;
-use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_PATH_BYTES, MAX_RANGE_OPS};
-use crate::build::{Group, Task};
-use crate::error::{Kind, Refusal};
-use crate::step::{Step, Verb};
+use super::fields::{Fields, Read};
+use crate::bounds::{MAX_GROUPS, MAX_KINDS, MAX_PATH_BYTES};
+use crate::error::{Error, Refusal};
 use crate::units::quoted;
 
-/// The groups that a `[[group]]` stands for, when `listed` groups exist already.
-pub(super) fn groups(group: &Group, listed: usize) -> Read<Vec<Group>> {
-    let room = MAX_GROUPS.saturating_sub(listed as u64);
-    let paths =
-        expand(&group.path, room).map_err(|refusal| refusal.at(group.positions.of("path")))?;
-    Ok(paths.into_iter().map(|path| Group { path, ..group.clone() }).collect())
+/// Paths of the groups that `path` stands for, when `listed` groups exist already.
+pub(super) fn groups(path: &str, listed: usize) -> Read<Vec<String>> {
+    expand(path, MAX_GROUPS.saturating_sub(listed as u64))
 }
 
-/// The kinds that a `[[task]]` stands for, one for each name, when `listed` kinds exist already.
-/// Ranges in its group must give as many groups as names.
-pub(super) fn tasks(task: &Task, listed: usize) -> Read<Vec<Task>> {
+/// The name and the group of each kind that a `[[task]]` stands for, when `listed` kinds exist
+/// already. Ranges in its group must give as many groups as names.
+pub(super) fn tasks(fields: &Fields<'_>, listed: usize) -> Read<Vec<(String, String)>> {
     let room = MAX_KINDS.saturating_sub(listed as u64);
-    let names =
-        expand(&task.name, room).map_err(|refusal| refusal.at(task.positions.of("name")))?;
-    let groups =
-        expand(&task.group, room).map_err(|refusal| refusal.at(task.positions.of("group")))?;
+    let texts = |text, field| expand(text, room).map_err(|refusal| refusal.at(fields.at(field)));
+    let names = texts(fields.name("name")?, "name")?;
+    let groups = texts(fields.text("group")?.unwrap_or("/"), "group")?;
     if groups.len() != 1 && groups.len() != names.len() {
         let problem = format!("{} groups for {} kinds of task", groups.len(), names.len());
         let accepted = "ranges in `name` that give as many names as there are groups";
-        return Err(Refusal::new(Kind::Name, problem, accepted).at(task.positions.of("group")));
+        return Err(Refusal::new(Error::Name, problem, accepted).at(fields.at("group")));
     }
-    let ops = (names.len() as u64).saturating_mul(steps(&task.program));
-    if names.len() > 1 && ops > MAX_RANGE_OPS {
-        let problem =
-            format!("more than {MAX_RANGE_OPS} instructions in the programs of these kinds");
-        return Err(Refusal::new(Kind::Value, problem, "").at(task.positions.of("name")));
-    }
-    let groups = groups.iter().cycle();
-    let kind =
-        |(name, group): (String, &String)| Task { name, group: group.clone(), ..task.clone() };
-    Ok(names.into_iter().zip(groups).map(kind).collect())
-}
-
-fn steps(program: &[Step]) -> u64 {
-    let size = |step: &Step| match &step.verb {
-        Verb::Syscall(body) | Verb::Loop { body, .. } => 1 + steps(body),
-        _ => 1,
-    };
-    program.iter().map(size).sum()
+    Ok(names.into_iter().zip(groups.into_iter().cycle()).collect())
 }
 
 /// Every text that `text` stands for, at most `room`; without a range only itself.
@@ -69,7 +46,7 @@ fn expand(text: &str, room: u64) -> Read<Vec<String>> {
             rest = after;
             continue;
         }
-        let refuse = |problem: String| Refusal::new(Kind::Value, problem, "such as {0..9}");
+        let refuse = |problem: String| Refusal::new(Error::Value, problem, "such as {0..9}");
         if low > high {
             return Err(refuse(format!(
                 "the range {{{low}..{high}}} in {} is empty",

@@ -39,6 +39,8 @@ pub(crate) const fn must(name: &'static str, form: Form, says: &'static str) -> 
 #[derive(Clone, Copy)]
 pub(crate) enum Form {
     Text,
+    /// The name of a part of this kind, such as `lock`; the path of a group.
+    Of(&'static str),
     Flag,
     /// A whole number in this range, both ends included.
     Number(u64, u64),
@@ -59,6 +61,7 @@ pub(crate) enum Form {
     True,
     Steps,
     Times,
+    /// Names of jobs.
     Names,
     /// The shortest and the longest time.
     Bounds,
@@ -73,7 +76,7 @@ impl Form {
     /// Description of the form, for messages.
     pub fn accepted(self) -> String {
         match self {
-            Form::Text => "a text in quotes".to_owned(),
+            Form::Text | Form::Of(_) => "a text in quotes".to_owned(),
             Form::Flag => "true or false".to_owned(),
             Form::Number(low, high) => format!("a whole number from {low} to {high}"),
             Form::Digits => format!("a whole number from 0 to {}", u64::MAX),
@@ -93,9 +96,4 @@ impl Form {
             Form::Tables(table) => format!("tables that begin with {}", table.what),
         }
     }
-}
-
-/// The words of a list of choices.
-pub(crate) fn words<T>(choices: &[(&'static str, T)]) -> Vec<&'static str> {
-    choices.iter().map(|(word, _)| *word).collect()
 }

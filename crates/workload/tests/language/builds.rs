@@ -1,11 +1,8 @@
 //! A workload made in Rust equals that of a file, and is refused for the same reasons.
 
-use cpumax_limit::Limit;
-use cpumax_workload::build::{Act, Builder, Change, Cpus, Expect, Group, Machine, Source, Task};
-use cpumax_workload::step::*;
+use cpumax_workload::build::{Builder, Table, table};
 use cpumax_workload::{
-    Class, CpuSet, Distribution, Error, Expectation, LockKind, LockMode, MachineSpec, Preempt,
-    Signal, Workload,
+    Class, CpuSet, Distribution, Error, LockKind, LockMode, Preempt, Signal, Workload,
 };
 use std::time::Duration;
 
@@ -19,122 +16,108 @@ fn us(us: u64) -> Duration {
 
 /// The largest example of a file, made in Rust.
 fn everything() -> Builder {
-    let spec = MachineSpec {
-        cpus: 16,
-        llc_cpus: 8,
-        hz: 1000,
-        hrtick: Some(true),
-        timer_phase_ns: Some(0),
-        tick_skew: true,
-        base_slice_ns: Some(3_000_000),
-        cost_timing: true,
-        ..MachineSpec::default()
-    };
-    let max = |text: &str| Limit::UNLIMITED.write_cpu_max(text).unwrap();
-    let expectation = |kernels: &str, metric: &str, min: f64, max: f64, why: &str| Expectation {
-        kernels: kernels.to_owned(),
-        metric: metric.to_owned(),
-        over: None,
-        per: None,
-        min: Some(min),
-        max: Some(max),
-        why: why.to_owned(),
-    };
+    let softirq = table("every", ms(10)).with("hold", us(5)).with("lock", "ep");
+    let machine = table("cpus", 16)
+        .with("llc", 8)
+        .with("hz", 1000)
+        .with("hrtick", true)
+        .with("timer_phase", ms(0))
+        .with("tick_skew", true)
+        .with("base_slice", ms(3))
+        .with("costs", true)
+        .with("preempt", Preempt::Rt)
+        .with("nohz_full", CpuSet(vec![1, 2, 3]))
+        .with("softirq", [softirq.with("mode", LockMode::Write)]);
+    let group = |path: &str, max: &str| table("path", path).with("max", max);
+    let lock = |name: &str, kind: LockKind| table("name", name).with("kind", kind);
+    let writer = table("name", "writer")
+        .with("count", 2)
+        .with("group", "/limited")
+        .with("nice", -5)
+        .with("cpus", CpuSet(vec![0, 1, 2, 3, 8]))
+        .with("start", ms(1))
+        .with("stagger", ms(2))
+        .with("slice", ms(3))
+        .with("program", [table("forever", writer())]);
+    let uniform = Distribution::Uniform { low_ns: 1_000_000, high_ns: 2_000_000 };
+    let child = table("name", "child")
+        .with("count", 0)
+        .with("class", Class::Idle)
+        .with("cpus", "each")
+        .with("program", [table("user", uniform), table("exit", true)]);
+    let clients = table("name", "clients")
+        .with("channel", "requests")
+        .with("every", Distribution::Exponential { mean_ns: 2_000_000 })
+        .with("start", ms(1000))
+        .with("count", 1000);
+    let listed = table("name", "listed").with("channel", "done").with("at", [ms(1), ms(5)]);
+    let limited =
+        |time, key, value: &str| table("time", ms(time)).with("group", "/limited").with(key, value);
+    let affinity = table("time", ms(5000)).with("task", "writer");
+    let usage = table("metric", "groups./limited.usage_usec")
+        .with("on", "6.18..7.1, G2a, 4.19")
+        .with("over", "4.19")
+        .with("per", "simulated_ns")
+        .with("min", 0.5)
+        .with("max", 2.0)
+        .with("why", "because");
     Workload::builder("example")
-        .shows("All there is.")
-        .duration(Duration::from_secs(10))
-        .machine(Machine::new(spec).preempt(Preempt::Rt).nohz_full(CpuSet(vec![1, 2, 3])).softirq(
-            0,
-            ms(10),
-            "ep",
-            LockMode::Write,
-            us(5),
-        ))
-        .with_group(
-            Group::new("/a/b")
-                .limit(max("20000 100000").with_burst_ns(10_000_000).unwrap())
-                .weight(200),
+        .with("shows", "All there is.")
+        .with("duration", Duration::from_secs(10))
+        .with("machine", machine)
+        .part("group", group("/a/b", "20000 100000").with("burst", 10_000).with("weight", 200))
+        .part("group", group("/limited", "max 50000"))
+        .part("group", table("path", "/a").with("hierarchy", "v1").with("weight", 200))
+        .part("lock", lock("inode", LockKind::Rwsem))
+        .part("lock", lock("ep", LockKind::Rwlock))
+        .part("lock", lock("m", LockKind::Mutex))
+        .part("channel", table("name", "requests").with("capacity", 16))
+        .part("channel", table("name", "done"))
+        .part("task", writer)
+        .part("task", child)
+        .part("source", clients)
+        .part("source", listed)
+        .part("at", limited(3000, "burst", "5000"))
+        .part(
+            "at",
+            limited(1000, "max", "10000 50000").with("repeat", ms(1)).with("until", ms(2000)),
         )
-        .group("/limited", max("max 50000"))
-        .with_group(Group::new("/a").v1(true).weight(200))
-        .lock("inode", LockKind::Rwsem)
-        .lock("ep", LockKind::Rwlock)
-        .lock("m", LockKind::Mutex)
-        .bounded_channel("requests", 16)
-        .channel("done")
-        .task(
-            Task::new("writer")
-                .count(2)
-                .group("/limited")
-                .nice(-5)
-                .cpus(Cpus::Set(CpuSet(vec![0, 1, 2, 3, 8])))
-                .start(ms(1))
-                .stagger(ms(2))
-                .slice(ms(3))
-                .program([forever(writer())]),
-        )
-        .task(Task::new("child").count(0).class(Class::Idle).cpus(Cpus::Each).program([
-            user(Distribution::Uniform { low_ns: 1_000_000, high_ns: 2_000_000 }),
-            exit(),
-        ]))
-        .source(
-            Source::every("clients", "requests", Distribution::Exponential { mean_ns: 2_000_000 })
-                .start(ms(1000))
-                .count(1000),
-        )
-        .source(Source::at("listed", "done", [ms(1), ms(5)]))
-        .change(Change::at(
-            ms(3000),
-            Act::LimitFiles {
-                group: "/limited".to_owned(),
-                max: None,
-                burst: Some("5000".to_owned()),
-            },
-        ))
-        .change(
-            Change::at(ms(1000), Act::Limit("/limited".to_owned(), max("10000 50000")))
-                .repeat(ms(1))
-                .until(ms(2000)),
-        )
-        .change(Change::at(ms(4000), Act::Offline(1)))
-        .change(Change::at(ms(5000), Act::Affinity("writer".to_owned(), CpuSet(vec![0, 1]))))
-        .expect(Expect::new(Expectation {
-            over: Some("4.19".to_owned()),
-            per: Some("simulated_ns".to_owned()),
-            ..expectation("6.18..7.1, G2a, 4.19", "groups./limited.usage_usec", 0.5, 2.0, "because")
-        }))
-        .expect(Expect::new(expectation("", "tasks.writer.latency_ns.p99", 7.0, 7.0, "")))
+        .part("at", table("time", ms(4000)).with("offline", 1))
+        .part("at", affinity.with("affinity", CpuSet(vec![0, 1])))
+        .part("expect", usage)
+        .part("expect", table("metric", "tasks.writer.latency_ns.p99").with("is", 7.0))
 }
 
-fn writer() -> Vec<Step> {
+fn writer() -> Vec<Table> {
+    let lognormal = Distribution::LogNormal { median_ns: 1_000_000, sigma: 0.5 };
+    let counted =
+        Distribution::Empirical { values_ns: vec![1_000_000, 9_000_000], cumulative: vec![3, 4] };
+    let under_lock = [
+        table("lock", "inode").with("mode", LockMode::Write),
+        table("kernel", lognormal),
+        table("unlock", "inode"),
+    ];
     vec![
-        user(ms(1)),
-        kernel(Distribution::Uniform { low_ns: 1_000_000, high_ns: 2_000_000 }),
-        irqoff(us(100)),
-        sleep(Distribution::Exponential { mean_ns: 5_000_000 }),
-        every(ms(20)),
-        syscall([
-            write_lock("inode"),
-            kernel(Distribution::LogNormal { median_ns: 1_000_000, sigma: 0.5 }),
-            unlock("inode"),
-        ]),
-        lock("m"),
-        user(Distribution::Empirical {
-            values_ns: vec![1_000_000, 9_000_000],
-            cumulative: vec![3, 4],
-        }),
-        unlock("m"),
-        send("requests", 2),
-        recv("done", 1),
-        repeat(3, [fork("child")]),
-        wait_children(),
-        yield_now(),
-        move_to("self", "/a/b"),
-        nice("child", 5),
-        affinity("self", CpuSet(vec![0, 1])),
-        class("self", Class::Rt),
-        begin(),
-        done(),
+        table("user", ms(1)),
+        table("kernel", Distribution::Uniform { low_ns: 1_000_000, high_ns: 2_000_000 }),
+        table("irqoff", us(100)),
+        table("sleep", Distribution::Exponential { mean_ns: 5_000_000 }),
+        table("every", ms(20)),
+        table("syscall", under_lock),
+        table("lock", "m"),
+        table("user", counted),
+        table("unlock", "m"),
+        table("send", "requests").with("n", 2),
+        table("recv", "done"),
+        table("loop", 3).with("do", [table("fork", "child")]),
+        table("wait", "children"),
+        table("yield", true),
+        table("move", "self").with("to", "/a/b"),
+        table("nice", 5).with("of", "child"),
+        table("affinity", CpuSet(vec![0, 1])),
+        table("class", Class::Rt),
+        table("begin", true),
+        table("done", true),
     ]
 }
 
@@ -145,9 +128,10 @@ fn rust_and_file_say_the_same() {
 
 #[test]
 fn rust_is_refused_with_the_part_at_fault() {
+    let program = [table("user", ms(1)), table("lock", "inod").with("mode", LockMode::Read)];
     let wrong = Workload::builder("wrong")
-        .lock("inode", LockKind::Rwsem)
-        .task(Task::new("a").program([user(ms(1)), read_lock("inod")]));
+        .part("lock", table("name", "inode").with("kind", LockKind::Rwsem))
+        .part("task", table("name", "a").with("program", program));
     let error = wrong.build().unwrap_err();
     assert!(matches!(error, Error::Name(_)));
     assert_eq!(
@@ -156,26 +140,33 @@ fn rust_is_refused_with_the_part_at_fault() {
     );
     assert!(error.finding().unwrap().location.is_none());
 
-    let wrong = Workload::builder("wrong").duration(Duration::MAX).build().unwrap_err();
+    let wrong = Workload::builder("wrong").with("duration", Duration::MAX).build().unwrap_err();
     assert_eq!(wrong.to_string(), "duration is 18446744073709551615ns; from 1ns to 86400s");
 
-    let twice = |steps: Vec<Step>| {
-        let task = Task::new("a").program(steps);
-        Workload::builder("wrong").lock("m", LockKind::Mutex).task(task).build().unwrap_err()
+    let refused = |steps: Vec<Table>| {
+        Workload::builder("wrong")
+            .part("lock", table("name", "m").with("kind", "mutex"))
+            .part("task", table("name", "a").with("program", steps))
+            .build()
+            .unwrap_err()
     };
-    assert!(matches!(twice(vec![lock("m"), lock("m")]), Error::Lock(_)));
-    assert!(matches!(twice(vec![forever([yield_now()])]), Error::Program(_)));
+    let twice = vec![table("lock", "m"), table("lock", "m")];
+    assert!(matches!(refused(twice), Error::Lock(_)));
+    let endless = vec![table("forever", [table("yield", true)])];
+    assert!(matches!(refused(endless), Error::Program(_)));
+    let misspelt = Workload::builder("wrong").part("task", table("nam", "a")).build().unwrap_err();
+    assert_eq!(misspelt.to_string(), "[[task]] has no field \"nam\"; did you mean `name`?");
 }
 
 /// Parts that have other forms in Rust than in a file.
 #[test]
 fn groups_and_interventions_by_the_builder() {
     let workload = Workload::builder("small")
-        .cpus(2)
-        .group("/x/y/z", Limit::UNLIMITED)
-        .task(Task::new("t").group("/x/y"))
-        .change(Change::at(ms(2), Act::Signal("t".to_owned(), Signal::Kill)))
-        .change(Change::at(ms(1), Act::Online(1)))
+        .with("machine", table("cpus", 2))
+        .part("group", table("path", "/x/y/z"))
+        .part("task", table("name", "t").with("group", "/x/y"))
+        .part("at", table("time", ms(2)).with("task", "t").with("signal", Signal::Kill))
+        .part("at", table("time", ms(1)).with("online", 1))
         .build()
         .unwrap();
     let paths: Vec<&str> = workload.groups.iter().map(|group| &*group.path).collect();

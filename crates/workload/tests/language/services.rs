@@ -1,6 +1,6 @@
 //! `[[service]]` equals its long form.
 
-use cpumax_workload::build::{Cpus, Service};
+use cpumax_workload::build::table;
 use cpumax_workload::{CpuSet, Distribution, Workload, parse, print};
 use std::time::Duration;
 
@@ -153,18 +153,21 @@ fn connections_that_belong_to_threads_are_shared_out() {
 fn what_is_read_can_be_made_in_rust() {
     let ms = Duration::from_millis;
     let work = Distribution::LogNormal { median_ns: 1_000_000, sigma: 0.5 };
+    let web = table("name", "web")
+        .with("work", work)
+        .with("clients", 3)
+        .with("think", ms(10))
+        .with("threads", 2)
+        .with("group", "/web")
+        .with("cpus", CpuSet(vec![1]))
+        .with("kernel", ms(1))
+        .with("shared", false);
+    let plan = table("name", "plan").with("work", ms(2)).with("every", ms(20));
     let made = Workload::builder("service")
-        .cpus(2)
-        .group("/web", cpumax_limit::Limit::UNLIMITED)
-        .service(
-            Service::closed("web", work, 3, ms(10))
-                .threads(2)
-                .group("/web")
-                .cpus(Cpus::Set(CpuSet(vec![1])))
-                .kernel(ms(1))
-                .own_connections(),
-        )
-        .service(Service::open("plan", ms(2), ms(20)))
+        .with("machine", table("cpus", 2))
+        .part("group", table("path", "/web"))
+        .part("service", web)
+        .part("service", plan)
         .build()
         .unwrap();
     let text = r#"
