@@ -60,6 +60,26 @@ fn half_stolen() -> Trace {
     whole().map(half)
 }
 
+/// Two threads that each work 3 of 10 ms, each woken on its own CPU.
+fn apart() -> Trace {
+    let mut trace = Trace::perf(2);
+    for at in 0..LENGTH_MS / 10 {
+        trace.burst(at * 10 * MS, 0, "svc/101", 3 * MS);
+        trace.burst((at * 10 + 5) * MS, 1, "svc/102", 3 * MS);
+    }
+    trace
+}
+
+/// The whole trace, and four stops of the machine for 0.4 s within a burst.
+fn stops() -> Trace {
+    let mut trace = Trace::perf(2);
+    for part in 0..5 {
+        let within = |ns: u64| (part * 601 * MS..(part + 1) * 601 * MS).contains(&ns);
+        trace.append(whole().without(|ns, _| !within(ns)), part * 400 * MS);
+    }
+    trace
+}
+
 /// Selects times between two limits, ns.
 fn between(from_ms: u64, until_ms: u64) -> impl Fn(u64) -> bool {
     move |ns| (from_ms * MS..until_ms * MS).contains(&ns)
@@ -81,6 +101,11 @@ struct Lacking {
 fn lacking() -> Vec<Lacking> {
     let perf = "perf sched record";
     let on = |cpu: u32| format!(" [{cpu:03}] ");
+    let on_1 = |line: &str| line.contains(" [001] ");
+    let elsewhere = |line: &str| {
+        let far = if line.contains("pid=102") { "_cpu=001" } else { "_cpu=000" };
+        vec![line.replace("_cpu=000", far)]
+    };
     let is_own = |line: &str| line.contains("svc/") || line.contains("svc ");
     let mut suspended = whole();
     suspended.append(whole(), 3_600_000 * MS);
@@ -106,6 +131,10 @@ fn lacking() -> Vec<Lacking> {
         ),
         case("one CPU, by a mask", whole().only_cpus(&[0]), GapKind::Cpus),
         case("one CPU, without a head", whole().only_cpus(&[0]).headless(), GapKind::Runs),
+        case("one CPU, named", whole().only_cpus(&[0]).headless().map(elsewhere), GapKind::Cpus),
+        case("begins late", apart().without(|ns, line| ns < MS * 800 && on_1(line)), GapKind::Cpus),
+        case("ends early", apart().without(|ns, line| ns > MS * 1800 && on_1(line)), GapKind::Cpus),
+        case("stops", stops(), GapKind::Silence),
         case(
             "one thread",
             whole()

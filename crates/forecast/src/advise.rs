@@ -40,6 +40,7 @@
 mod document;
 mod enough;
 mod goal;
+mod readings;
 mod search;
 
 pub use document::{Advised, Demanded, KindNeeds, Named, Role, RunHeld, Told, Tried};
@@ -320,6 +321,8 @@ struct Searching<'a> {
     watch: &'a dyn Watch,
     /// Predictions without a limit, by the place of the recording and the kernel.
     unlimited: BTreeMap<(usize, String), Prediction>,
+    /// What has to be known before a limit is named.
+    lacks: Vec<Lack>,
 }
 
 /// Runs every recording without a limit and under the current one, then searches the smallest limit
@@ -337,10 +340,11 @@ pub fn advise(
     let is_usual = question.goals.is_empty();
     let goals = if is_usual { vec![USUAL] } else { question.goals.clone() };
     let unlimited = BTreeMap::new();
-    let mut searching = Searching { cases, question, goals: &goals, running, watch, unlimited };
+    let mut lacks = Vec::new();
+    let mut searching =
+        Searching { cases, question, goals: &goals, running, watch, unlimited, lacks: Vec::new() };
     let none = Try::none();
     let unlimited = searching.run_limits(&[&none], None)?.remove(0);
-    let mut lacks = Vec::new();
     for (at, case) in cases.iter().enumerate() {
         lacks.extend(enough::lacks(case, question, &unlimited.runs[at]));
     }
@@ -367,6 +371,7 @@ pub fn advise(
         found.iter().enumerate().filter_map(|(at, found)| Some((millicpus(found)?, at))).min();
     let best = best.map(|(_, at)| at);
     if best.is_none() {
+        lacks.append(&mut searching.lacks);
         lacks.extend(found.iter().filter_map(|found| enough::unreliable(cases, found)));
     }
     let mut others = Vec::new();
@@ -419,7 +424,8 @@ impl Searching<'_> {
             for probe in &mut probes {
                 let own: Vec<Run> =
                     runs.iter().filter(|run| run.limit == probe.limit).cloned().collect();
-                let held = own.iter().map(|run| self.check_goals(at, run)).collect();
+                let held =
+                    own.iter().map(|run| self.check_goals(at, run, &run.prediction)).collect();
                 probe.runs.push(own);
                 probe.held.push(held);
             }
@@ -427,12 +433,12 @@ impl Searching<'_> {
         Ok(probes)
     }
 
-    /// Checks each goal against one run, relative to the stored prediction without a limit on its
-    /// kernel.
-    fn check_goals(&self, case: usize, run: &Run) -> Vec<Held> {
+    /// Checks each goal against a prediction of one run, relative to the stored prediction without a
+    /// limit on its kernel.
+    fn check_goals(&self, case: usize, run: &Run, prediction: &Prediction) -> Vec<Held> {
         let without = self.unlimited.get(&(case, run.outcome.kernel.clone()));
-        let without = without.unwrap_or(&run.prediction);
-        self.goals.iter().map(|goal| goal.held(&run.prediction, without)).collect()
+        let without = without.unwrap_or(prediction);
+        self.goals.iter().map(|goal| goal.held(prediction, without)).collect()
     }
 
     /// Searches the smallest limit of a kind, first by ranges alone, then by reliable predictions.
@@ -471,6 +477,12 @@ impl Searching<'_> {
             })?;
             best = relied_on.smallest;
             found.risky = Some(probes[&least].clone());
+        }
+        if let Some(at) = best
+            && let Some(lack) = self.depends_on_clients(kind, &ladder, at, &mut probes)?
+        {
+            self.lacks.push(lack);
+            (best, found.risky) = (None, None);
         }
         let limit = |at: usize| Some(probes.get(&at)?.limit.clone());
         found.uneven = by_ranges.uneven().into_iter().filter_map(limit).collect();

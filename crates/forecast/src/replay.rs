@@ -196,6 +196,13 @@ impl Replay {
         self.is_unheard
     }
 
+    /// Why it is not certain how clients ask, and how the user can decide it, where the recording
+    /// does not show it.
+    pub(crate) fn why_unsure(&self) -> Option<&'static str> {
+        let is_unsure = self.service.as_ref().is_some_and(|service| !service.sure);
+        is_unsure.then_some(request::OPEN_OR_CLOSED)
+    }
+
     /// Kinds of missing events that concern the limited threads.
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps

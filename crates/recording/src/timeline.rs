@@ -176,7 +176,7 @@ impl Timeline {
         self.gather_final_signs();
         for cpu in 0..self.cpus.len() {
             if let Some(tid) = self.cpus[cpu].current {
-                self.leave_cpu(cpu, tid, end_ns, None);
+                self.leave_cpu(cpu, tid, self.end_of(cpu), None);
             }
         }
         let mut tids: Vec<i32> = self.live.keys().copied().collect();
@@ -391,9 +391,7 @@ impl Timeline {
         if wakee.tid <= 0 {
             return;
         }
-        // A thread that is not known yet may have been there before the recording.
-        let was_there = !matches!(self.live(wakee.tid).state, State::Unknown);
-        self.name_cpu(named, was_there);
+        self.name_cpu_of(wakee.tid, named);
         self.set_name_and_prio(wakee, event.time_ns);
         if matches!(self.live(wakee.tid).state, State::Ready { .. } | State::Dead) {
             return;
@@ -563,10 +561,7 @@ impl Sink for Timeline {
         match &event.kind {
             Kind::Switch { prev, left, next } => self.apply_switch(event, prev, *left, next),
             Kind::Waking(wakee, named) => self.apply_wakeup(event, wakee, *named),
-            Kind::WakeupNew(child, named) => {
-                self.name_cpu(*named, true);
-                self.begin_thread(child, time_ns);
-            }
+            Kind::WakeupNew(child, named) => self.begin_thread(child, *named, time_ns),
             Kind::Migrate { to } => self.name_cpu(Some(*to), true),
             Kind::Fork { child, child_comm } => self.apply_fork(event, *child, child_comm),
             Kind::Runtime { tid, ns } => self.apply_charge(*tid, *ns, time_ns),

@@ -1,8 +1,11 @@
 //! Recordings that do not show how clients send requests.
 
-use super::smallest;
 use super::traces::{IDLE, MS, Trace};
-use cpumax_forecast::{Replay, Request, advise::Goal, recorded::Inspected};
+use super::{question, smallest};
+use cpumax_forecast::advise::{Case, Goal, advise};
+use cpumax_forecast::recorded::Inspected;
+use cpumax_forecast::{Replay, Request};
+use cpumax_study::{Ranged, Running, Try};
 use cpumax_machine::kernel;
 use cpumax_recording::{Clients, GapKind, Options, Recording};
 use cpumax_report::{Page, recording_text};
@@ -49,9 +52,17 @@ fn clients_elsewhere_may_wait_or_not() {
     let (relied_on, why_not) = relied_on(&recording, "400m");
     assert_eq!(relied_on, [true, false], "where the limit stops the service it matters");
     assert!(why_not.contains("give --clients open, --clients closed"), "{why_not}");
-    // A limit that hardly ever throttles it is enough for both kinds of clients.
-    let cpus = smallest(&recording, &request("400m"), Goal::P99(150 * MS)).unwrap();
-    assert!(cpus >= 1.14, "{cpus} of the 1.14 CPUs that are used");
+    // A limit that hardly ever throttles it does for both, and one of 400m if clients wait.
+    let goal = Goal::P99(150 * MS);
+    assert_eq!(smallest(&recording, &request("400m"), goal), None);
+    let cases = [Case::new("made up".to_owned(), &recording, &request("400m")).unwrap()];
+    let advice = advise(&cases, &question(goal), &Running::default(), &()).unwrap();
+    let lacks: Vec<&str> = advice.lacks.iter().map(|lack| lack.why.as_str()).collect();
+    assert!(matches!(lacks[..], [why] if why.contains("give --clients open")), "{lacks:?}");
+    let clients = |told: &str| Request { clients: told.parse().ok(), ..request("400m") };
+    let open = smallest(&recording, &clients("open"), goal).unwrap();
+    let closed = smallest(&recording, &clients("closed"), goal).unwrap();
+    assert!(open >= 1.14 && closed < 0.6, "open {open}, closed {closed}");
 }
 
 /// Median and p99 of requests under this limit, ms, and answers a second.

@@ -98,10 +98,11 @@ impl Timeline {
 
     /// A new thread may run: one not seen before becomes ready, and without a recorded fork it
     /// begins here. An older thread with the same id is retired.
-    pub(super) fn begin_thread(&mut self, child: &ThreadRef<'_>, now_ns: u64) {
+    pub(super) fn begin_thread(&mut self, child: &ThreadRef<'_>, cpu: Option<u32>, now_ns: u64) {
         if child.tid <= 0 {
             return;
         }
+        self.name_cpu(cpu, true);
         if self.is_used_again(child.tid, now_ns) {
             self.retire(child.tid, now_ns);
         }

@@ -148,6 +148,13 @@ impl Timeline {
         self.cpus[cpu].watched.add_switch(prev, left, next);
     }
 
+    /// Notes the CPU that the wakeup of a thread names. A thread that is not known yet may have been
+    /// there before the recording.
+    pub(super) fn name_cpu_of(&mut self, tid: i32, cpu: Option<u32>) {
+        let was_here = !matches!(self.live(tid).state, State::Unknown);
+        self.name_cpu(cpu, was_here);
+    }
+
     /// Notes a CPU that an event names, and whether a thread must have run there.
     pub(super) fn name_cpu(&mut self, cpu: Option<u32>, has_run: bool) {
         let possible = self.machine.cpus_possible.unwrap_or(CPUS_MAX).min(CPUS_MAX);
@@ -188,13 +195,23 @@ impl Timeline {
 
     /// Whether a thread is on a CPU that would have had a tick within so long a silence.
     fn lacks_ticks(&self, silence_ns: u64) -> bool {
-        silence_ns >= STOPPED_LEAST_NS
+        self.cpus.iter().any(|cpu| self.would_tick(cpu, silence_ns))
+    }
+
+    /// Whether a thread is on this CPU that would have had a tick within so many ns.
+    fn would_tick(&self, cpu: &Cpu, ns: u64) -> bool {
+        ns >= STOPPED_LEAST_NS
             && self.has_runtime
-            && self.cpus.iter().any(|cpu| {
-                cpu.current.is_some_and(|tid| tid > 0)
-                    && cpu.ticks >= TICKS_LEAST
-                    && silence_ns / STOPPED_TIMES >= cpu.longest_busy_ns
-            })
+            && cpu.current.is_some_and(|tid| tid > 0)
+            && cpu.ticks >= TICKS_LEAST
+            && ns / STOPPED_TIMES >= cpu.longest_busy_ns
+    }
+
+    /// Until when the last thread of a CPU was seen to be on it.
+    pub(super) fn end_of(&self, cpu: usize) -> u64 {
+        let cpu = &self.cpus[cpu];
+        let last_ns = cpu.last_ns.unwrap_or(self.last_ns);
+        if self.would_tick(cpu, self.last_ns - last_ns) { last_ns } else { self.last_ns }
     }
 
     /// CPUs without events at their begin or end that have them regularly otherwise, as another CPU

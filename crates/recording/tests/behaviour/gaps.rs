@@ -68,6 +68,71 @@ fn threads_that_ran_where_nothing_was_recorded() {
 }
 
 #[test]
+fn cpus_that_events_name() {
+    let to = |cpu: u32| move |line: &str| vec![line.replace("=000", &format!("={cpu:03}"))];
+    let named = service(2_000).only_cpus(&[0]).headless().map(to(1));
+    assert_eq!(doubted(&named), [GapKind::Cpus]);
+    let told = told(&named.read(), GapKind::Cpus);
+    assert!(told.starts_with("1 of 2 CPUs have events; the others are not recorded;"), "{told}");
+    let mut once = service(100).only_cpus(&[0]).headless();
+    assert_eq!(kinds(&once.read()), [GapKind::Context]);
+    once.wake(95 * MS, 0, IDLE, "far/104");
+    let once = once.map(|line| match line.contains("pid=104") {
+        true => to(1)(line),
+        false => vec![line.to_owned()],
+    });
+    assert_eq!(kinds(&once.read()), [GapKind::Cpus, GapKind::Context]);
+    assert_eq!(doubted(&once), [], "it may have been there before");
+    let mut moved = service(100).only_cpus(&[0]).headless();
+    let migration = "sched:sched_migrate_task: comm=svc pid=101 prio=120 orig_cpu=0 dest_cpu=3";
+    moved.event(50 * MS, 0, IDLE, migration);
+    assert_eq!(doubted(&moved), [GapKind::Cpus]);
+}
+
+#[test]
+fn cpus_whose_begin_or_end_is_missing() {
+    let gone = |from_ms: u64, to_ms: u64| {
+        service(3_000).headless().without(move |ns, line| {
+            line.contains(" [001] ") && (from_ms * MS..to_ms * MS).contains(&ns)
+        })
+    };
+    for part in [gone(0, 700), gone(2_250, 3_000)] {
+        assert_eq!(doubted(&part), [GapKind::Cpus]);
+        let told = told(&part.read(), GapKind::Cpus);
+        assert!(told.starts_with("CPU 1 has no event for 0.7 s"), "{told}");
+    }
+    assert_eq!(doubted(&gone(0, 20)), []);
+    let within_a_burst = gone(1_506, 3_000);
+    assert_eq!(runtime_ns(&within_a_burst.read(), 102), 150 * 3 * MS, "not to the end");
+    assert_eq!(doubted(&within_a_burst), [GapKind::Cpus]);
+    // A thread that begins or ends within the recording leaves its CPU idle.
+    let born = gone(0, 700).map(|line| vec![line.replace("102", "103")]);
+    let mut forked = born.clone();
+    let fork = "sched:sched_process_fork: comm=svc pid=101 child_comm=svc child_pid=103";
+    forked.event(699 * MS, 0, "svc/101", fork);
+    assert_eq!((doubted(&born), doubted(&forked)), (vec![GapKind::Cpus], vec![]));
+}
+
+#[test]
+fn a_short_stop_while_a_thread_is_on_a_cpu() {
+    let stopped = |later_ms: u64| {
+        let at_ns = 1_001 * MS;
+        let mut trace = service(2_000).without(|ns, _| ns >= at_ns);
+        trace.append(service(2_000).without(|ns, _| ns < at_ns), later_ms * MS);
+        trace
+    };
+    let recording = stopped(400).read();
+    assert!(told(&recording, GapKind::Silence).contains("1 interval, 0.4 s together"));
+    let (span_ms, used_ms) = (recording.span_ns() / MS, runtime_ns(&recording, 101) / MS);
+    assert!((1_990..=2_010).contains(&span_ms) && (597..=600).contains(&used_ms), "{used_ms}");
+    assert_eq!(kinds(&stopped(50).read()), [GapKind::Context]);
+    // An idle machine may be silent.
+    let mut idle = service(1_000);
+    idle.append(service(1_000), 1_400 * MS);
+    assert_eq!(kinds(&idle.read()), [GapKind::Context]);
+}
+
+#[test]
 fn events_of_one_thread() {
     let mut trace = Trace::perf(2);
     let (mut now_ns, others) = (0, ["o0/400", "o1/401", "o2/402"]);
