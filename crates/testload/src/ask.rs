@@ -5,7 +5,7 @@
 
 mod wire;
 
-use crate::clock::{monotonic_ns, precise_timers};
+use crate::clock::{NS_PER_S, monotonic_ns, precise_timers};
 use crate::draw::{Span, Stream, parse_ns};
 use crate::measure::{Latencies, Summary};
 use anyhow::{Context as _, Result, ensure};
@@ -21,7 +21,6 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use wire::{Protocol, Wire};
 
-const NS_PER_S: u64 = 1_000_000_000;
 /// Token of the timer in epoll.
 const TIMER: u64 = u64::MAX;
 /// First stream of pauses, different from the stream of arrivals.

@@ -3,13 +3,12 @@
 
 use crate::Common;
 use crate::clock::monotonic_ns;
-use crate::draw::{Span, Stream};
-use crate::measure::{Latencies, Stopwatch};
+use crate::draw::Span;
+use crate::measure::{Latencies, run_threads};
 use crate::spin;
 use anyhow::Result;
 use clap::Args;
-use std::sync::{Arc, Barrier};
-use std::thread;
+use std::sync::Barrier;
 
 #[derive(Args)]
 pub struct Batch {
@@ -28,34 +27,18 @@ pub struct Batch {
 
 impl Batch {
     pub fn run(&self) -> Result<()> {
-        let start = Arc::new(Barrier::new(self.threads as usize + 1));
-        let round_over = Arc::new(Barrier::new(self.threads as usize));
-        let mut threads = Vec::new();
-        for index in 0..u64::from(self.threads) {
-            let mut stream = Stream::new(self.common.seed, index);
-            let (rounds, work) = (self.rounds, self.work);
-            let (start, round_over) = (Arc::clone(&start), Arc::clone(&round_over));
-            threads.push(thread::Builder::new().name(format!("bat-{index:02}")).spawn(
-                move || {
-                    let mut latencies = Latencies::new();
-                    start.wait();
-                    for _ in 0..rounds {
-                        let begin_ns = monotonic_ns();
-                        spin::spin_ns(work.draw_ns(&mut stream));
-                        latencies.record_ns(monotonic_ns() - begin_ns);
-                        round_over.wait();
-                    }
-                    latencies
-                },
-            )?);
-        }
-        self.common.wait_for_start()?;
-        let stopwatch = Stopwatch::start();
-        start.wait();
-        let mut latencies = Latencies::new();
-        for thread in threads {
-            latencies.add(&thread.join().expect("a batch thread does not panic"));
-        }
-        stopwatch.report("batch", &latencies).print()
+        let round_over = Barrier::new(self.threads as usize);
+        let (rounds, work) = (self.rounds, self.work);
+        run_threads("batch", &self.common, self.threads, move |mut stream, start| {
+            let mut latencies = Latencies::new();
+            start.wait();
+            for _ in 0..rounds {
+                let begin_ns = monotonic_ns();
+                spin::spin_ns(work.draw_ns(&mut stream));
+                latencies.record_ns(monotonic_ns() - begin_ns);
+                round_over.wait();
+            }
+            latencies
+        })
     }
 }

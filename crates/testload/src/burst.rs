@@ -3,13 +3,11 @@
 
 use crate::Common;
 use crate::clock::{monotonic_ns, precise_timers, sleep_until_ns};
-use crate::draw::{Span, Stream, parse_ns};
-use crate::measure::{Latencies, Stopwatch};
+use crate::draw::{Span, parse_ns};
+use crate::measure::{Latencies, run_threads};
 use crate::spin;
 use anyhow::Result;
 use clap::Args;
-use std::sync::{Arc, Barrier};
-use std::thread;
 
 #[derive(Args)]
 pub struct Burst {
@@ -31,35 +29,19 @@ pub struct Burst {
 
 impl Burst {
     pub fn run(&self) -> Result<()> {
-        let start = Arc::new(Barrier::new(self.threads as usize + 1));
-        let mut threads = Vec::new();
-        for index in 0..u64::from(self.threads) {
-            let mut stream = Stream::new(self.common.seed, index);
-            let (period_ns, work, count) = (self.period, self.work, self.count);
-            let start = Arc::clone(&start);
-            threads.push(thread::Builder::new().name(format!("bur-{index:02}")).spawn(
-                move || {
-                    precise_timers();
-                    let mut latencies = Latencies::new();
-                    start.wait();
-                    let first_ns = monotonic_ns() + period_ns;
-                    for burst in 0..count {
-                        let due_ns = first_ns + burst * period_ns;
-                        sleep_until_ns(due_ns);
-                        spin::spin_ns(work.draw_ns(&mut stream));
-                        latencies.record_ns(monotonic_ns() - due_ns);
-                    }
-                    latencies
-                },
-            )?);
-        }
-        self.common.wait_for_start()?;
-        let stopwatch = Stopwatch::start();
-        start.wait();
-        let mut latencies = Latencies::new();
-        for thread in threads {
-            latencies.add(&thread.join().expect("a bursting thread does not panic"));
-        }
-        stopwatch.report("burst", &latencies).print()
+        let (period_ns, work, count) = (self.period, self.work, self.count);
+        run_threads("burst", &self.common, self.threads, move |mut stream, start| {
+            precise_timers();
+            let mut latencies = Latencies::new();
+            start.wait();
+            let first_ns = monotonic_ns() + period_ns;
+            for burst in 0..count {
+                let due_ns = first_ns + burst * period_ns;
+                sleep_until_ns(due_ns);
+                spin::spin_ns(work.draw_ns(&mut stream));
+                latencies.record_ns(monotonic_ns() - due_ns);
+            }
+            latencies
+        })
     }
 }

@@ -4,7 +4,8 @@ use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
-const NS_PER_S: u64 = 1_000_000_000;
+/// Nanoseconds in a second.
+pub const NS_PER_S: u64 = 1_000_000_000;
 
 /// `CLOCK_MONOTONIC`, ns; equal for all processes of a machine.
 pub fn monotonic_ns() -> u64 {

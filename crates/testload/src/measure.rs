@@ -1,9 +1,13 @@
 //! Measurements that a load reports.
 
+use crate::Common;
 use crate::clock::{monotonic_ns, process_cpu_ns};
+use crate::draw::Stream;
 use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use std::sync::{Arc, Barrier};
+use std::thread;
 
 /// A histogram of latencies with three significant digits.
 pub struct Latencies(Histogram<u64>);
@@ -89,4 +93,29 @@ impl Stopwatch {
             latency_ns,
         }
     }
+}
+
+/// Runs the threads of a load, and prints its report. Each thread gets random numbers of its own,
+/// and waits at the barrier before it begins. Threads are named after the load: `bat-00`.
+pub fn run_threads(
+    load: &str,
+    common: &Common,
+    count: u32,
+    work: impl Fn(Stream, &Barrier) -> Latencies + Send + Sync + 'static,
+) -> Result<()> {
+    let shared = Arc::new((work, Barrier::new(count as usize + 1)));
+    let mut threads = Vec::new();
+    for index in 0..u64::from(count) {
+        let (shared, stream) = (Arc::clone(&shared), Stream::new(common.seed, index));
+        let named = thread::Builder::new().name(format!("{}-{index:02}", &load[..3]));
+        threads.push(named.spawn(move || (shared.0)(stream, &shared.1))?);
+    }
+    common.wait_for_start()?;
+    let stopwatch = Stopwatch::start();
+    shared.1.wait();
+    let mut latencies = Latencies::new();
+    for thread in threads {
+        latencies.add(&thread.join().expect("a thread of a load does not panic"));
+    }
+    stopwatch.report(load, &latencies).print()
 }

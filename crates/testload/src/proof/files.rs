@@ -56,13 +56,8 @@ impl Folder {
         self.read("results.json")
     }
 
-    /// Adds a run; each is one line.
     pub fn add_run(&self, run: Run) -> Result<()> {
-        let mut runs = self.runs()?;
-        runs.push(run);
-        let lines: Vec<String> =
-            runs.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-        self.write("results.json", &format!("[\n{}\n]\n", lines.join(",\n")))
+        self.write_lines("results.json", &[self.runs()?, vec![run]].concat())
     }
 
     /// Arguments of `cpumax replay` for each recording.
@@ -128,14 +123,18 @@ impl Folder {
         let mut all = self.advices()?;
         all.retain(|one| (&one.workload, &one.target) != (&advice.workload, &advice.target));
         all.push(advice);
-        let lines: Vec<String> = all.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-        self.write("advice.json", &format!("[\n{}\n]\n", lines.join(",\n")))
+        self.write_lines("advice.json", &all)
     }
 
     pub fn write_predictions(&self, predictions: &[Prediction]) -> Result<()> {
-        let lines: Vec<String> =
-            predictions.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-        self.write("predictions.json", &format!("[\n{}\n]\n", lines.join(",\n")))
+        self.write_lines("predictions.json", predictions)
+    }
+
+    /// Writes an array with an item on each line.
+    fn write_lines<T: Serialize>(&self, name: &str, items: &[T]) -> Result<()> {
+        let lines = items.iter().map(serde_json::to_string);
+        let lines: Vec<String> = lines.collect::<Result<_, _>>()?;
+        self.write(name, &format!("[\n{}\n]\n", lines.join(",\n")))
     }
 
     fn read<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
