@@ -16,7 +16,6 @@ use crate::escape::{self, xml};
 use crate::page::Page;
 use crate::predicted::{PredictedRow, Ranged, Ranges, ranged};
 use crate::replay::row;
-use cpumax_forecast::predict;
 use cpumax_forecast::{advise::Role, saved::Saved, traced::RunTrace};
 use figures::Figures;
 use std::fmt::Write;

@@ -5,7 +5,6 @@ use super::{question, smallest};
 use cpumax_forecast::advise::{Case, Goal, advise};
 use cpumax_forecast::recorded::Inspected;
 use cpumax_forecast::{Replay, Request};
-use cpumax_study::{Ranged, Running, Try};
 use cpumax_machine::kernel;
 use cpumax_recording::{Clients, GapKind, Options, Recording};
 use cpumax_report::{Page, recording_text};
