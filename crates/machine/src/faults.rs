@@ -69,8 +69,8 @@ faults! {
     BurstUnbounded,
     /// Taking runtime from an idle pool does not start its timer.
     TimerNotStarted,
-    /// A limit write charges threads that run on other CPUs under the old limit.
-    WriteCharges,
+    /// Time run before a limit write is charged under the new limit.
+    WriteUncharged,
     /// A limit write does not refill the pool.
     WriteFillsNothing,
     /// A limit write unthrottles nothing.

@@ -183,15 +183,11 @@ impl Machine<'_> {
     fn apply_limit_file(&mut self, group: GroupId, limit: Limit) {
         let cfs_rqs: Vec<CfsRqId> =
             self.groups[group].cfs_rqs.iter().copied().filter(|q| q.is_some()).collect();
-        // A thread that runs on another CPU is charged for its time since the last tick under the
-        // new limit; on a single CPU the writer has preempted it.
-        let charges = self.cpus.len() == 1 || self.has(Fault::WriteCharges);
+        // Time until now is charged under the old limit.
         for &q in &cfs_rqs {
             self.account_work(self.cfs_rqs[q].cpu);
-            if charges {
+            if !self.has(Fault::WriteUncharged) {
                 self.charge(q);
-            } else {
-                self.charge_to_last_tick(q);
             }
         }
         let pool = &mut self.groups[group].pool;
