@@ -1,5 +1,5 @@
-//! Scenarios made in Rust: the tables, keys and values of scenario files, read and checked as a file
-//! is (docs/reference/scenarios.md).
+//! Scenarios made in Rust: the tables, keys and values of scenario files
+//! (docs/reference/scenarios.md), read and checked as a file is.
 
 use crate::checked::Workload;
 use crate::dist::counts;

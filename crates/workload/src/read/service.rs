@@ -1,5 +1,6 @@
 //! Reads `[[service]]`, the short form of threads that answer requests and the clients that send
-//! these. Each of its pools of threads is a channel, a job, a kind of task and a source of one name.
+//! these. Each of its pools of threads becomes a channel, a job, a kind of task and a source, all
+//! of one name.
 
 use super::Reader;
 use super::fields::{Cpus, Fields, Length, Read};
