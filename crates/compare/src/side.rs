@@ -357,19 +357,19 @@ impl Watch for Watching<'_> {
     }
 
     fn trace(&self, job: usize) -> Traced {
-        let sink = || Events { job, events: Recorded::default(), kept: Arc::clone(&self.kept) };
+        let sink = || Sink { job, events: Recorded::default(), kept: Arc::clone(&self.kept) };
         Ok((self.traced)(job).then(|| Box::new(sink()) as Box<dyn Trace>))
     }
 }
 
 /// The events of a job.
-struct Events {
+struct Sink {
     job: usize,
     events: Recorded,
     kept: Arc<Mutex<BTreeMap<usize, Recorded>>>,
 }
 
-impl TraceSink for Events {
+impl TraceSink for Sink {
     fn event(&mut self, event: TraceEvent) {
         self.events.event(event);
     }
@@ -379,7 +379,7 @@ impl TraceSink for Events {
     }
 }
 
-impl Trace for Events {
+impl Trace for Sink {
     fn done(self: Box<Self>) -> Result<(), OtherError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.insert(self.job, self.events);

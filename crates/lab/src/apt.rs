@@ -439,8 +439,8 @@ http://mirror.example/debian/|Debian|main|bookworm|/etc/b.sources:1
 
     #[test]
     fn a_line_becomes_a_package() {
-        let line = "'http://a/pool/linux-image-a_7.3.4-1%7ebpo.deb' linux-image-a_7.3.4-1~bpo_amd64.deb \
-                    12 SHA256:ab";
+        let line = "'http://a/pool/linux-image-a_7.3.4-1%7ebpo.deb' \
+                    linux-image-a_7.3.4-1~bpo_amd64.deb 12 SHA256:ab";
         let found = package(line).unwrap();
         assert_eq!((&*found.name, &*found.version), ("linux-image-a", "7.3.4-1~bpo"));
         assert_eq!((found.size_bytes, &*found.sha256), (12, "ab"));
