@@ -426,7 +426,8 @@ impl Searching<'_> {
         Ok(probes)
     }
 
-    /// Checks the goals against a prediction of one run, relative to the run without a limit on its kernel.
+    /// Checks the goals against a prediction of one run, relative to the run without a
+    /// limit on its kernel.
     fn check_goals(&self, case: usize, run: &Run, prediction: &Prediction) -> Vec<Held> {
         let without = self.unlimited.get(&(case, run.outcome.kernel.clone()));
         let without = without.unwrap_or(prediction);
