@@ -8,7 +8,8 @@ use cpumax_study::{Error, Try, common_group};
 use cpumax_workload::{CpuSet, GroupIx, Tasks, Workload, as_name};
 use std::sync::Arc;
 
-pub(super) const OPEN_OR_CLOSED: &str = "the recording does not show whether clients wait for an answer \
+pub(super) const OPEN_OR_CLOSED: &str = "the recording does not show whether clients wait for an \
+answer \
 before they ask again, and the results differ: record system calls, or give --clients open, \
 --clients closed or the number of closed clients, such as --clients 16";
 

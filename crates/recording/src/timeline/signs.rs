@@ -148,8 +148,8 @@ impl Timeline {
         self.cpus[cpu].watched.add_switch(prev, left, next);
     }
 
-    /// Notes the CPU that the wakeup of a thread names. A thread that is not known yet may have been
-    /// there before the recording.
+    /// Notes the CPU that the wakeup of a thread names. A thread that is not known yet may have
+    /// been there before the recording.
     pub(super) fn name_cpu_of(&mut self, tid: i32, cpu: Option<u32>) {
         let was_here = !matches!(self.live(tid).state, State::Unknown);
         self.name_cpu(cpu, was_here);
