@@ -68,7 +68,7 @@ impl How<'_> {
 /// A finished run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// What it reports.
+    /// Its report.
     pub report: Report,
     /// Events, if requested.
     pub trace: Option<Recorded>,

@@ -10,7 +10,8 @@
 //! [`Found`] for each [`Kind`] of limit, with the [`Probe`]s that decide:
 //!
 //! ```
-//! use cpumax_forecast::{advise::{Case, Goal, Question, advise}, Request, recorded};
+//! use cpumax_forecast::advise::{Case, Goal, Question, advise};
+//! use cpumax_forecast::{Request, recorded};
 //! use cpumax_recording::Options;
 //! use cpumax_study::Running;
 //!
@@ -321,7 +322,7 @@ struct Searching<'a> {
     watch: &'a dyn Watch,
     /// Predictions without a limit, by the place of the recording and the kernel.
     unlimited: BTreeMap<(usize, String), Prediction>,
-    /// What has to be known before a limit is named.
+    /// Facts to find out before a limit is named.
     lacks: Vec<Lack>,
 }
 
@@ -433,8 +434,8 @@ impl Searching<'_> {
         Ok(probes)
     }
 
-    /// Checks each goal against a prediction of one run, relative to the stored prediction without a
-    /// limit on its kernel.
+    /// Checks each goal against a prediction of one run, relative to the stored prediction without
+    /// a limit on its kernel.
     fn check_goals(&self, case: usize, run: &Run, prediction: &Prediction) -> Vec<Held> {
         let without = self.unlimited.get(&(case, run.outcome.kernel.clone()));
         let without = without.unwrap_or(prediction);

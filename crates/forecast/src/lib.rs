@@ -1,11 +1,11 @@
-//! What a limit will do to a service that was recorded.
+//! Predicts effects of limits on a service that was recorded.
 //!
 //! A **replay** puts a recording of a real service under limits that it did not have. Each number
 //! is a prediction with the range in which the true value is expected.
 //!
 //! ```
-//! use cpumax_recording::{Options, Recording};
 //! use cpumax_forecast::{Replay, Request};
+//! use cpumax_recording::{Options, Recording};
 //! use cpumax_study::{Running, Try, kernel::Kernel};
 //!
 //! let path = "../../recordings/bursts.perf.data";

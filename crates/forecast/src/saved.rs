@@ -26,7 +26,8 @@ const FILE_MAX_BYTES: u64 = 256 << 20;
 /// A study: recordings, predictions, and advice.
 ///
 /// ```
-/// use cpumax_forecast::{saved::Saved, Request};
+/// use cpumax_forecast::Request;
+/// use cpumax_forecast::saved::Saved;
 /// use cpumax_study::{Try, kernel};
 ///
 /// let path = "../../recordings/bursts.perf.data".as_ref();

@@ -4,9 +4,12 @@
 //! predicted range and the interval of the measurement overlap.
 //!
 //! ```
+//! use cpumax_forecast::predict::Prediction;
+//! use cpumax_forecast::saved::{Predicted, Saved};
+//! use cpumax_forecast::verify::verify;
 //! use cpumax_observed::counters::{Moment, Observed};
-//! use cpumax_study::{limit::{CpuStat, Limit}, Try, outcome::Histogram, Ranged};
-//! use cpumax_forecast::{predict::Prediction, saved::{Predicted, Saved}, verify::verify};
+//! use cpumax_study::limit::{CpuStat, Limit};
+//! use cpumax_study::{Ranged, Try, outcome::Histogram};
 //!
 //! let ranged = |value, low, high| Some(Ranged { value, low, high });
 //! let predicted = Predicted {

@@ -9,7 +9,8 @@
 //! strands a slice. Both bounds are taken at the phase of periods that is the extreme for them.
 //!
 //! ```
-//! use cpumax_observed::{counted::{Asked, counted}, counters::{AllowedCpus, Moment, Observed}};
+//! use cpumax_observed::counted::{Asked, counted};
+//! use cpumax_observed::counters::{AllowedCpus, Moment, Observed};
 //! use cpumax_study::limit::{CpuStat, Limit};
 //!
 //! let moment = |at: u64| Moment {

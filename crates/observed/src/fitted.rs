@@ -8,8 +8,10 @@
 //! approximate Bayesian computation; `examples/calibrate` measures how often its ranges hold.
 //!
 //! ```
-//! use cpumax_observed::{counters::{Moment, Observed}, fitted::{Fitting, fit}};
-//! use cpumax_study::{kernel::parse_kernels, limit::{CpuStat, Limit}};
+//! use cpumax_observed::counters::{Moment, Observed};
+//! use cpumax_observed::fitted::{Fitting, fit};
+//! use cpumax_study::kernel::parse_kernels;
+//! use cpumax_study::limit::{CpuStat, Limit};
 //!
 //! let moment = |at_ns, usage_ns, nr_periods, nr_throttled| Moment {
 //!     at_ns,

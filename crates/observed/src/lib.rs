@@ -1,5 +1,5 @@
-//! What a machine that runs tells without a recording: counters of control groups and of
-//! Prometheus scrapes, and the state of `scx_cpumax`.
+//! Answers without a recording: from counters of control groups and of Prometheus scrapes, and
+//! from the state of `scx_cpumax`.
 //!
 //! [`counters`] reads counters and draws their sums anew. [`counted`] says what they mean for other
 //! limits, by services that are [`fitted`] to them. [`scheduler`] asks a scheduler that runs.

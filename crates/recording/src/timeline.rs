@@ -230,8 +230,7 @@ impl Timeline {
         &mut self.threads[ix]
     }
 
-    /// An event happened in the context of `tid` on this CPU. If another thread is current there, a
-    /// switch is missing: it leaves the CPU, and `tid` enters it.
+    /// Makes `tid` current on this CPU; a thread that was there leaves, as a switch is missing.
     fn set_current(&mut self, cpu: usize, tid: i32, now_ns: u64) {
         if tid < 0 || self.cpus[cpu].current == Some(tid) {
             return;
@@ -327,8 +326,7 @@ impl Timeline {
         entry == Entry::Seen { from_idle: false } && was_busy && self.cpus.iter().any(idle)
     }
 
-    /// Ends the stay of a thread on a CPU and settles its CPU time; `left` says why it leaves,
-    /// `None` if that is unknown. The CPU keeps it as its current thread.
+    /// Settles the CPU time of a thread that leaves, which stays `current`; `left` says why, if known.
     fn leave_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, left: Option<PrevState>) {
         if tid <= 0 {
             return;
@@ -542,7 +540,6 @@ impl Sink for Timeline {
         self.reader_bytes = bytes;
     }
 
-    /// Applies an event, unless it is a repetition or part of a switch; an error beyond a bound.
     fn event(&mut self, event: &Event<'_>) -> Result<(), Stop> {
         let Some(time_ns) = self.admit(event)? else {
             return Ok(());

@@ -5,8 +5,8 @@
 //! one. A step is left out or inverted (`cpumax_machine::Fault`). A mutant is noticed by an
 //! expectation of a shipped scenario, or by an invariant in a random workload.
 //! docs/reference/model.md lists those that are not noticed, with reasons; any other ends the
-//! program with status 1. Each mutant is printed with the check that notices it. Arguments are parts
-//! of names: only mutants whose name has one of them are tried.
+//! program with status 1. Each mutant is printed with the check that notices it. Arguments are
+//! parts of names: only mutants whose name has one of them are tried.
 
 use cpumax_study::{
     Error, Model, NamedKernel, Running, Watch, builtin,

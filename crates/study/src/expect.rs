@@ -24,7 +24,8 @@ pub struct Done {
 /// The result of one expectation.
 ///
 /// ```
-/// use cpumax_study::{expect::{Done, check}, Model, Study, kernel, scenario, world};
+/// use cpumax_study::expect::{Done, check};
+/// use cpumax_study::{Model, Study, kernel, scenario, world};
 ///
 /// let study = Study::new(scenario::load("lock-holder")?).on(kernel::parse_kernels("6.18")?);
 /// let jobs = study.jobs();

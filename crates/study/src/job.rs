@@ -40,7 +40,7 @@ impl From<Kernel> for NamedKernel {
 /// One run to be done.
 ///
 /// ```
-/// use cpumax_study::{Model, Study, scenario, world, limit::Limit, Share, WhatIf, scenario, Study, Variant, scenario};
+/// use cpumax_study::{Model, Study, scenario, world};
 ///
 /// let jobs = Study::new(scenario::load("nested")?).with_seeds(1..=2).jobs();
 /// assert!(jobs[1].name().ends_with("with seed 2"));
@@ -91,6 +91,8 @@ impl Microseconds {
 /// Limits and length of one run.
 ///
 /// ```
+/// use cpumax_study::limit::Limit;
+/// use cpumax_study::{Share, WhatIf, scenario};
 ///
 /// let burst = scenario::load("burst")?;
 /// let own = Share { limit: Limit::new(Some(30_000_000), 100_000_000, 0)?, weight: None };
@@ -161,6 +163,7 @@ impl WhatIf {
 /// A change of a workload that is made only while it runs, for properties that are unknown.
 ///
 /// ```
+/// use cpumax_study::{Study, Variant, scenario};
 ///
 /// let slower = |workload: cpumax_study::workload::Workload| {
 ///     workload.scale_work(cpumax_study::workload::Tasks::All, 1.1)

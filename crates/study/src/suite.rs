@@ -134,7 +134,8 @@ impl Plan {
 /// Scenarios, each on the same kernels with the same seeds.
 ///
 /// ```
-/// use cpumax_study::{suite::{Plan, Suite}, Model, kernels, scenario};
+/// use cpumax_study::suite::{Plan, Suite};
+/// use cpumax_study::{Model, kernels, scenario};
 ///
 /// let plans = vec![Plan::new(scenario::load("lock-holder")?)];
 /// let kernels = kernels::modelled("6.12,6.18")?;

@@ -1,7 +1,9 @@
 //! Varied settings, and numbers to show of each run: `cpumax run --vary` and `--show`.
 //!
 //! ```
-//! use cpumax_study::{suite::{Plan, Suite}, vary::{grid, number, vary}, Model, kernels, scenario};
+//! use cpumax_study::suite::{Plan, Suite};
+//! use cpumax_study::vary::{grid, number, vary};
+//! use cpumax_study::{Model, kernels, scenario};
 //!
 //! let varied = [vary("timer_phase=0ms,98ms")?, vary("noise=1..3")?];
 //! let numbers = [number("groups./limited.usage_usec over 4.19")?];

@@ -9,7 +9,7 @@ pub use cpumax_lab::Step;
 /// Receives progress of runs, and may stop them. Every method has a default.
 ///
 /// ```
-/// use cpumax_study::{Error, Model, Study, Watch, scenario, world, outcome::trace::{Names, TraceEvent, TraceSink}, Error, Model, OtherError, Study, Trace, Traced, Watch, scenario, world};
+/// use cpumax_study::{Error, Model, Study, Watch, scenario, world};
 /// use std::sync::atomic::{AtomicBool, Ordering};
 ///
 /// #[derive(Default)]
@@ -60,6 +60,8 @@ impl Watch for () {}
 /// A sink for the events of one run.
 ///
 /// ```
+/// use cpumax_study::outcome::trace::{Names, TraceEvent, TraceSink};
+/// use cpumax_study::{Error, Model, OtherError, Study, Trace, Traced, Watch, scenario, world};
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///

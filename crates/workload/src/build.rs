@@ -233,7 +233,7 @@ plain!(&str => quote);
 plain!(&String => |text| quote(text));
 plain!(String => |text| quote(&text));
 plain!(CpuSet => |cpus| quote(&print_cpus(&cpus)));
-// What does not fit into 64 bits is refused as too long.
+// A time that does not fit into 64 bits is refused as too long.
 plain!(Duration => |time| {
     quote(&print_duration(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
 });

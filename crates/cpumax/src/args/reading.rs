@@ -89,6 +89,11 @@ pub struct Choosing {
     #[arg(long, value_name = "FACTOR", value_parser = factor)]
     pub scale_work: Option<f64>,
     /// Range of that factor on other days; it widens the ranges of the results
-    #[arg(long, value_name = "LOW..HIGH", value_parser = WorkRange::parse, default_value = "0.9..1.2")]
+    #[arg(
+        long,
+        value_name = "LOW..HIGH",
+        value_parser = WorkRange::parse,
+        default_value = "0.9..1.2"
+    )]
     pub work_range: WorkRange,
 }

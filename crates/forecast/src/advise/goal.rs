@@ -67,7 +67,8 @@ impl Goal {
     /// their bound from the worse end of the range without the limit.
     ///
     /// ```
-    /// use cpumax_forecast::{advise::{Goal, Measure}, Replay, Request};
+    /// use cpumax_forecast::advise::{Goal, Measure};
+    /// use cpumax_forecast::{Replay, Request};
     /// use cpumax_recording::{Options, Recording};
     /// use cpumax_study::{Running, Try, kernel::Kernel};
     ///

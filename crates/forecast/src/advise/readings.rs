@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 const CLEARLY_SMALLER_PERCENT: u64 = 80;
 
 impl Searching<'_> {
-    /// What to find out before the limit at `best` is named: a clearly smaller one keeps the goals
-    /// if clients of a recording ask in one way, and does not if they ask in the other.
+    /// A lack that forbids to name the limit at `best`: a clearly smaller one keeps the goals if
+    /// clients of a recording ask in one way, and does not if they ask in the other.
     pub(super) fn depends_on_clients(
         &mut self,
         kind: Kind,

@@ -53,7 +53,7 @@ impl WorkRange {
     /// Parses two factors around 1, such as `0.9..1.2`.
     ///
     /// # Errors
-    /// What would be accepted.
+    /// The text that would be accepted.
     pub fn parse(text: &str) -> Result<WorkRange, String> {
         let takes = "give two factors around 1, such as 0.9..1.2";
         let (low, high) = text.split_once("..").ok_or(takes)?;

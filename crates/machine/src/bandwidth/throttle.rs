@@ -16,8 +16,8 @@ impl Machine<'_> {
             let curr = self.cfs_rqs[q].curr;
             curr.is_some() && self.ses[curr].on_rq
         };
-        // To 7.1 a running task's charge has just found the pool empty; before 5.8 a kernel does not
-        // ask again.
+        // To 7.1 a running task's charge has just found the pool empty; before 5.8 a kernel does
+        // not ask again.
         if self.assign_runtime(q, if runs { self.slice_ns() } else { 1 }) {
             return false;
         }
