@@ -196,8 +196,9 @@ impl Replay {
         self.is_unheard
     }
 
-    /// Why it is not certain how clients ask, and how the user can decide it, where the recording
-    /// does not show it.
+    /// Why it is not certain whether clients wait for answers before they ask again, and how the
+    /// user can decide it; `None` if it is certain, or the recording shows no requests of a
+    /// service.
     pub(crate) fn why_unsure(&self) -> Option<&'static str> {
         let is_unsure = self.service.as_ref().is_some_and(|service| !service.sure);
         is_unsure.then_some(request::OPEN_OR_CLOSED)

@@ -6,8 +6,8 @@ use crate::world::{Fault, Slot, World};
 use cpumax_workload::{Affinity, Class, GroupIx, TaskSpec};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Writes the task's pid to the group's `cgroup.procs` files and stores the group in its slot. A
-/// failed write is noted as the run's fault, unless the task has exited (ESRCH).
+/// Writes the task's pid to the group's `cgroup.procs` files, then stores the group in its slot,
+/// even after a failed write; that is noted as the run's fault, unless the task has exited (ESRCH).
 pub fn move_task(world: &World, slot: &Slot, group: GroupIx) {
     let mut text = [0u8; 12];
     let text = decimal(slot.pid.load(Relaxed).unsigned_abs(), &mut text);

@@ -124,8 +124,10 @@ impl Probes {
         fs::write(&path, value).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Measures the cost of entry and return probes, counter ticks, at a system call that does
-    /// almost nothing, then disables its probes and empties the trace.
+    /// Measures, at a system call that does almost nothing, in counter ticks: what a probe at an
+    /// entry costs, what length an entry and a return probe report for an empty function (0 if they
+    /// report no call), and what both cost beyond that. Then disables its probes and empties the
+    /// trace. After an error the probes may stay enabled until `self` is dropped.
     ///
     /// # Errors
     /// The kernel refuses a probe, or the trace cannot be read.

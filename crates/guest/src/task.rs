@@ -332,7 +332,9 @@ impl Task {
         self.account_time(0);
     }
 
-    /// Takes a lock from user mode, waiting for it, notes it as held, and accounts for the wait.
+    /// Takes a lock from user mode, waiting for it as long as needed, notes it as held, and
+    /// accounts for the wait. Mutexes and spin locks are always taken for writing, whatever `mode`
+    /// says.
     fn lock(&mut self, lock: u32, mode: LockMode) {
         let mode = self.lock_mode(lock, mode);
         self.set_phase(Phase::Blocked, 0);

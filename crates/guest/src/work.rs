@@ -257,8 +257,9 @@ const SMALL_BYTES: usize = 4096;
 /// Enough buffers that ticks fall into the call as often as on average.
 const LONG_BUFFERS: usize = 6;
 
-/// Cost of reading a byte, fs, ticks included: median of five differences between `few` buffers and
-/// many. `take` reads this many buffers.
+/// Cost of reading a byte, fs, timer ticks included: median of five differences between `take(few)`
+/// and `take(LONG_BUFFERS)`, where `take` reads this many buffers of `SCRATCH_BYTES`. `few` must be
+/// below `LONG_BUFFERS`.
 fn byte_fs(speed: &Speed, few: usize, take: impl Fn(usize)) -> u64 {
     const TRIES: usize = 5;
     let mut times = [0; TRIES];

@@ -131,8 +131,9 @@ impl Machine<'_> {
         true
     }
 
-    /// Charges the CPU, under noise, a random time to take and put back a lock that stands for a
-    /// token: after an unlock in a call; it is in no length.
+    /// Called as work in the kernel begins: if the instruction before took a mutex or rwsem that
+    /// the guest implements by a token, charges the task's CPU, under noise, a random time to take
+    /// and put it back, which is in no length.
     pub(crate) fn charge_token_lock(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let program = self.program_of(task);

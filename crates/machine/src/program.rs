@@ -551,8 +551,9 @@ impl Machine<'_> {
         self.leave_cpu(task);
     }
 
-    /// Puts a source's due token into its channel, and schedules the next one; a lossy token is
-    /// dropped where no receiver waits.
+    /// Puts a source's due token, with the source's next job, into its channel, and schedules the
+    /// next one unless it was the source's last. A lossy token is dropped where no receiver waits,
+    /// but counts as arrived. Latencies count from when it was due.
     pub(crate) fn deliver_arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);

@@ -101,7 +101,8 @@ impl Machine<'_> {
         self.touch(self.tasks[task].cpu, false);
     }
 
-    /// Wakes a task whose sleep a signal can end; a running task is made to enter the kernel.
+    /// For a fatal signal: wakes a task that is stopped or in a sleep that a signal can end (not
+    /// for a lock or a softirq); a running one is made to enter the kernel; nothing for others.
     fn interrupt_sleep(&mut self, task: TaskId) {
         let state = self.tasks[task].state;
         match state {

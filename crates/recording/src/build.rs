@@ -462,7 +462,8 @@ impl Recording {
     }
 
     /// Appends to `pids` the ancestors of a process that existed before the recording, as perf
-    /// recorded them.
+    /// recorded them, the nearest first; ends at an id that `pids` has already, or when it has
+    /// `ANCESTORS_MOST`.
     fn add_known_ancestors(&self, thread: &Thread, pids: &mut Vec<i32>) {
         let told = |pid: i32| self.parent_pids.get(&pid).copied();
         // perf records the parent only of the first thread of a process.

@@ -244,7 +244,8 @@ fn unread_kind(start: &[u8]) -> Option<&'static str> {
 pub(crate) const CTF: &str = "it is a CTF trace (LTTng), which is not read; record with `perf \
     sched record -a --all-cgroups -- sleep 10` instead";
 
-/// Whether a text begins as JSON does: with an object, or an array of objects.
+/// Whether a text begins as JSON does, after blanks: with `{` before a `"` or `}`, or with `[`
+/// before a `{` or `]`.
 pub(crate) fn looks_like_json(start: &[u8]) -> bool {
     let text = start.trim_ascii_start();
     let behind = text.get(1..).unwrap_or_default().trim_ascii_start().first();

@@ -278,7 +278,9 @@ impl<'t> Reader<'t> {
         tables.into_iter().map(enter).collect()
     }
 
-    /// Reads a `[[task]]` as these kinds, each with its name and its group.
+    /// Reads a `[[task]]` and adds it to the workload once for each of these kinds (at least one),
+    /// with the kind's name and group. Refuses unknown groups, wrong fields, and for several kinds
+    /// more than `MAX_RANGE_OPS` instructions in all.
     fn read_task(&mut self, fields: Fields<'t>, kinds: Kinds) -> Read<()> {
         let of = |name: &str| format!("task {}", quoted(name));
         let mut groups = Vec::new();

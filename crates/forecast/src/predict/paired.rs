@@ -40,7 +40,8 @@ impl Drawn {
         Drawn { reading: reading as u32, seed, phase_ns, work_ppm, likely, sample }
     }
 
-    /// Whether both runs have equal draws of an equal reading; their numbers do not count.
+    /// Whether both runs are of the same reading and have equal draws (seed, phase, cost of work,
+    /// likely or not); their results may differ.
     fn drew_the_same(&self, other: &Drawn) -> bool {
         let draw = |run: &Drawn| (run.reading, run.seed, run.phase_ns, run.work_ppm, run.likely);
         draw(self) == draw(other)

@@ -123,8 +123,9 @@ impl Machine<'_> {
     }
 
     /// Continues a distribution that takes time up to its next unthrottle or lock, charges the CPU
-    /// for that, and schedules the next step. At its end it ends the timer's pass, or distributes
-    /// again while runtime and throttled run queues are left.
+    /// for that, stores it in the pool and schedules the next step. At its end a slack timer's is
+    /// over; a period timer's ends the pass, or distributes again while runtime and throttled run
+    /// queues are left.
     fn step_distribution(&mut self, group: GroupId, mut walk: Box<Distribution>) {
         loop {
             let before_ns = walk.section.ns();

@@ -494,7 +494,8 @@ impl Machine<'_> {
         (self.ses[a].q, a, b)
     }
 
-    /// The deepest queue that both tasks' paths to the root have in common.
+    /// The deepest queue that both tasks' paths to the root have in common. Both must have their
+    /// entities on queues of one CPU.
     pub(crate) fn common_cfs_rq(&self, a: TaskId, b: TaskId) -> CfsRqId {
         self.matching_entities(self.tasks[a].se, self.tasks[b].se).0
     }

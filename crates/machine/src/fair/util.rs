@@ -118,8 +118,9 @@ impl Machine<'_> {
         }
     }
 
-    /// Subtracts the utilisation of a task that leaves for another CPU or class from its CPU's
-    /// average (kernel: `detach_entity_load_avg()`, of `util_avg`).
+    /// Subtracts the utilisation of a task that leaves for another CPU or class, both brought up to
+    /// now, from its CPU's average, down to 0 at least; the task's own stays as it is (kernel:
+    /// `detach_entity_load_avg()`, of `util_avg`).
     pub(crate) fn detach_util(&mut self, task: TaskId, from: CpuId) {
         self.update_cpu_util(from);
         let runs = self.cpus[from].curr == task;

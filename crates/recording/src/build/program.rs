@@ -113,7 +113,8 @@ impl Builder {
         }
     }
 
-    /// Counts CPU time in the present mode; the next instruction is preceded by it.
+    /// Adds CPU time, ns, in the present mode: to the run that is put before the next instruction,
+    /// and to the time that `take_ops()` returns.
     pub fn add_run(&mut self, ns: u64) {
         self.run_ns = self.run_ns.saturating_add(ns);
         self.work_ns = self.work_ns.saturating_add(ns);

@@ -167,8 +167,11 @@ impl<F: BufRead + Seek> Guard<'_, F> {
         Ok((data, self.check_features(data, number(72))?))
     }
 
-    /// Checks the table of further sections, which follows the data; returns their size in all,
-    /// bytes.
+    /// Checks the table of further sections, which follows the data, and the contents of the
+    /// command line and of the names of events; returns the sections' size in all, bytes.
+    /// `first_word`: the first 64 feature bits of the header. Errors: tracepoints or names of
+    /// events are missing, a section lies outside of the file, all are too large, or counts in
+    /// those two do not fit them.
     ///
     /// # Errors
     /// Tracepoints or names of events are missing, a section lies outside of the file, or all are

@@ -87,8 +87,8 @@ fn missing(text: &str) -> Vec<&'static str> {
 /// Beginnings of event names.
 const NAMES: [&str; 4] = ["sched_", "sys_enter", "sys_exit", "softirq_"];
 
-/// Whether the word is an event's name that begins like `begins`: `sched:sched_switch:`, or
-/// `sched_switch:` in the kernel's text.
+/// Whether the word is an event's name with a colon behind it that, without its subsystem, starts
+/// with `begins`: `sched:sched_switch:` and the kernel's `sched_switch:` both do with `sched_sw`.
 fn is_name(word: &str, begins: &str) -> bool {
     let name = word.strip_suffix(':').and_then(|name| name.rsplit(':').next());
     name.is_some_and(|name| name.starts_with(begins))

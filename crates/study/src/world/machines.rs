@@ -31,9 +31,10 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// Opens the kernels that have been fetched. `exact`: whether time passes by instructions, on
-    /// one CPU; by default it does for workloads of one CPU. By default as many machines run side
-    /// by side as there are CPUs for; `side_by_side` sets the number.
+    /// Finds the emulator, the guest program and the user's cache of kernels; boots nothing, and a
+    /// kernel that has not been fetched is an error only when it is used. `exact`: whether time
+    /// passes by instructions, on one CPU; by default it does for workloads of one CPU. By default
+    /// as many machines run side by side as there are CPUs for; `side_by_side` sets the number.
     ///
     /// # Errors
     /// The emulator or the guest program is missing.

@@ -71,7 +71,9 @@ fn name_of(job: u64) -> String {
     format!("job{job}")
 }
 
-/// A task that serves a channel, may do something after each job, and may end after a few.
+/// A kind of one to three tasks, of random class, group and CPUs, that serve a channel, without end
+/// or 1 to 20 times; after each job they may end a request, work, or receive a token without doing
+/// its job.
 fn draw_server(dice: &mut Dice, plan: &Plan, name: &str, channel: &str) -> Table {
     let mut task = table("name", name).with("count", dice.range(1, 3)).with("class", dice.class());
     if let Some(group) = dice.pick(&plan.groups) {

@@ -126,6 +126,8 @@ fn keep(
 }
 
 impl Value {
+    /// Whether the value is plain and its TOML is exactly this text: `1`, `true`, or a text with
+    /// its quotes; false for lists and tables.
     fn is(&self, plain: &str) -> bool {
         matches!(self, Value::Plain(text) if text == plain)
     }

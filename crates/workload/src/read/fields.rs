@@ -203,7 +203,8 @@ impl<'t> Fields<'t> {
         })
     }
 
-    /// A table inside this one.
+    /// A table inside this one; `None` if it is absent. Refuses a value that is no table, and a
+    /// table with a field that its kind does not have.
     pub fn table(&self, name: &str) -> Read<Option<Fields<'t>>> {
         self.read(name, |form, value| match (form, value.get_ref()) {
             (Form::Table(of), DeValue::Table(table)) => {

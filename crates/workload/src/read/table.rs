@@ -14,6 +14,8 @@ impl Table {
         self.fields.iter().find(|field| field.name == name)
     }
 
+    /// Names of all fields that a table of this kind may have, required or not, in the order of the
+    /// list.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
         self.fields.iter().map(|field| field.name)
     }
