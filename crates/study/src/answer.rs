@@ -62,7 +62,10 @@ impl<T: Answer + JsonSchema> JsonSchema for Document<T> {
     }
 }
 
-/// The kind of a document; an error, as a sentence, if it has none or is of another version.
+/// The kind of a document.
+///
+/// # Errors
+/// A sentence, if it has none or is of another version.
 pub fn kind(document: &Value) -> Result<&str, String> {
     let Some(kind) = document.get("kind").and_then(Value::as_str) else {
         return Err("it has no `kind`, as every answer of cpumax has".to_owned());
@@ -76,7 +79,10 @@ pub fn kind(document: &Value) -> Result<&str, String> {
     }
 }
 
-/// Reads an answer from a document, whatever its kind; the error is serde's message.
+/// Reads an answer from a document, whatever its kind.
+///
+/// # Errors
+/// The message of serde.
 pub fn read<T: DeserializeOwned>(document: Value) -> Result<T, String> {
     serde_json::from_value(document).map_err(|error| error.to_string())
 }

@@ -96,6 +96,7 @@ impl Try {
     }
 
     /// The form that documents hold, without the words it was parsed from.
+    #[must_use]
     pub fn into_written(self) -> Try {
         Try { group: None, setting: None, ..self }
     }

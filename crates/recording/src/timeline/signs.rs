@@ -231,7 +231,7 @@ impl Timeline {
             let was_there = matches!(thread.birth, Birth::Present { .. }) && !thread.exited;
             was_there
                 && thread.cpus.checked_shr(cpu as u32) == Some(1)
-                && thread.cpus.count_ones() == 1
+                && thread.cpus.is_power_of_two()
         };
         let is_missing = |at: usize, cpu: &Cpu, part_ns: &u64| {
             *part_ns >= PART_LEAST_NS

@@ -77,10 +77,8 @@ fn cpus_that_events_name() {
     let mut once = service(100).only_cpus(&[0]).headless();
     assert_eq!(kinds(&once.read()), [GapKind::Context]);
     once.wake(95 * MS, 0, IDLE, "far/104");
-    let once = once.map(|line| match line.contains("pid=104") {
-        true => to(1)(line),
-        false => vec![line.to_owned()],
-    });
+    let once =
+        once.map(|line| if line.contains("pid=104") { to(1)(line) } else { vec![line.to_owned()] });
     assert_eq!(kinds(&once.read()), [GapKind::Cpus, GapKind::Context]);
     assert_eq!(doubted(&once), [], "it may have been there before");
     let mut moved = service(100).only_cpus(&[0]).headless();

@@ -55,7 +55,10 @@ pub struct OwnKernel {
 }
 
 impl OwnKernel {
-    /// Release and functions of the kernel of this machine; an error if the release cannot be read.
+    /// Release and functions of the kernel of this machine.
+    ///
+    /// # Errors
+    /// The release cannot be read.
     pub fn here() -> Result<OwnKernel, Error> {
         let path = "/proc/sys/kernel/osrelease";
         let text = fs::read_to_string(path);

@@ -34,6 +34,7 @@ pub struct Running {
 
 impl Running {
     /// Lowers the number of threads to at most `threads`; at least one remains.
+    #[must_use]
     pub fn at_most(self, threads: usize) -> Running {
         Running { threads: Some(self.threads().min(threads.max(1))), ..self }
     }
