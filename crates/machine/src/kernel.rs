@@ -162,7 +162,7 @@ pub const RELEASES: &[Release] = &[
         from: v(5, 8),
         generation: Generation::G2,
         rules: &rules::G2_5_8,
-        changed: "distribution cannot spend runtime twice",
+        changed: "a throttle tries the pool once more; distribution cannot spend runtime twice",
     },
     Release {
         from: v(5, 14),

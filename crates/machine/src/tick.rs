@@ -214,7 +214,7 @@ impl Machine<'_> {
         let ran_ns = last_ns.saturating_sub(rq.exec_start_ns) as i64;
         let bw = &rq.bandwidth;
         // A tick with consequences was an event. This one had none, and must not have any now.
-        let takes = bw.enabled && !bw.throttled;
+        let takes = bw.enabled && (!bw.throttled || self.rules.throttled_may_take);
         let expired = self.rules.has_deadlines() && last_ns >= bw.expires_ns;
         if ran_ns > 0 && !(takes && (expired || bw.runtime_remaining_ns <= ran_ns)) {
             let now = std::mem::replace(&mut self.now, last_ns);

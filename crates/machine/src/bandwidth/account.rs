@@ -36,7 +36,7 @@ impl Machine<'_> {
             return if ends_ns == NEVER { NEVER } else { (ends_ns + 1).saturating_sub(soon_ns) };
         }
         // Growing debt matters only between a grant and its unthrottle.
-        if bw.throttled && !bw.csd_pending {
+        if bw.throttled && !bw.csd_pending && !self.rules.throttled_may_take {
             return NEVER;
         }
         let left_ns = bw.runtime_remaining_ns.max(0) as u64;
@@ -70,7 +70,7 @@ impl Machine<'_> {
         }
         match self.rules.exhaustion {
             Exhaustion::Resched => {
-                if rq.bandwidth.throttled {
+                if rq.bandwidth.throttled && !self.rules.throttled_may_take {
                     return false;
                 }
                 let (cpu, runs) = (rq.cpu, rq.curr.is_some());

@@ -41,6 +41,18 @@ pub enum Exhaustion {
     Throttle,
 }
 
+/// Runtime that a `cfs_rq` may still take when it is about to be throttled. Read in
+/// `bandwidth/throttle.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecondChance {
+    /// Nothing (before 5.8).
+    None,
+    /// 1 ns: closes the race with a refill.
+    OneNs,
+    /// A slice if it is running, else 1 ns (7.2+).
+    SliceIfRunning,
+}
+
 /// The unit that a throttle stops. Read wherever a throttled hierarchy matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
@@ -116,6 +128,16 @@ pub enum PeltFreeze {
     Throttled,
     /// While its hierarchy is throttled and nothing is queued (6.18+).
     ThrottledAndEmpty,
+}
+
+/// Which run queues a load balancer checks before it moves a task. Read in
+/// `fair/balance/detach.rs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BalanceTest {
+    /// Neither source nor destination may be in a throttled hierarchy (to 6.17).
+    SourceOrDestination,
+    /// Only the destination may not (6.18+).
+    Destination,
 }
 
 /// Reaction to a period that is too short for its own timer. Read in `bandwidth/period.rs`.
@@ -224,7 +246,11 @@ pub struct Rules {
     /// The first enqueue on a `cfs_rq` takes a slice (true) or 1 ns (false, 7.2+).
     /// `bandwidth/account.rs`.
     pub enqueue_takes_slice: bool,
+    /// A throttled `cfs_rq` that is charged may still take runtime (before 5.4).
+    /// `bandwidth/account.rs`, `tick.rs`.
+    pub throttled_may_take: bool,
     pub exhaustion: Exhaustion,
+    pub second_chance: SecondChance,
     pub unit: Unit,
     pub work_test: WorkTest,
     pub throttled_insert: ThrottledInsert,
@@ -237,6 +263,7 @@ pub struct Rules {
     pub limbo_abortable: bool,
     pub throttle_clock: ThrottleClock,
     pub pelt_freeze: PeltFreeze,
+    pub balance_test: BalanceTest,
     /// A CPU that runs only `SCHED_IDLE` tasks counts as idle for a task that wakes up (5.4+).
     /// `fair/placement.rs`, `fair/balance.rs`.
     pub idle_class_is_free: bool,
@@ -324,7 +351,9 @@ pub const G0: Rules = Rules {
     expiry: Expiry::PutOff,
     refill: Refill::Set,
     enqueue_takes_slice: true,
+    throttled_may_take: true,
     exhaustion: Exhaustion::Resched,
+    second_chance: SecondChance::None,
     unit: Unit::Entity,
     work_test: WorkTest::EveryPick,
     throttled_insert: ThrottledInsert::Head,
@@ -334,6 +363,7 @@ pub const G0: Rules = Rules {
     limbo_abortable: false,
     throttle_clock: ThrottleClock::Always,
     pelt_freeze: PeltFreeze::Throttled,
+    balance_test: BalanceTest::SourceOrDestination,
     idle_class_is_free: false,
     idle_search_by_load: false,
     newidle_by_success: false,
@@ -380,13 +410,18 @@ pub const G1_5_3: Rules = Rules { slack_armed_once: true, ..G1_5_1 };
 /// G2, no expiry: 5.4.
 pub const G2: Rules = Rules {
     expiry: Expiry::Never,
+    throttled_may_take: false,
     idle_class_is_free: true,
     period_scaling: PeriodScaling::Double,
     ..G1_5_3
 };
-/// 5.8: distribution spends the pool itself.
-pub const G2_5_8: Rules =
-    Rules { throttled_insert: ThrottledInsert::Tail, lump_distribution: false, ..G2 };
+/// 5.8: a throttle first tries the pool once more; distribution spends the pool itself.
+pub const G2_5_8: Rules = Rules {
+    second_chance: SecondChance::OneNs,
+    throttled_insert: ThrottledInsert::Tail,
+    lump_distribution: false,
+    ..G2
+};
 /// 5.14: burst.
 pub const G2_5_14: Rules = Rules { refill: Refill::AddCapped, ..G2_5_8 };
 /// 5.15: tasks of class idle gain less by sleeping.
@@ -437,6 +472,7 @@ pub const G3: Rules = Rules {
     precheck: Precheck::Positive,
     throttle_clock: ThrottleClock::FirstPark,
     pelt_freeze: PeltFreeze::ThrottledAndEmpty,
+    balance_test: BalanceTest::Destination,
     limit_write_leaves_ns: 1,
     ..G2A_6_17
 };
@@ -470,6 +506,7 @@ pub const G4: Rules = Rules {
     requeue_charges: true,
     enqueue_takes_slice: false,
     exhaustion: Exhaustion::Throttle,
+    second_chance: SecondChance::SliceIfRunning,
     work_test: WorkTest::UpToCommon,
     release: UnthrottleBy::CsdAll,
     precheck: Precheck::ChargedPositive,

@@ -1,6 +1,6 @@
 //! Throttling a run queue (kernel: `throttle_cfs_rq()`, `tg_throttle_down()`).
 
-use crate::bandwidth::rules::{Exhaustion, ThrottledInsert, Unit};
+use crate::bandwidth::rules::{Exhaustion, SecondChance, ThrottledInsert, Unit};
 use crate::fair::Dequeue;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId};
@@ -16,9 +16,12 @@ impl Machine<'_> {
             let curr = self.cfs_rqs[q].curr;
             curr.is_some() && self.ses[curr].on_rq
         };
-        // To 7.1 a running task's charge has just found the pool empty; before 5.8 a kernel does
-        // not ask again.
-        if self.assign_runtime(q, if runs { self.slice_ns() } else { 1 }) {
+        let chance_ns = match self.rules.second_chance {
+            SecondChance::None => None,
+            SecondChance::OneNs => Some(1),
+            SecondChance::SliceIfRunning => Some(if runs { self.slice_ns() } else { 1 }),
+        };
+        if chance_ns.is_some_and(|ns| self.assign_runtime(q, ns)) {
             return false;
         }
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);

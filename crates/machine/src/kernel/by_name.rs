@@ -25,9 +25,9 @@ macro_rules! rules {
 }
 
 rules! {
-    expiry refill enqueue_takes_slice exhaustion unit
+    expiry refill enqueue_takes_slice throttled_may_take exhaustion second_chance unit
     work_test throttled_insert lump_distribution release precheck limbo_abortable throttle_clock
-    pelt_freeze idle_class_is_free idle_search_by_load newidle_by_success
+    pelt_freeze balance_test idle_class_is_free idle_search_by_load newidle_by_success
     delayed_is_load_only period_scaling random_phase slack_armed_once limit_write_leaves_ns offline
     queue delayed_dequeue base_slice_ns lag_limit unprotected reweight reweight_counts_twice
     wakeup_pick idle_sleeper_gains_less fork_preempts change_protects requeue_charges

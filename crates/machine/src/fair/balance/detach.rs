@@ -2,7 +2,7 @@
 //! `detach_task()`). `balance.rs` decides how many are wanted and from which CPU.
 
 use super::{Balancing, NICE_TRIES};
-use crate::bandwidth::rules::Unit;
+use crate::bandwidth::rules::{BalanceTest, Unit};
 use crate::fair::balance::interval::Found;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
@@ -102,10 +102,16 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether throttling lets a balancer move the task (kernel: `can_migrate_task()`). To 6.17 the
-    /// source may not be throttled either; then the task is on no queue there.
+    /// Whether throttling lets a balancer move the task (kernel: `can_migrate_task()`).
     pub(super) fn may_move(&self, task: TaskId, to: CpuId) -> bool {
-        !self.destination_throttled(self.tasks[task].group, to)
+        let group = self.tasks[task].group;
+        let source = self.ses[self.tasks[task].se].q;
+        if self.rules.balance_test == BalanceTest::SourceOrDestination
+            && self.in_throttled_hierarchy(source)
+        {
+            return false;
+        }
+        !self.destination_throttled(group, to)
     }
 
     /// Whether a task of this group would be throttled on that CPU; a missing run queue counts as
