@@ -7,8 +7,6 @@
 use crate::predict::{Draw, Prediction, Sample, Unit, Window, WorkRange, predict};
 use crate::recorded;
 use crate::traced::RunTrace;
-use cpumax_study::{CURVE, Error, FEW, Share, Try, WhatIf, ladder, with_shares};
-
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::named::{self, Taken};
@@ -16,6 +14,7 @@ use cpumax_outcome::{Histogram, Outcome};
 use cpumax_recording::{
     Demand, EventCost, Gap, GapKind, Load, Recording, Selection, Service, Summary, Waits,
 };
+use cpumax_study::{CURVE, Error, FEW, Share, Try, WhatIf, ladder, with_shares};
 use cpumax_workload::bounds::MAX_DURATION_NS;
 use cpumax_workload::{Affinity, CpuSet, GroupIx, Workload};
 use schemars::JsonSchema;

@@ -36,7 +36,7 @@ fn leaves(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
 fn the_document_lists_exactly_the_fields() {
     let mut serialised = BTreeSet::new();
     leaves("", &serde_json::to_value(outcome()).unwrap(), &mut serialised);
-    // Fields that `cpumax replay` adds are checked in the engine.
+    // Fields that `cpumax replay` adds are checked in `forecast`.
     let own = DOCUMENT.split("\n## Replays").next().unwrap_or_default();
     let rows = own.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
     let documented: BTreeSet<String> = rows.map(str::to_owned).collect();

@@ -188,7 +188,7 @@ pub enum Error {
 }
 
 impl From<cpumax_lab::Error> for Error {
-    /// Interruptions and refusals become the engine's own; every other error is [`Error::Lab`].
+    /// Interruptions and refusals become errors of studies; every other error is [`Error::Lab`].
     fn from(error: cpumax_lab::Error) -> Error {
         match error {
             cpumax_lab::Error::Interrupted => Error::Interrupted,

@@ -257,7 +257,7 @@ impl Stopped {
         }
     }
 
-    /// The engine's error for this job; an interrupted run is [`Error::Interrupted`].
+    /// The error for this job; an interrupted run is [`Error::Interrupted`].
     fn of_job(self, job: &Job) -> Error {
         match self {
             Stopped::Error(MachineError::Interrupted(_)) => Error::Interrupted,
