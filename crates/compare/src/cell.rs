@@ -1,7 +1,9 @@
 //! One workload in two worlds, and whether they agree.
 
 use crate::alike::Alike;
+use crate::pair::Mode;
 use crate::side::{Answer, Run};
+use crate::verdict::Verdict;
 use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Deviation, Outcome, Tolerances, compare, stands_for, worst};
 use cpumax_workload::Workload;
@@ -64,44 +66,6 @@ pub struct GuidedCell {
     pub together_ns: Option<u64>,
     /// Description of where it still diverges from the reference.
     pub parted: Option<String>,
-}
-
-/// Result of a comparison.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// Every number is within its tolerance; the ratio of the worst, 0 to 1.
-    Agrees(f64),
-    /// A number is beyond its tolerance; the ratio of the worst, above 1.
-    Differs(f64),
-    /// A world cannot run the workload, with the reason.
-    Refused(String),
-    /// A run did not end, with the reason.
-    Failed(String),
-}
-
-impl Verdict {
-    /// Whether a number is beyond its tolerance.
-    pub fn differs(&self) -> bool {
-        matches!(self, Verdict::Differs(_))
-    }
-
-    /// Difference over tolerance of the worst number, if both worlds ran it.
-    pub fn ratio(&self) -> Option<f64> {
-        match self {
-            Verdict::Agrees(ratio) | Verdict::Differs(ratio) => Some(*ratio),
-            Verdict::Refused(_) | Verdict::Failed(_) => None,
-        }
-    }
-}
-
-/// Kind of comparison, which decides the tolerances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// One CPU whose time does not depend on the host.
-    Exact,
-    /// Several CPUs that run in parallel.
-    Parallel,
 }
 
 impl Cell {

@@ -1,10 +1,12 @@
 //! A comparison of many workloads on several kernels in two worlds, and its matrix.
 
-use crate::cell::{Cell, Verdict};
+use crate::cell::Cell;
 use crate::error::Error;
-use crate::matrix::{Noisy, Pair, column};
+use crate::matrix::column;
+use crate::pair::{Noisy, Pair};
 use crate::parting::{beside, find_divergence};
 use crate::side::{How, Side};
+use crate::verdict::Verdict;
 use cpumax_lab::MACHINE_NOTE;
 use cpumax_outcome::Deviation;
 use cpumax_study::NamedKernel;
@@ -381,7 +383,7 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::Mode;
+    use crate::pair::Mode;
     use cpumax_study::{kernels, scenario};
 
     fn models(version: &str, against: &str) -> Comparison {

@@ -13,12 +13,16 @@ mod error;
 pub mod follow;
 pub mod found;
 pub mod matrix;
+mod pair;
 pub mod parting;
 pub mod search;
 pub mod side;
+mod verdict;
 
-pub use cell::{Cell, Verdict};
+pub use cell::Cell;
 pub use chosen::workloads;
 pub use comparison::{Comparison, Matrix, MatrixCell, Pairing, Tally};
 pub use error::Error;
+pub use pair::{Mode, Noisy, Pair};
 pub use side::{Answer, How, Run, Side};
+pub use verdict::Verdict;

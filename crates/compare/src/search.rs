@@ -8,10 +8,12 @@ mod log;
 
 pub use log::{Line, Log};
 
-use crate::cell::{Cell, Mode, Verdict};
+use crate::cell::Cell;
 use crate::error::Error;
-use crate::matrix::{Noisy, Pair, column};
+use crate::matrix::column;
+use crate::pair::{Mode, Noisy, Pair};
 use crate::side::Side;
+use crate::verdict::Verdict;
 use cpumax_limit::Limit;
 use cpumax_outcome::{Deviation, Field};
 use cpumax_study::NamedKernel;

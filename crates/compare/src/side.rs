@@ -1,10 +1,10 @@
 //! A side of a comparison: a kernel in a world, and its runs.
 
-use crate::cell::{Mode, Verdict};
 use crate::error::Error;
 use crate::follow::{GuidedRun, guide};
-use crate::matrix::Pair;
+use crate::pair::{Mode, Pair};
 use crate::parting::{find_divergence, rivals};
+use crate::verdict::Verdict;
 use cpumax_lab::Error as LabError;
 use cpumax_machine::{Other, Question, explain};
 use cpumax_outcome::trace::{Names, Recorded, TraceEvent, TraceSink};

@@ -1,6 +1,6 @@
 //! The search finds known differences between kernels without hints.
 
-use cpumax_compare::matrix::Noisy;
+use cpumax_compare::Noisy;
 use cpumax_compare::search::{
     Between, Counts, Event, Found, Line, Log, Plan, level_of_both, search, workload,
 };

@@ -4,8 +4,9 @@ mod reading;
 
 pub use reading::{Choosing, Costs, Reading};
 
+use crate::worlds::WorldName;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use cpumax_compare::matrix::Noisy;
+use cpumax_compare::Noisy;
 use cpumax_lab::catalog::{self, Set};
 use cpumax_study::given::{Seeds, duration, factor, file_to_put, ratio, run_time, seeds, time};
 use std::path::PathBuf;
@@ -359,15 +360,6 @@ pub struct LabRunArgs {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
-}
-
-/// Where a kernel is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum WorldName {
-    /// In the model
-    Model,
-    /// As a real kernel in a virtual machine
-    Vm,
 }
 
 #[derive(Debug, Args)]

@@ -1,9 +1,7 @@
 //! Failures of a command, their messages and exit statuses.
 
-use crate::output;
 use anyhow::{Error, anyhow};
 use cpumax_report::{duration, escape};
-use std::process::ExitCode;
 
 /// A failure that `main` turns into a message and an exit status.
 #[derive(Debug)]
@@ -69,31 +67,6 @@ impl Failure {
             }
             other => Error::new(other),
         })
-    }
-
-    /// Says what has not been said yet, and gives the exit status.
-    pub fn report(&self) -> ExitCode {
-        match self {
-            Failure::Unexpected => ExitCode::from(1),
-            Failure::Status(status) => ExitCode::from(*status),
-            Failure::Input(error) => {
-                let error_label = output::styled(output::BAD, "error:");
-                output::eprint_line(format_args!("{error_label} {}", escape::chain(error.chain())));
-                ExitCode::from(2)
-            }
-            Failure::ModelFault(error) => {
-                let error_label = output::styled(output::BAD, "error:");
-                output::eprint_line(format_args!("{error_label} {}", escape::chain(error.chain())));
-                output::eprint_line(format_args!(
-                    "This is a fault of cpumax itself; please report it together with the command."
-                ));
-                ExitCode::from(1)
-            }
-            Failure::Interrupted => {
-                output::eprint_line(format_args!("interrupted"));
-                ExitCode::from(crate::interrupt::status())
-            }
-        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! SIGINT, SIGTERM and SIGHUP. Watched work stops at its next report of progress, other work at
 //! once. Work that does not stop in time is ended; a second signal ends everything at once.
 
-use crate::output;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fs;
+use std::io::{self, Write};
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
@@ -42,7 +42,8 @@ fn requested_by(signal: i32) {
     }
     thread::spawn(move || {
         thread::sleep(STOPS_WITHIN);
-        output::eprint_line(format_args!("interrupted"));
+        // Nobody may read it.
+        let _ = writeln!(io::stderr(), "interrupted");
         process::exit(i32::from(status_of(signal)));
     });
 }

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     interrupt::catch();
     match dispatch(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => output::report(&failure),
     }
 }
 

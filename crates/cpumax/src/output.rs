@@ -2,11 +2,13 @@
 //! and a quiet end when the reader goes away.
 
 use crate::failure::Failure;
+use crate::interrupt;
 use cpumax_report::stream::{EscapeControls, IgnoreClosedPipe};
 use cpumax_report::{Page, WriteError, escape};
 use indicatif::{HumanDuration, ProgressState, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
 
 pub use cpumax_report::stream::raw_stdout;
 pub use cpumax_report::style::{BAD, BOLD, DIM, styled};
@@ -59,4 +61,32 @@ pub fn eprint(text: &str) -> Result<(), Failure> {
 /// Prints the final value of a command as JSON.
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&(escape::pretty_json(value)? + "\n"))
+}
+
+/// Says what has not been said yet of a failure, and gives its exit status.
+pub fn report(failure: &Failure) -> ExitCode {
+    match failure {
+        Failure::Unexpected => ExitCode::from(1),
+        Failure::Status(status) => ExitCode::from(*status),
+        Failure::Input(error) => {
+            eprint_error(error);
+            ExitCode::from(2)
+        }
+        Failure::ModelFault(error) => {
+            eprint_error(error);
+            eprint_line(format_args!(
+                "This is a fault of cpumax itself; please report it together with the command."
+            ));
+            ExitCode::from(1)
+        }
+        Failure::Interrupted => {
+            eprint_line(format_args!("interrupted"));
+            ExitCode::from(interrupt::status())
+        }
+    }
+}
+
+fn eprint_error(error: &anyhow::Error) {
+    let label = styled(BAD, "error:");
+    eprint_line(format_args!("{label} {}", escape::chain(error.chain())));
 }

@@ -1,13 +1,22 @@
 //! Turns kernels on the command line into kernels of a world.
 
-use crate::args::WorldName;
 use crate::failure::Failure;
 use crate::{interrupt, output};
 use anyhow::anyhow;
+use clap::ValueEnum;
 pub use cpumax_compare::How;
-use cpumax_compare::cell::Mode;
+use cpumax_compare::Mode;
 use cpumax_study::{NamedKernel, kernels as lists};
 use std::path::Path;
+
+/// Where a kernel is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorldName {
+    /// In the model
+    Model,
+    /// As a real kernel in a virtual machine
+    Vm,
+}
 
 /// The kernels of a list, in the model or as real ones.
 pub fn kernels(list: &str, on: WorldName) -> Result<Vec<NamedKernel>, Failure> {

@@ -6,7 +6,6 @@
 //! that names the broken rule. Text that the kernel takes by accident (trailing junk, wrapped
 //! numbers) is taken here too. Nothing in this crate knows of tasks or of time passing.
 
-mod amount;
 mod error;
 mod file;
 mod hierarchy;

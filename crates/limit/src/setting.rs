@@ -5,13 +5,14 @@
 //! systemd (`50%/10ms`) or docker (`1.5cpus`). A [`Setting`] keeps the given text beside its parsed
 //! parts.
 
+mod amount;
 mod elsewhere;
 mod error;
 
 pub use error::SettingError;
 
-use crate::amount::{self, Level};
 use crate::{File, Limit, LimitError, Rules};
+use amount::{Level, cpu_max, refused, time_us};
 use std::fmt;
 use std::str::FromStr;
 
@@ -124,7 +125,7 @@ impl Part {
                 Err(LimitError::NoSuchFile { file, since }) => {
                     applied.missing.push(Missing { file, since });
                 }
-                Err(why) => return Err(amount::refused(&write.given, why)),
+                Err(why) => return Err(refused(&write.given, why)),
             }
         }
         match applied.missing.first() {
@@ -257,8 +258,7 @@ impl Write {
                 return Err(SettingError::NoValue { text: given.to_owned() });
             }
             let level = if is_pod { Level::Pod } else { Level::Container };
-            let value =
-                if is_own(text) { kernels_own(given, text) } else { amount::cpu_max(text, level) };
+            let value = if is_own(text) { kernels_own(given, text) } else { cpu_max(text, level) };
             return Ok(write(SetFile::Limit(File::CpuMax), value?));
         };
         let (name, value) = (name.trim(), value.trim());
@@ -274,9 +274,7 @@ impl Write {
         };
         // Checks that it is a value at all; conflicts with other values are found when it is
         // applied.
-        Limit::UNLIMITED
-            .write(file, &value, &Rules::NEWEST)
-            .map_err(|why| amount::refused(given, why))?;
+        Limit::UNLIMITED.write(file, &value, &Rules::NEWEST).map_err(|why| refused(given, why))?;
         Ok(write(SetFile::Limit(file), value))
     }
 
@@ -333,7 +331,7 @@ fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
     };
     let read = Limit::UNLIMITED
         .write(File::CpuMax, &written, &Rules::NEWEST)
-        .map_err(|why| amount::refused(given, why));
+        .map_err(|why| refused(given, why));
     if whole {
         return read.map(|_| written);
     }
@@ -356,10 +354,10 @@ fn kernels_own(given: &str, value: &str) -> Result<String, SettingError> {
 fn meant(read: &str, words: &[&str]) -> Vec<String> {
     let us = |word: &str| match word {
         "max" => Some("max".to_owned()),
-        word => amount::time_us(word).or_else(|| word.parse().ok()).map(|us| us.to_string()),
+        word => time_us(word).or_else(|| word.parse().ok()).map(|us| us.to_string()),
     };
     let amount = Some(words.join(" "));
-    let amount = amount.filter(|text| amount::cpu_max(text, Level::Container).is_ok());
+    let amount = amount.filter(|text| cpu_max(text, Level::Container).is_ok());
     let in_us: Option<Vec<String>> = words.iter().map(|word| us(word)).collect();
     let in_us =
         in_us.filter(|words| words.len() <= 2).map(|words| format!("cpu.max={}", words.join(" ")));

@@ -1,7 +1,5 @@
 //! Errors of a recording.
 
-use crate::instead;
-use crate::request::Request;
 use std::io;
 use std::path::Path;
 
@@ -36,10 +34,5 @@ pub enum Error {
 impl Error {
     pub(crate) fn io(name: &Path, source: io::Error) -> Error {
         Error::Io { name: cpumax_limit::shown(name), source }
-    }
-
-    /// BPF cannot be used; adds the commands that record without it.
-    pub(crate) fn no_bpf(why: impl Into<String>, request: &Request) -> Error {
-        Error::NoBpf { why: why.into(), instead: instead::perf_record(request) }
     }
 }

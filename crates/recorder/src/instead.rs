@@ -1,5 +1,6 @@
 //! A `perf record` command that records the same events without BPF.
 
+use crate::error::Error;
 use crate::pods;
 use crate::request::{Request, Target};
 use std::path::Path;
@@ -54,6 +55,13 @@ fn line(request: &Request, has_sockets: bool) -> String {
         "perf record -a --all-cgroups -m 8M {events} --exclude-perf -o perf.data -- {command}\n    \
          cpumax replay perf.data{group}"
     )
+}
+
+impl Error {
+    /// BPF cannot be used; adds the commands that record without it.
+    pub(crate) fn no_bpf(why: impl Into<String>, request: &Request) -> Error {
+        Error::NoBpf { why: why.into(), instead: perf_record(request) }
+    }
 }
 
 fn sleep(seconds: u64) -> String {

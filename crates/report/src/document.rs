@@ -61,8 +61,8 @@ pub fn document(comparison: &Comparison, title: &str, made: &Made<'_>) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_compare::cell::Mode;
-    use cpumax_compare::matrix::Noisy;
+    use cpumax_compare::Mode;
+    use cpumax_compare::Noisy;
     use cpumax_compare::{How, Pairing, Tally};
     use cpumax_study::{kernels, scenario};
 

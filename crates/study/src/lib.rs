@@ -59,6 +59,7 @@ pub mod given;
 mod job;
 pub mod kernels;
 mod ranged;
+mod report;
 pub mod scenario;
 mod study;
 pub mod suite;
@@ -70,10 +71,9 @@ pub mod world;
 pub use change::{apply, lacks};
 pub use cpumax_machine::{Simulation, kernel};
 pub use error::{Error, OtherError, no_groups};
-pub use job::{
-    Job, Microseconds, NamedKernel, Report, ReportDocument, Share, Variant, WhatIf, with_shares,
-};
+pub use job::{Job, Microseconds, NamedKernel, Share, Variant, WhatIf, with_shares};
 pub use ranged::Ranged;
+pub use report::{Report, ReportDocument};
 pub use study::{EachRow, Row, Rows, Study};
 pub use watch::{Step, Trace, Traced, Watch};
 pub use what_if::{Beside, CURVE, FEW, Try, common_group, ladder};

@@ -1,7 +1,8 @@
 //! A study: one workload under limits, on kernels, with seeds, as a table of results.
 
 use crate::Error;
-use crate::job::{Job, Microseconds, NamedKernel, Report, Variant, WhatIf};
+use crate::job::{Job, Microseconds, NamedKernel, Variant, WhatIf};
+use crate::report::Report;
 use crate::watch::{Step, Traced, Watch};
 use crate::what_if::Try;
 use crate::world::World;

@@ -4,7 +4,8 @@ use crate::answer::Document;
 use crate::change;
 use crate::error::Error;
 use crate::expect::{self, Done, Verdict};
-use crate::job::{Job, NamedKernel, Report, ReportDocument};
+use crate::job::{Job, NamedKernel};
+use crate::report::{Report, ReportDocument};
 use crate::study::Study;
 use crate::watch::Watch;
 use crate::world::World;
@@ -190,7 +191,8 @@ impl Ended<'_> {
     pub fn documents(&self) -> impl Iterator<Item = Document<ReportDocument<'_>>> {
         let runs = self.reports.iter().zip(&self.kernels);
         runs.map(|(report, kernel)| {
-            report.document_of(Some(self.plan), &self.verdicts, Some(kernel.version))
+            let given = (self.plan.understood(), self.plan.settings().collect());
+            report.document_of(given, &self.verdicts, Some(kernel.version))
         })
     }
 

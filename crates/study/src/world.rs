@@ -10,7 +10,8 @@ pub use machines::Machines;
 pub use model::{Model, Running, guarded};
 
 use crate::Error;
-use crate::job::{Job, NamedKernel, Report};
+use crate::job::{Job, NamedKernel};
+use crate::report::Report;
 use crate::watch::Watch;
 use std::ops::ControlFlow;
 

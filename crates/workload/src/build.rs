@@ -2,12 +2,13 @@
 //! (docs/reference/scenarios.md), read and checked as a file is.
 
 use crate::checked::Workload;
+use crate::cpus::CpuSet;
+use crate::cpus::print_cpus;
 use crate::dist::counts;
 use crate::error::Error;
-use crate::model::{CpuSet, Distribution};
-use crate::print::quote;
+use crate::model::Distribution;
 use crate::read::language::Word;
-use crate::units::{print_cpus, print_duration};
+use crate::units::print_duration;
 use std::fmt;
 use std::time::Duration;
 
@@ -290,4 +291,9 @@ impl From<Distribution> for Value {
     fn from(distribution: Distribution) -> Value {
         (&distribution).into()
     }
+}
+
+/// A TOML string with this text.
+pub(crate) fn quote(text: &str) -> String {
+    toml::Value::from(text).to_string()
 }

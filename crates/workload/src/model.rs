@@ -3,17 +3,15 @@
 //! References between parts are indices, valid by construction. Durations are nanoseconds.
 
 mod outside;
+mod program;
 
-use crate::bounds::MAX_CPUS;
+use crate::cpus::CpuSet;
 use crate::limit_serde;
-use crate::program::Program;
-use crate::units::{CPUS_FORM, parse_cpus, print_cpus};
 use cpumax_limit::Limit;
 use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
 
 pub use outside::*;
+pub use program::{Program, completes};
 
 /// Index into [`Parts::groups`]; 0 is the root group.
 pub type GroupIx = u32;
@@ -303,25 +301,6 @@ pub enum Distribution {
         /// value.
         cumulative: Vec<u64>,
     },
-}
-
-/// A set of CPUs, ascending, without repetition.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuSet(pub Vec<u16>);
-
-impl fmt::Display for CpuSet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&print_cpus(self))
-    }
-}
-
-impl FromStr for CpuSet {
-    type Err = String;
-
-    /// Reads a list such as `0-3,8`; the error tells that form.
-    fn from_str(text: &str) -> Result<CpuSet, String> {
-        parse_cpus(text).ok_or_else(|| format!("{CPUS_FORM}, each below {MAX_CPUS}"))
-    }
 }
 
 /// A kind of task, and the number of its instances.

@@ -7,10 +7,11 @@
 use crate::bounds::MAX_FILE_BYTES;
 use crate::build::{Builder, Table, Value, table};
 use crate::checked::Workload;
+use crate::cpus::CpuSet;
 use crate::error::Error;
 use crate::model::{
-    Action, Affinity, Arrivals, Class, CpuSet, Expectation, GroupSpec, Intervention, LockIx,
-    LockKind, LockMode, MachineSpec, Op, Parts, Source, Span, Target, TaskSpec,
+    Action, Affinity, Arrivals, Class, Expectation, GroupSpec, Intervention, LockIx, LockKind,
+    LockMode, MachineSpec, Op, Parts, Source, Span, Target, TaskSpec,
 };
 use crate::read::ranges::as_itself;
 use std::time::Duration;
@@ -287,9 +288,4 @@ impl<'a> Names<'a> {
         let has_one = matches!(self.0.locks[lock as usize].kind, LockKind::Mutex | LockKind::Spin);
         (!has_one).then_some(mode)
     }
-}
-
-/// A TOML string with this text.
-pub(crate) fn quote(text: &str) -> String {
-    toml::Value::from(text).to_string()
 }

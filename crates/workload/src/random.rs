@@ -15,8 +15,9 @@ pub use shrink::minimize;
 
 use crate::build::{Builder, Table, Value, table};
 use crate::checked::Workload;
+use crate::cpus::CpuSet;
 use crate::dist::{Domain, Stream};
-use crate::model::{Class, CpuSet, Distribution, LockKind, LockMode, Preempt, Signal};
+use crate::model::{Class, Distribution, LockKind, LockMode, Preempt, Signal};
 use cpumax_limit::Limit;
 use program::Context;
 use std::time::Duration;

@@ -19,12 +19,13 @@ pub(crate) mod table;
 use crate::bounds::{MAX_FILE_BYTES, MAX_RANGE_OPS, NS_PER_S};
 use crate::check::check;
 use crate::checked::Workload;
+use crate::cpus::CpuSet;
 use crate::error::{ByteRange, Error, PartIx, Refusal, SourceText};
+use crate::model::Program;
 use crate::model::{
-    Affinity, Arrivals, ChannelSpec, Class, CpuSet, JobSpec, LockKind, LockMode, LockSpec,
-    MachineSpec, Parts, SoftirqSpec, Source, Span, TaskSpec,
+    Affinity, Arrivals, ChannelSpec, Class, JobSpec, LockKind, LockMode, LockSpec, MachineSpec,
+    Parts, SoftirqSpec, Source, Span, TaskSpec,
 };
-use crate::program::Program;
 use crate::units::quoted;
 use fields::{Cpus, Fields, Length, Read};
 use language::SCENARIO;

@@ -1,8 +1,9 @@
 //! A field of a scenario's `[machine]`, changed by name.
 
+use crate::build::quote;
 use crate::checked::Workload;
 use crate::error::Error;
-use crate::print::{print, quote};
+use crate::print::print;
 use crate::read::parse;
 
 impl Workload {

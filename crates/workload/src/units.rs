@@ -1,14 +1,9 @@
-//! Text of single values: lengths of time (`5ms`), rates (`200/s`), sets of CPUs (`0-3,8`), and
-//! suggestions for misspelt names.
+//! Text of single values: lengths of time (`5ms`), rates (`200/s`), and suggestions for misspelt names.
 
-use crate::bounds::{MAX_CPUS, MAX_DURATION_NS, NS_PER_MS, NS_PER_S, NS_PER_US};
-use crate::model::CpuSet;
-use std::fmt::Write;
+use crate::bounds::{MAX_DURATION_NS, NS_PER_MS, NS_PER_S, NS_PER_US};
 
 pub(crate) const DURATION_FORM: &str =
     "a number and a unit, such as \"1.5ms\" (units: ns, us, ms, s, min, h; not finer than 1 ns)";
-
-pub(crate) const CPUS_FORM: &str = "CPU numbers and ranges, such as \"0-3,8\"";
 
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
@@ -76,58 +71,6 @@ pub(crate) fn print_duration(ns: u64) -> String {
         None if ns == 0 => "0ms".to_owned(),
         None => format!("{ns}ns"),
     }
-}
-
-/// Reads a set of CPUs in any order, with or without overlaps; `None` for malformed or empty text,
-/// or a CPU from 4096 on.
-pub(crate) fn parse_cpus(text: &str) -> Option<CpuSet> {
-    let number = |text: &str| -> Option<u16> {
-        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        text.parse().ok().filter(|&cpu: &u16| digits && u64::from(cpu) < MAX_CPUS)
-    };
-    let mut cpus = Vec::new();
-    for part in text.split(',') {
-        let part = part.trim();
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (number(first.trim())?, number(last.trim())?);
-        if first > last {
-            return None;
-        }
-        cpus.extend(first..=last);
-        // Overlapping ranges must not take memory without bound.
-        if cpus.len() as u64 > 2 * MAX_CPUS {
-            tidy(&mut cpus);
-        }
-    }
-    tidy(&mut cpus);
-    Some(CpuSet(cpus))
-}
-
-/// Sorts the CPUs and removes repeated ones.
-fn tidy(cpus: &mut Vec<u16>) {
-    if !cpus.is_sorted_by(|a, b| a < b) {
-        cpus.sort_unstable();
-        cpus.dedup();
-    }
-}
-
-/// Prints a set of CPUs as the kernel does: `0-3,8`.
-pub(crate) fn print_cpus(cpus: &CpuSet) -> String {
-    let mut text = String::new();
-    let mut rest = cpus.0.as_slice();
-    while let Some(&first) = rest.first() {
-        let run =
-            rest.windows(2).take_while(|pair| pair[0].checked_add(1) == Some(pair[1])).count();
-        if !text.is_empty() {
-            text.push(',');
-        }
-        let _ = match run {
-            0 => write!(text, "{first}"),
-            _ => write!(text, "{first}-{}", rest[run]),
-        };
-        rest = &rest[run + 1..];
-    }
-    text
 }
 
 /// The name most similar to `wrong`, if any is similar enough.
@@ -255,24 +198,6 @@ mod tests {
             assert_eq!(parse_duration(&print_duration(ns)), Some(ns));
         }
         assert_eq!(print_duration(1_500_000), "1500us");
-    }
-
-    #[test]
-    fn sets_of_cpus() {
-        let good = [
-            ("0", "0"),
-            ("0-3,8", "0-3,8"),
-            ("8,1,0, 2-2", "0-2,8"),
-            ("5-6,6-9", "5-9"),
-            ("4095", "4095"),
-        ];
-        for (text, printed) in good {
-            let set = parse_cpus(text);
-            assert_eq!(set.as_ref().map(print_cpus).as_deref(), Some(printed), "{text}");
-        }
-        for text in ["", ",", "1,", "3-1", "4096", "0-70000", "a", "-1", "+1", "1--2", "1-2-3"] {
-            assert_eq!(parse_cpus(text), None, "{text}");
-        }
     }
 
     #[test]

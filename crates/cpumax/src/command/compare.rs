@@ -2,14 +2,15 @@
 //! scenario.
 
 use super::replay;
-use crate::args::{CompareArgs, WorldName};
+use crate::args::CompareArgs;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
 use crate::worlds;
+use crate::worlds::WorldName;
 use anyhow::{Context, anyhow, bail};
+use cpumax_compare::Noisy;
 use cpumax_compare::comparison::Progress;
-use cpumax_compare::matrix::Noisy;
 use cpumax_compare::{Cell, Comparison, Matrix, Pairing};
 use cpumax_report::{JsonArray, Made, ResultFile, escape};
 use cpumax_study::given::Seeds;

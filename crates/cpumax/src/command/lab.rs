@@ -85,7 +85,7 @@ fn run(args: &LabRunArgs) -> Result<(), Failure> {
         Ok(status) => Err(Failure::Status(status)),
         Err(cpumax_lab::Error::Interrupted) => Err(Failure::Interrupted),
         Err(error) if error.is_timeout() => {
-            Failure::from(error).report();
+            output::report(&Failure::from(error));
             Err(Failure::Status(TIMED_OUT))
         }
         Err(error) => Err(error.into()),

@@ -91,7 +91,7 @@ impl Bench {
         let (sender, receiver) = mpsc::channel();
         // The thread inherits the CPU.
         let answering = thread::spawn(move || {
-            let _ = sender.send(super::session::own_tid());
+            let _ = sender.send(own_tid());
             let mut letter = [0];
             while read(&asked, &mut letter) == Ok(1) {
                 match letter[0] {
@@ -117,7 +117,7 @@ impl Bench {
     }
 
     pub fn tids(&self) -> [i32; 2] {
-        [super::session::own_tid(), self.answering_tid]
+        [own_tid(), self.answering_tid]
     }
 
     /// Runs all rounds. `events` returns the recorded events of these threads since its last call:
@@ -197,6 +197,10 @@ fn calls_ns() -> u64 {
 fn own_ns() -> u64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+pub(super) fn own_tid() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
 }
 
 #[cfg(test)]

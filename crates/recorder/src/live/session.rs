@@ -2,6 +2,7 @@
 
 use super::about::{Watch, about};
 use super::beside::Beside;
+use super::calibrate::own_tid;
 use super::kernel::{Chosen, Counters, Followed, Program, Wanted};
 use super::writer::Writer;
 use crate::error::Error;
@@ -247,10 +248,6 @@ fn used_ns(program: &Program) -> u64 {
 fn cpu_time() -> Duration {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
-}
-
-pub(crate) fn own_tid() -> i32 {
-    rustix::thread::gettid().as_raw_nonzero().get()
 }
 
 fn start(words: &[OsString]) -> Result<Child, Error> {

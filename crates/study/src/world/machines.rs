@@ -2,7 +2,8 @@
 
 use super::{Each, World};
 use crate::error::Error;
-use crate::job::{Job, NamedKernel, Report};
+use crate::job::{Job, NamedKernel};
+use crate::report::Report;
 use crate::watch::{Step, Trace, Watch};
 use cpumax_lab::{Lab, Mode};
 use cpumax_protocol::hypervisor::FORKS_MEET_MOVES;

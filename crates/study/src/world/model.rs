@@ -2,7 +2,8 @@
 
 use super::{Each, World};
 use crate::error::Error;
-use crate::job::{Job, NamedKernel, Report};
+use crate::job::{Job, NamedKernel};
+use crate::report::Report;
 use crate::watch::Watch;
 use cpumax_machine::{Error as MachineError, Options};
 use cpumax_outcome::trace::TraceSink;

@@ -1,11 +1,11 @@
 //! Checks advice: whether a limit that `cpumax advise` names meets its target in a real run, and
 //! whether one a fifth smaller does not.
 
-use super::files::Folder;
+use super::files::{Advice, Folder};
 use super::run::{Perf, Run, Session};
 use crate::limit::Limit;
 use anyhow::{Context as _, Result, bail};
-use serde::{Deserialize, Serialize};
+
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,34 +82,15 @@ impl FromStr for Target {
     }
 }
 
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Advice {
-    pub workload: String,
-    pub target: String,
-    /// Bound of the measured number.
-    pub bound: Option<f64>,
-    /// Quota/period in ms; `None` if no limit was named.
-    pub limit: Option<String>,
-    /// Number measured under that limit.
-    pub found: Option<f64>,
-    pub kept: Option<bool>,
-    /// A limit a fifth smaller, and its results.
-    pub smaller: Option<String>,
-    pub smaller_found: Option<f64>,
-    pub smaller_kept: Option<bool>,
-    pub why_not: Option<String>,
-}
-
-impl Advice {
-    fn describe(&self) -> String {
-        let Some(limit) = &self.limit else { return "none".to_owned() };
-        let quota = |limit: &str| limit.split('/').next().unwrap_or_default().to_owned();
-        let came = |kept: Option<bool>| if kept == Some(true) { "kept" } else { "broken" };
-        let advised = format!("{} {}", quota(limit), came(self.kept));
-        match &self.smaller {
-            None => advised,
-            Some(smaller) => format!("{advised}, {} {}", quota(smaller), came(self.smaller_kept)),
-        }
+/// The advised quota, and whether it and a smaller one kept the target.
+fn describe(advice: &Advice) -> String {
+    let Some(limit) = &advice.limit else { return "none".to_owned() };
+    let quota = |limit: &str| limit.split('/').next().unwrap_or_default().to_owned();
+    let came = |kept: Option<bool>| if kept == Some(true) { "kept" } else { "broken" };
+    let advised = format!("{} {}", quota(limit), came(advice.kept));
+    match &advice.smaller {
+        None => advised,
+        Some(smaller) => format!("{advised}, {} {}", quota(smaller), came(advice.smaller_kept)),
     }
 }
 
@@ -231,7 +212,7 @@ pub fn markdown(all: &[Advice]) -> String {
     for (workload, of) in rows {
         let cell = |target: &&str| {
             let one = of.iter().find(|one| one.target == **target);
-            one.map_or("-".to_owned(), |one| one.describe())
+            one.map_or("-".to_owned(), |one| describe(one))
         };
         table.add_row(std::iter::once(workload.to_owned()).chain(targets.iter().map(cell)));
     }

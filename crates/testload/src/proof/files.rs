@@ -2,8 +2,7 @@
 //! each recording), recordings/ (packed), predictions.json, advice.json, score.md (tables of the
 //! last score).
 
-use super::advice::Advice;
-use super::run::{Run, Task};
+use super::run::{Recording, Run};
 use anyhow::{Context as _, Result, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -13,17 +12,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-pub struct Recording {
-    /// Name in the directory, unpacked.
-    pub file: String,
-    pub root_pid: Option<u32>,
-    pub tasks_before: Vec<Task>,
-    pub tasks_seen: Vec<Task>,
-    pub perf_size: u64,
-    pub perf_cmd: String,
-    pub run: Run,
-}
 
 /// A prediction of `cpumax replay` for a recording and a limit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -35,6 +23,25 @@ pub struct Prediction {
     /// `prediction` of its JSON; `None` if it failed.
     pub said: Option<Value>,
     pub failed: Option<String>,
+}
+
+/// What was advised for a service and a target, and what its limit then did.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Advice {
+    pub workload: String,
+    pub target: String,
+    /// Bound of the measured number.
+    pub bound: Option<f64>,
+    /// Quota/period in ms; `None` if no limit was named.
+    pub limit: Option<String>,
+    /// Number measured under that limit.
+    pub found: Option<f64>,
+    pub kept: Option<bool>,
+    /// A limit a fifth smaller, and its results.
+    pub smaller: Option<String>,
+    pub smaller_found: Option<f64>,
+    pub smaller_kept: Option<bool>,
+    pub why_not: Option<String>,
 }
 
 pub struct Folder(PathBuf);

@@ -2,33 +2,13 @@
 
 use super::files::{Folder, Prediction};
 use super::run::Run;
-use super::score;
+use super::score::{self, Scaling};
 use crate::limit::Limit;
 use crate::stop::Stop;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
-
-/// How a recording is replayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scaling {
-    Raw,
-    /// With its work scaled by the measured cost of a unit of work: a model of the scheduler does
-    /// not predict changes of that cost.
-    Normalised,
-}
-
-impl Scaling {
-    pub const ALL: [Scaling; 2] = [Scaling::Raw, Scaling::Normalised];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Scaling::Raw => "raw",
-            Scaling::Normalised => "normalised",
-        }
-    }
-}
 
 /// The command to ask, and its options.
 pub struct ReplayCommand<'a> {

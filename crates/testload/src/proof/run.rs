@@ -1,10 +1,10 @@
 //! Runs one service once: creates a group with a limit, moves the server into it, runs its client
 //! outside, and perf if requested.
 
+use super::client::Client;
 use super::client::ClientResults;
 use super::server::{Running, ServerDir};
 use super::services::{Kind, Server, Service};
-use super::{client::Client, files::Recording};
 use crate::cgroup::{Cgroup, Counters, PATH};
 use crate::limit::Limit;
 use crate::loads::Load;
@@ -395,6 +395,18 @@ fn metrics_of_load(latency: &Summary, wall_s: f64, bursts: bool) -> BTreeMap<Str
         }
     }
     metrics
+}
+
+/// A recording of a run, before it is packed.
+pub struct Recording {
+    /// Name in the directory, unpacked.
+    pub file: String,
+    pub root_pid: Option<u32>,
+    pub tasks_before: Vec<Task>,
+    pub tasks_seen: Vec<Task>,
+    pub perf_size: u64,
+    pub perf_cmd: String,
+    pub run: Run,
 }
 
 /// A thread of the limited group.

@@ -1,11 +1,30 @@
 //! Errors of predictions, and whether their ranges hold the measured numbers.
 
 use super::files::Prediction;
-use super::predict::Scaling;
 use super::run::Run;
 use crate::limit::Limit;
 use serde::Serialize;
 use serde_json::Value;
+
+/// How a recording is replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scaling {
+    Raw,
+    /// With its work scaled by the measured cost of a unit of work: a model of the scheduler does
+    /// not predict changes of that cost.
+    Normalised,
+}
+
+impl Scaling {
+    pub const ALL: [Scaling; 2] = [Scaling::Raw, Scaling::Normalised];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Scaling::Raw => "raw",
+            Scaling::Normalised => "normalised",
+        }
+    }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]

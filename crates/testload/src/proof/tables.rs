@@ -1,9 +1,8 @@
 //! The tables of a proof, as Markdown.
 
 use super::files::{Folder, Prediction};
-use super::predict::Scaling;
 use super::run::{Perf, Run};
-use super::score::{self, Cell, Quantity, Range, Summary};
+use super::score::{self, Cell, Quantity, Range, Scaling, Summary};
 use super::services::Service;
 use crate::limit::Limit;
 use anyhow::Result;

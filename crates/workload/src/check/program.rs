@@ -1,7 +1,7 @@
 //! Checks single programs: whether a task could execute them, with locks released, system calls
 //! ended, no sleep under a spin lock, and time passing in every loop.
 
-use super::tables::{check_countable, takes_time};
+use super::tables::{check_countable, check_span, takes_time};
 use super::{
     Checked, PartRefusal, check_class_change, check_in_range, check_lock_mode, check_nice,
     check_reference, check_time, refuse,
@@ -10,7 +10,7 @@ use crate::bounds::{
     MAX_DURATION_NS, MAX_INSTANT_OPS, MAX_LOCKS_HELD, MAX_LOOP_DEPTH, MAX_TOKENS, NS_PER_US,
 };
 use crate::error::{Error, Kind, PartIx};
-use crate::model::{Class, LockIx, LockKind, Op, Parts, Span, Target, TaskSpec};
+use crate::model::{Class, LockIx, LockKind, Op, Parts, Target, TaskSpec};
 use crate::units::quoted;
 
 pub(super) fn check(workload: &Parts) -> Checked {
@@ -33,19 +33,6 @@ fn check_instructions(mut walk: Walk<'_>) -> Checked {
         walk.check_loops(ix, op)?;
     }
     walk.check_end()
-}
-
-/// Checks a fixed length of time, or the reference of a drawn one.
-pub(super) fn check_span(
-    workload: &Parts,
-    part: PartIx,
-    field: &'static str,
-    span: Span,
-) -> Checked {
-    match span {
-        Span::Fixed(ns) => check_time(part, field, ns, 0..=MAX_DURATION_NS),
-        Span::Drawn(ix) => check_reference(part, field, ix, workload.distributions.len()),
-    }
 }
 
 /// Whether time passes between start and end of every task of this kind.

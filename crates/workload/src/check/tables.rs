@@ -34,6 +34,19 @@ pub(super) fn check_countable(part: PartIx, field: &'static str, value: u64) -> 
     }
 }
 
+/// Checks a fixed length of time, or the reference of a drawn one.
+pub(super) fn check_span(
+    workload: &Parts,
+    part: PartIx,
+    field: &'static str,
+    span: Span,
+) -> Checked {
+    match span {
+        Span::Fixed(ns) => check_time(part, field, ns, 0..=MAX_DURATION_NS),
+        Span::Drawn(ix) => check_reference(part, field, ix, workload.distributions.len()),
+    }
+}
+
 /// Checks the lengths and parameters of all distributions. A distribution of values needs a count
 /// for each.
 pub(super) fn check_distributions(workload: &Parts) -> Checked {
@@ -94,7 +107,7 @@ pub(super) fn check_sources(workload: &Parts) -> Checked {
         }
         match &source.arrivals {
             Arrivals::Between(span) => {
-                super::program::check_span(workload, part, "every", *span)?;
+                check_span(workload, part, "every", *span)?;
                 check_mean_of_arrivals(workload, part, *span)?;
             }
             Arrivals::At(times_ns) => {

@@ -8,12 +8,13 @@ use crate::bounds::{
     BANDWIDTH_SLICE_NS, HZ, MAX_DURATION_NS, MAX_TOKENS, MAX_VALUE_COUNT, NS_PER_MS, NS_PER_S,
     NS_PER_US, SLICE_NS,
 };
+use crate::cpus::CpuSet;
+use crate::model::Program;
 use crate::model::{
-    Action, Affinity, Arrivals, ChannelSpec, Class, CpuSet, Distribution, Expectation, GroupSpec,
+    Action, Affinity, Arrivals, ChannelSpec, Class, Distribution, Expectation, GroupSpec,
     Intervention, JobSpec, LockKind, LockMode, LockSpec, MachineSpec, Op, Parts, Preempt, Signal,
     SoftirqSpec, Source, Span, Target, TaskSpec,
 };
-use crate::program::Program;
 use cpumax_limit::{Limit, MAX_PERIOD_NS};
 use std::ops::RangeInclusive;
 

@@ -5,7 +5,8 @@
 
 use super::{Dice, GroupPlan, channel};
 use crate::build::{Builder, Table, Value, table};
-use crate::model::{CpuSet, Distribution, LockKind};
+use crate::cpus::CpuSet;
+use crate::model::{Distribution, LockKind};
 
 const LONGEST_NS: u64 = 5_000_000;
 

@@ -3,9 +3,11 @@
 use super::language::Word;
 use super::table::{Form, Table};
 use crate::bounds::MAX_CPUS;
+use crate::cpus::CpuSet;
+use crate::cpus::{CPUS_FORM, parse_cpus};
 use crate::error::{ByteRange, Error, Refusal};
-use crate::model::{CpuSet, Distribution};
-use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, parse_cpus, parse_duration, quoted};
+use crate::model::Distribution;
+use crate::units::{DURATION_FORM, accepted_names, parse_duration, quoted};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use toml::Spanned;

@@ -1,8 +1,9 @@
 //! Names of parts with their indices, and the values that a workload stores once.
 
 use super::fields::{Fields, Length, Read};
+use crate::cpus::CpuSet;
 use crate::error::{ByteRange, Error, Refusal};
-use crate::model::{CpuSet, CpuSetIx, DistIx, Distribution, Parts, Span};
+use crate::model::{CpuSetIx, DistIx, Distribution, Parts, Span};
 use crate::units::{accepted_names, quoted};
 use std::collections::BTreeMap;
 

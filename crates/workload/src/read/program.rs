@@ -6,10 +6,11 @@ use super::language::{DISTRIBUTION, VERBS, Waited};
 use super::names::Names;
 use super::table::{Form, Table};
 use crate::bounds::{MAX_LOOP_DEPTH, MAX_OPS};
+use crate::cpus::CPUS_FORM;
 use crate::error::{ByteRange, Error, Refusal};
+use crate::model::Program;
 use crate::model::{Distribution, Op, Span, Target};
-use crate::program::Program;
-use crate::units::{CPUS_FORM, DURATION_FORM, accepted_names, quoted};
+use crate::units::{DURATION_FORM, accepted_names, quoted};
 use std::rc::Rc;
 use toml::de::{DeTable, DeValue};
 

@@ -1,7 +1,8 @@
 //! Fields of the tables of a scenario file: one list that both the reader and the JSON Schema use.
 //! A field can only be read in its listed form.
 
-use crate::units::{CPUS_FORM, DURATION_FORM, RATE_FORM};
+use crate::cpus::CPUS_FORM;
+use crate::units::{DURATION_FORM, RATE_FORM};
 
 pub(crate) struct Table {
     /// Name for messages.
