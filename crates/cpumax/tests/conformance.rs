@@ -35,13 +35,24 @@ fn the_model_agrees_with_real_kernels() {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Checks that the scenario's expectations hold on real kernels before and from 6.18.
+/// Checks that the scenario's expectations hold on real kernels before and from 6.18. To 6.17 the
+/// throttle must meet the lock, which is chance: such a kernel has three seeds to show it in, a
+/// newer one must do right with each.
 fn holds_on(scenario: &str, kernels: &str) {
-    let args = ["run", scenario, "--on", "vm", "--kernel", kernels];
-    let Some(output) = on_real_kernels(&args) else { return };
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(told.matches("\npass ").count() >= 5, "{told}");
+    for seed in ["1", "2", "3"] {
+        let args = ["run", scenario, "--on", "vm", "--kernel", kernels, "--seed", seed];
+        let Some(output) = on_real_kernels(&args) else { return };
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(told.matches("\npass ").count() + told.matches("\nFAIL ").count() >= 5, "{told}");
+        let failed: Vec<&str> = told.lines().filter(|line| line.starts_with("FAIL ")).collect();
+        if failed.is_empty() {
+            assert_eq!(output.status.code(), Some(0), "{told}");
+            return;
+        }
+        assert!(failed.iter().all(|line| line.ends_with("on ..6.17")), "{told}");
+        eprintln!("{told}");
+    }
+    panic!("{scenario}: on no seed");
 }
 
 #[test]
