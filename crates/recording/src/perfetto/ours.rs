@@ -1,7 +1,7 @@
 //! Additions of `cpumax record` to a Perfetto trace, in fields that other readers skip. Bundles
 //! have CPU time and groups beside the columns of switches, threads that were running already, and
 //! events of sockets. Packets have the paths of groups and the description of the recording.
-//! docs/guide/record.md lists all.
+//! `crates/recorder/src/live/bundle.rs` writes the columns.
 
 use super::bundle::Part;
 use super::wire::{Broken, field, fields, varint};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Runs scenarios of the model on a real kernel, under the fair class and under this scheduler, for
-//! the table in docs/guide/scx.md, which compares them with the model's results for 7.3 and `pull`.
+//! Runs scenarios of the model on a real kernel, under the fair class and under this scheduler, and
+//! holds them against the model. Results stand in docs/guide/scx.md.
 //!
 //! The lab's guest runs them as a subprocess in the machine of this check.
 

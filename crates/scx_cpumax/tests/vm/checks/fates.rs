@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Errors of earlier schedulers that honor `cpu.max`, one check each; docs/guide/scx.md has the
-//! list.
+//! Errors of earlier schedulers that honor `cpu.max`, one check each.
 
 use std::fmt::Write as _;
 use std::fs;
