@@ -1,4 +1,5 @@
-//! Text of single values: lengths of time (`5ms`), rates (`200/s`), and suggestions for misspelt names.
+//! Text of single values: lengths of time (`5ms`), rates (`200/s`), and suggestions for misspelt
+//! names.
 
 use crate::bounds::{MAX_DURATION_NS, NS_PER_MS, NS_PER_S, NS_PER_US};
 
