@@ -120,8 +120,8 @@ impl Counted {
 
 const P99: &str = "--p99";
 /// The note on a throttled group, whose usage is less than its demand.
-const CENSORED: &str = "The group was throttled and asks for more than it used: bounds of larger \
-                        limits are too low, and no limit is named. Take the limit off for a \
+const CENSORED: &str = "The group was throttled, so it needs more than it used, and how much is \
+                        unknown: no larger limit can be judged. Raise or lift the limit for a \
                         while, or record.";
 
 impl Answer for Counted {
@@ -350,8 +350,8 @@ fn notes(
     }
     if periods.is_none() {
         notes.push(format!(
-            "Readings are too far apart, or too few, for the usage of single periods of {} ms: \
-             only limits below the mean are ruled out. Read the group itself with --stat.",
+            "Counters were read too seldom to see single periods of {} ms, so only limits below \
+             the mean use are ruled out. On the node itself --stat reads the group often enough.",
             asked.period_ns as f64 / 1e6
         ));
     }

@@ -219,7 +219,7 @@ pub fn fit(
     let runs = Runs { kernel, threads, seed: fitting.seed, watch };
     let draws = runs.draws(&measured, fitting.draws)?;
     if let Some(counter) = draws.misfit {
-        let what = "no service of one kind with a steady load has such counters";
+        let what = "no single service with a steady load has such counters";
         return Ok(Err(format!("{what}: {counter} cannot be reproduced")));
     }
     if draws.effective < EFFECTIVE_LEAST {

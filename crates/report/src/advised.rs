@@ -247,7 +247,7 @@ fn what_decides(answer: &Advice) -> Vec<String> {
     if let Some(risky) = answer.risky() {
         let values: Vec<String> = held_by(risky).iter().map(measured).collect();
         lines.push(format!(
-            "By its ranges {} would do, {}, but they cannot be relied on.",
+            "{} might be enough, {}, but its prediction cannot be relied on.",
             named(&risky.limit),
             values.join(", ")
         ));
@@ -269,7 +269,7 @@ fn fails(probe: &Probe) -> String {
         Some((.., held)) => {
             format!("would keep it, {}, but that cannot be relied on", measured(&held))
         }
-        None => "does not keep it for sure: nothing is known of it".to_owned(),
+        None => "cannot be judged: it gives no number for this goal".to_owned(),
     }
 }
 
@@ -284,8 +284,7 @@ fn steps(found: &Found) -> String {
     if let Some(least) = found.uneven.first() {
         let _ = write!(
             text,
-            " It is not so that more is always better here: {} keeps it, and a larger limit does \
-             not.",
+            " A larger limit can do worse here: {} keeps the goal, and one above it does not.",
             named(least)
         );
     }

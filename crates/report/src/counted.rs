@@ -59,8 +59,8 @@ fn sentence(told: &Counted, throttled: Option<f64>) -> String {
             format!("{} uses {used} CPUs; this is what other limits would do.", line(&told.group))
         }
         _ => format!(
-            "{} uses {used} CPUs: a limit below that is too small. No limit is named, as nothing \
-             is asked of one: give --throttled.",
+            "{} uses {used} CPUs, and a limit below that is too small. To have a limit named, say \
+             what it must keep, such as --throttled 5%.",
             line(&told.group)
         ),
     }
@@ -110,8 +110,8 @@ fn row(judged: &Judged) -> Vec<String> {
         (None, Some(b)) => format!("{:.0} to {:.0}", b.least, b.most),
         (None, None) => "-".to_owned(),
     };
-    let present = judged.measured_percent.map(|_| "present, measured");
+    let present = judged.measured_percent.map(|_| "present (measured)");
     let words: Vec<&str> =
-        present.into_iter().chain(judged.too_small.then_some("too small")).collect();
+        present.into_iter().chain(judged.too_small.then_some("usage is above")).collect();
     vec![format!("{}m", judged.millicpus), judged.cpu_max.clone(), throttled, words.join("; ")]
 }

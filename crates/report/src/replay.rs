@@ -95,7 +95,7 @@ pub(crate) fn limited(replay: &Replay) -> String {
     let in_force: Vec<String> = replay.in_force().map(|(path, share)| had(path, share)).collect();
     let in_force = match in_force.as_slice() {
         [] => String::new(),
-        all => format!("; as in the recording: {}", all.join(", ")),
+        all => format!(". As recorded, in every row: {}", all.join(", ")),
     };
     let doubt = mark(replay.doubtful_gaps().next().is_some());
     let own = replay.own_limit();
@@ -107,8 +107,8 @@ pub(crate) fn limited(replay: &Replay) -> String {
         format!("; {} of them on CPU {} only", kept.threads, kept.cpus)
     });
     format!(
-        "Limited: {} ({} threads used {} CPUs{doubt} from {} to {}; all threads of the machine \
-         used {} CPUs{doubt} on average over the whole recording){kept}{own}{in_force}",
+        "Limited: {} ({} threads used {} CPUs{doubt} while they had load, from {} to {}; the whole \
+         machine used {} CPUs{doubt} over the whole recording){kept}{own}{in_force}",
         escape::line(replay.path()),
         replay.threads(),
         cpus(replay.mean_cpus()),
@@ -161,7 +161,7 @@ fn disagreements(replay: &Replay, unlimited: &Run, page: Page) -> String {
     format!(
         "{how} the replay is not what was recorded:\n  {}\n{}\n\n",
         lines.join("\n  "),
-        page.wrapped("What it says of limits is off by as much at least.")
+        page.wrapped("Predictions for limits are at least as far off: do not use them.")
     )
 }
 

@@ -119,7 +119,7 @@ pub enum Error {
     #[error("a limit names the group {path}, and threads are chosen as well: give only one")]
     GroupAndThreads { path: String },
     /// The group has no group above it but the root.
-    #[error("there is no pod: only the root is above the group '{}'", one_line(.path))]
+    #[error("`pod:` means the group above '{}', and only the root is above it", one_line(.path))]
     NoPod { path: String },
     /// The question about a limit cannot be answered; the text says why.
     #[error("{0}")]

@@ -175,7 +175,10 @@ impl Measured {
             all.push(("how CPU time varies", if self.is_alike { off } else { off.max(0.0) }));
             if self.is_alike {
                 let variance = 1.0 / own.count + 1.0 / spread.count + 0.15 * 0.15;
-                all.push(("how CPU time follows itself", (spread.lag - own.lag) / variance.sqrt()));
+                all.push((
+                    "how CPU use changes from reading to reading",
+                    (spread.lag - own.lag) / variance.sqrt(),
+                ));
             }
         }
         all
