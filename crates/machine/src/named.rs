@@ -186,8 +186,8 @@ pub(crate) fn by_hand(text: &str) -> Result<Kernel, KernelError> {
     for part in parts {
         match BY_HAND.iter().find(|(name, _)| *name == part) {
             Some((_, feature)) => given.push(feature.since()),
-            // Suffix of a release text: 6.12.117+deb13-cloud-amd64.
-            None if part.contains('-') => {}
+            // Suffix of a release text: 6.12.117+deb13-cloud-amd64, and 6.12.55+ of COS.
+            None if part.is_empty() || part.contains('-') => {}
             None => return Err(unreadable()),
         }
     }
@@ -430,6 +430,7 @@ mod tests {
             ("4.19", "4.19"),
             ("4.19.260", "5.4"),
             ("6.12.107+deb13-amd64", "6.12"),
+            ("6.12.55+", "6.12"),
         ] {
             assert_eq!(by_hand(text).unwrap().version.to_string(), version, "{text}");
         }
