@@ -73,11 +73,7 @@ pub enum Command {
         json: bool,
     },
     /// List the kernels that are modelled and what changed between them
-    Kernels {
-        /// Print a JSON array instead of a table
-        #[arg(long)]
-        json: bool,
-    },
+    Kernels(crate::command::kernels::KernelsArgs),
     /// Real kernels in virtual machines: fetch them, list them, run programs on them
     #[command(subcommand, after_help = help!("lab"))]
     Lab(LabCommand),

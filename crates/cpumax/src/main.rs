@@ -47,7 +47,7 @@ fn dispatch(command: args::Command) -> Result<(), Failure> {
         args::Command::Scenarios { name, json } => {
             command::scenarios::scenarios(name.as_deref(), json)
         }
-        args::Command::Kernels { json } => command::kernels::kernels(json),
+        args::Command::Kernels(args) => command::kernels::kernels(&args),
         args::Command::Lab(command) => command::lab::lab(&command),
         args::Command::Sched(args) => command::sched::sched(&args),
         args::Command::Stat(args) => command::stat::stat(&args),

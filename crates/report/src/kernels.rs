@@ -5,7 +5,7 @@ use crate::style::{DIM, styled};
 use crate::table::list;
 use cpumax_study::{
     builtin::Listed,
-    kernels::{Alike, Here, Real, oldest_real},
+    kernels::{Alike, Differing, Here, Real, oldest_real},
 };
 
 /// A table of the built-in scenarios.
@@ -28,6 +28,12 @@ pub fn generations(all: Vec<Alike>, page: Page) -> String {
         oldest_real()
     );
     format!("{table}\n{}\n", styled(DIM, page.wrapped(&note)))
+}
+
+/// A table of the rules in which two kernels differ.
+pub fn differing(rules: &[Differing], names: [&str; 2], page: Page) -> String {
+    let row = |one: &Differing| vec![one.rule.to_owned(), one.first.clone(), one.second.clone()];
+    list(&["rule of the model", names[0], names[1]], rules.iter().map(row), page.width())
 }
 
 /// A table of the real kernels, and the configuration of those that are present.

@@ -45,7 +45,7 @@ pub use file::{ResultFile, WriteError};
 pub use histogram::histogram;
 pub use html::{Named, answer_lines, html};
 pub use json::{JsonArray, StdoutTaken, stdout_is_free};
-pub use kernels::{generations, real_kernels, scenarios};
+pub use kernels::{differing, generations, real_kernels, scenarios};
 pub use matrix::{markdown, matrix, svg};
 pub use page::Page;
 pub use recording::{recording_heading, recording_text};

@@ -138,6 +138,30 @@ pub fn alike() -> Vec<Alike> {
     RELEASES.iter().zip(ends).map(alike).chain(unreleased).collect()
 }
 
+/// A rule in which two kernels differ, by its name in the model.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Differing {
+    /// Its name.
+    pub rule: &'static str,
+    /// Its value in the first kernel.
+    pub first: String,
+    /// Its value in the second.
+    pub second: String,
+}
+
+/// The rules in which two modelled kernels differ.
+///
+/// # Errors
+/// A name is that of no kernel, or of several.
+pub fn differing([first, second]: [&str; 2]) -> Result<Vec<Differing>, Error> {
+    let one = |name: &str| match modelled(name)?.as_slice() {
+        [kernel] => Ok(kernel.kernel),
+        _ => Err(Error::Question(format!("{name} names several kernels: give one"))),
+    };
+    let of = |(rule, first, second)| Differing { rule, first, second };
+    Ok(one(first)?.differs(&one(second)?).into_iter().map(of).collect())
+}
+
 /// The release before a version. Linux went from 4.20 to 5.0, from 5.19 to 6.0 and from 6.19 to
 /// 7.0.
 fn before(version: Version) -> Version {

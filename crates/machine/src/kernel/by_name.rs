@@ -110,6 +110,21 @@ impl Kernel {
         Ok((find_rule(name)?.show)(&self.rules))
     }
 
+    /// Rules in which two kernels differ: the name, this kernel's value, the other's.
+    ///
+    /// ```
+    /// use cpumax_machine::kernel::parse_kernels;
+    ///
+    /// let [older, newer] = parse_kernels("6.15,6.16").unwrap()[..] else { panic!() };
+    /// assert_eq!(older.differs(&newer), [("preempt", "Full".to_owned(), "Lazy".to_owned())]);
+    /// ```
+    pub fn differs(&self, other: &Kernel) -> Vec<(&'static str, String, String)> {
+        let both = RULES
+            .iter()
+            .map(|rule| (rule.name, (rule.show)(&self.rules), (rule.show)(&other.rules)));
+        both.filter(|(_, own, others)| own != others).collect()
+    }
+
     /// This kernel with another value of one rule. The result may be a kernel that never existed,
     /// and not every rule has an effect beside the others.
     ///
@@ -150,6 +165,16 @@ mod tests {
                 let own = kernel.rule(name).unwrap();
                 let there = kernel.with_rule(name, &values[0]).unwrap();
                 assert_eq!(there.with_rule(name, &own).unwrap().rules, kernel.rules, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_releases_have_the_same_rules() {
+        for (ix, one) in RELEASES.iter().enumerate() {
+            for other in &RELEASES[ix + 1..] {
+                let [one, other] = [one, other].map(|release| Kernel::of(release.from).unwrap());
+                assert!(!one.differs(&other).is_empty(), "{} and {}", one.version, other.version);
             }
         }
     }
