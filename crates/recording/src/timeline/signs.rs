@@ -189,8 +189,10 @@ impl Timeline {
         if !is_of_all || runs && !self.has_runtime {
             return now_ns;
         }
-        self.signs.cut_ns = self.signs.cut_ns.saturating_add(silence_ns - usual_ns);
-        self.last_ns + usual_ns
+        // Where events are rare otherwise, an interval without ticks may be a usual one.
+        let cut_ns = silence_ns.saturating_sub(usual_ns);
+        self.signs.cut_ns = self.signs.cut_ns.saturating_add(cut_ns);
+        now_ns - cut_ns
     }
 
     /// Whether a thread is on a CPU that would have had a tick within so long a silence.

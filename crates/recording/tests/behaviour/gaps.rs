@@ -338,3 +338,19 @@ fn a_burst_is_whole_where_its_thread_sleeps_to_the_end() {
     let ends = |task: &cpumax_workload::TaskSpec| task.program.last() == Some(&Op::Done);
     assert!(workload.tasks.iter().all(ends));
 }
+
+#[test]
+fn a_stop_that_is_shorter_than_the_usual_interval_counts() {
+    let mut trace = Trace::perf(1);
+    trace.burst(0, 0, "svc/101", MS);
+    let later = 3_600_000 * MS;
+    trace.wake(later, 0, IDLE, "svc/101");
+    trace.switch(later, 0, IDLE, "R", "svc/101");
+    for tick in (1..=30).chain([70]) {
+        let what = "sched:sched_stat_runtime: comm=svc pid=101 runtime=4000000 [ns]";
+        trace.event(later + tick * 4 * MS, 0, "svc/101", what);
+    }
+    let recording = trace.read();
+    assert_eq!(recording.span_ns(), later + 280 * MS);
+    assert!(told(&recording, GapKind::Silence).starts_with("No CPU has an event in 1 interval"));
+}
