@@ -54,7 +54,9 @@ impl Recording {
                 percent(more_ns, wall_ns)
             ));
         }
-        let stays = &self.signs.stays;
+        // `cpumax record` does not charge threads outside of the group that it records.
+        let is_of_all = self.machine.about.as_ref().is_none_or(|about| about.chosen == "all");
+        let stays = is_of_all.then_some(&self.signs.stays)?;
         if let Some(common) = stays.common_percent().filter(|percent| *percent < COMMON_PERCENT) {
             return Some(format!(
                 "Threads were charged {common} % of their time on a CPU, in most stays alike: \
