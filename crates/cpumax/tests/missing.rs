@@ -54,10 +54,36 @@ fn whole() -> Trace {
     trace
 }
 
-/// The whole trace, but the host steals half of each run time.
+/// The whole trace, but half of each run time is charged.
 fn half_stolen() -> Trace {
     let half = |line: &str| vec![line.replace("runtime=3000000", "runtime=1500000")];
     whole().map(half)
+}
+
+/// The threads of the whole trace, and another one that runs on CPU 0 whenever it can.
+fn busy() -> Trace {
+    let mut trace = Trace::perf(2);
+    for at in 0..LENGTH_MS / 10 {
+        let ns = at * 10 * MS;
+        let before = if at == 0 { IDLE } else { "other/50" };
+        trace.wake(ns, 0, before, "svc/101");
+        trace.switch(ns + 2_000, 0, before, "R", "svc/101");
+        trace.charge(ns + 3 * MS, 0, "svc/101", 3 * MS - 2_000);
+        trace.switch(ns + 3 * MS, 0, "svc/101", "S", "other/50");
+        trace.charge(ns + 10 * MS, 0, "other/50", 7 * MS);
+        trace.burst(ns + 5 * MS, 1, "svc/102", 3 * MS);
+    }
+    trace
+}
+
+/// The whole trace by a clock that counts in steps of 4 ms.
+fn by_jiffies() -> Trace {
+    whole().at(|ns| ns / (4 * MS) * (4 * MS))
+}
+
+/// Whether a time is in every second interval of 50 ms.
+fn is_second(ns: u64) -> bool {
+    (ns / (50 * MS)) % 2 == 1
 }
 
 /// Two threads that each work 3 of 10 ms, each woken on its own CPU.
@@ -165,6 +191,19 @@ fn lacking() -> Vec<Lacking> {
             GapKind::Overwritten,
         ),
         case("cut", whole().without(|ns, _| ns > 2_500 * MS), GapKind::Cut),
+        case("every second 50 ms", whole().without(|ns, _| is_second(ns)), GapKind::Skipped),
+        case(
+            "every second 50 ms of a CPU",
+            whole().without(|ns, line| is_second(ns) && line.contains(&on(1))),
+            GapKind::Runs,
+        ),
+        case(
+            "every second 57 ms, switches that do not chain",
+            busy().without(|ns, _| (ns / (57 * MS)) % 2 == 1),
+            GapKind::Switches,
+        ),
+        case("jiffies", by_jiffies(), GapKind::Clock),
+        case("charged half", half_stolen(), GapKind::ImpossibleCharges),
         case("charged twice", whole().map(double), GapKind::ImpossibleCharges),
         case("recorded twice", whole().map(twice), GapKind::Context),
         case("no context", whole(), GapKind::Context),

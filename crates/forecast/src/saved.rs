@@ -11,17 +11,20 @@ use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Histogram;
 use cpumax_recording::{Defects, Options};
 use cpumax_study::{
-    Error, Try, Watch,
+    Error, Ranged, Try, Watch,
     answer::{self, Answer},
     world::Running,
 };
 use serde::Deserialize;
 use serde_json::Value;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 const FILE_MAX_BYTES: u64 = 256 << 20;
+/// No machine has more CPUs. A period may end with a group throttled twice, rarely.
+const CPUS_MOST: f64 = 8192.0;
+const PERCENT_MOST: f64 = 101.0;
 
 /// A study: recordings, predictions, and advice.
 ///
@@ -134,7 +137,14 @@ impl Saved {
         let failed = |source| Error::File { path: name.clone(), source };
         let mut text = String::new();
         let file = File::open(path).map_err(failed)?;
-        file.take(FILE_MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
+        file.take(FILE_MAX_BYTES).read_to_string(&mut text).map_err(|error| {
+            match error.kind() {
+                ErrorKind::InvalidData => {
+                    Error::Saved { path: name.clone(), what: "it is not text".to_owned() }
+                }
+                _ => failed(error),
+            }
+        })?;
         Saved::parse(&name, &text)
     }
 
@@ -154,7 +164,12 @@ impl Saved {
         if saved.runs.is_empty() && saved.advice.is_none() {
             return Err(wrong("it has no predictions".to_owned()));
         }
-        Ok(saved)
+        let recorded = saved.recordings.iter().map(|recorded| &recorded.prediction);
+        let mut all = saved.runs.iter().map(|run| &run.prediction).chain(recorded);
+        match all.find_map(impossible) {
+            Some(what) => Err(wrong(what)),
+            None => Ok(saved),
+        }
     }
 
     /// Reads a recording, replays it with seed 1 on these kernels or the usual ones, and traces the
@@ -215,6 +230,29 @@ impl Saved {
         self.recordings.append(&mut advice.recordings);
         self.advice = Some(advice);
     }
+}
+
+/// A sentence if a prediction is impossible: a number outside of its range, below 0, or beyond what
+/// there is. `None` else.
+fn impossible(prediction: &Prediction) -> Option<String> {
+    let ns = |one: Ranged<u64>| {
+        let Ranged { value, low, high } = one;
+        Ranged { value: value as f64, low: low as f64, high: high as f64 }
+    };
+    let latencies = prediction.request_latency_ns.as_ref();
+    let latencies = latencies.map(|all| [all.p50, all.p90, all.p95, all.p99, all.p999]);
+    let latencies = latencies.into_iter().flatten();
+    let latencies = latencies.map(|one| ("request_latency_ns", Some(ns(one)), f64::INFINITY));
+    let all = [
+        ("cpus", prediction.cpus, CPUS_MOST),
+        ("throttled_percent", prediction.throttled_percent, PERCENT_MOST),
+        ("requests_per_second", prediction.requests_per_second, f64::MAX),
+    ];
+    all.into_iter().chain(latencies).find_map(|(name, number, most)| {
+        let Ranged { value, low, high } = number?;
+        let is_possible = 0.0 <= low && low <= value && value <= high && high <= most;
+        (!is_possible).then(|| format!("{name} cannot be {value} (from {low} to {high})"))
+    })
 }
 
 /// The prediction of a run's document that an earlier cpumax wrote without a kind: enough to be
@@ -278,6 +316,12 @@ mod tests {
         assert!(other.contains("object 1: it has version 7, but only version 2"), "{other}");
         let other = told(&text.replacen("\"kind\":\"replay\"", "\"kind\":\"weights\"", 1));
         assert!(other.contains("object 2: its kind is 'weights', but a study"), "{other}");
+        for number in [-1.0, 1e308, 0.0] {
+            let mut all: Value = serde_json::from_str(&text).unwrap();
+            all[1]["prediction"]["cpus"]["high"] = number.into();
+            let other = told(&all.to_string());
+            assert!(other.contains("x.json: cpus cannot be "), "{number}: {other}");
+        }
         let run = serde_json::to_value(Document::from(&recorded)).unwrap();
         assert!(told(&format!("[{run}]")).contains("no predictions"));
     }

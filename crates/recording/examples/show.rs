@@ -32,6 +32,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     if !summary.defects.is_empty() {
         println!("{}", summary.defects);
     }
+    for gap in recording.gaps() {
+        println!("{}{}", if gap.doubtful { "doubtful: " } else { "" }, gap.told);
+    }
     for thread in &summary.threads {
         let (name, group) = (&thread.name, thread.group.as_deref().unwrap_or("?"));
         println!("{:10} us {:6} waits  {name} in {group}", thread.runtime_ns / 1000, thread.waits);

@@ -10,6 +10,9 @@ use crate::thread::Thread;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod charges;
+mod skipped;
+
 /// Something that a recording lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
@@ -49,6 +52,10 @@ pub enum GapKind {
     Charges,
     /// Charges of CPU time that cannot be.
     ImpossibleCharges,
+    /// Periodic threads skip times at which they should have run.
+    Skipped,
+    /// A clock that tells short times apart.
+    Clock,
     /// Time taken by interrupts and by the host.
     Stolen,
     /// Measured cost of recording an event.
@@ -68,7 +75,7 @@ impl GapKind {
             GapKind::Cpus | GapKind::Runs => "all CPUs (`-a`, without `-C` or a mask of CPUs)",
             GapKind::Threads => "all threads of the machine (`-a`, without a filter)",
             GapKind::Silence => "again, while the machine is not suspended or stopped",
-            GapKind::Lost | GapKind::Switches | GapKind::Overwritten => {
+            GapKind::Lost | GapKind::Switches | GapKind::Overwritten | GapKind::Skipped => {
                 "with larger buffers (`-m 8M`), or fewer events"
             }
             GapKind::Cut => "again, and end the recorder with SIGINT",
@@ -77,6 +84,7 @@ impl GapKind {
             }
             GapKind::Charges | GapKind::Stolen => "the CPU time charged (sched:sched_stat_runtime)",
             GapKind::ImpossibleCharges => "again, each event once, on the host",
+            GapKind::Clock => "with a finer clock (of ftrace `local` or `mono`)",
             GapKind::EventCost => {
                 "fewer events, or with `cpumax record`, which measures their cost"
             }
@@ -100,14 +108,16 @@ const RUNS_PERCENT: u64 = 1;
 /// Up to this number neither is doubtful.
 const RUNS_FEW: u64 = 2;
 const SWITCHES_FEW: u64 = 5;
+/// Doubtful percentage of the CPU time that is between events of other threads, and the number of
+/// breaks up to which it is not.
+const HIDDEN_PERCENT: u64 = 2;
+const BREAKS_FEW: u64 = 2;
+/// From this step on a clock is too coarse, ns; a step is known after so many events.
+const STEP_LEAST_NS: u64 = 100_000;
+const STEP_EVENTS: u64 = 100;
 /// Percentage of the recording without events that makes its load unknown, where it cannot be cut
 /// out.
 const SILENCE_PERCENT: u64 = 20;
-/// Percentage and least amount, ns, of CPU time charged beyond the time on a CPU.
-const CHARGES_PERCENT: u64 = 3;
-const CHARGES_LEAST_NS: u64 = 5_000_000;
-/// Percentage of CPU time taken by interrupts and the host from which a note is given.
-const STOLEN_PERCENT: u64 = 10;
 /// Estimated cost of recording as a percentage of CPU time: from which a note is given, and from
 /// which it is doubtful.
 const COST_TOLD_PERCENT: u64 = 5;
@@ -201,7 +211,10 @@ impl Recording {
         self.add_missing_parts(&mut gaps);
         self.add_filtered_threads(&mut gaps);
         self.add_silences(&mut gaps);
+        self.add_skipped_times(&mut gaps);
+        self.add_coarse_clock(&mut gaps);
         self.add_lost_events(&mut gaps);
+        self.add_missing_switches(&mut gaps);
         let chosen: Vec<&Thread> = (0..self.threads.len())
             .filter(|ix| inside[*ix] && self.is_included(*ix))
             .map(|ix| &self.threads[ix])
@@ -318,7 +331,7 @@ impl Recording {
         let signs = &self.signs;
         if signs.silences > 0 {
             let left_ns = signs.silence_ns.saturating_sub(signs.cut_ns);
-            let what = if signs.cut_ns > 0 {
+            let what = if signs.cut_ns > left_ns {
                 "the machine was suspended or stopped. That time is left out"
             } else {
                 "the machine was suspended or stopped, or what runs there is not recorded. That \
@@ -330,7 +343,7 @@ impl Recording {
                 if signs.silences == 1 { "" } else { "s" },
                 seconds(signs.silence_ns)
             );
-            let doubtful = signs.cut_ns == 0 && exceeds(left_ns, SILENCE_PERCENT, self.span_ns());
+            let doubtful = exceeds(left_ns, SILENCE_PERCENT, self.span_ns());
             gaps.add(GapKind::Silence, doubtful, told);
         }
         let is_unfinished = self.machine.about.is_some() && self.machine.ended.is_none();
@@ -341,9 +354,8 @@ impl Recording {
         }
     }
 
-    /// Adds a gap each for lost or unreadable events, for overwritten ones, and for thread switches
-    /// that must have been lost. Lost events are doubtful above `LOST_PERCENT` of all events, or of
-    /// the CPU time; missing switches always, overwritten events never.
+    /// Adds a gap each for lost or unreadable events, and for overwritten ones. Lost events are
+    /// doubtful above `LOST_PERCENT` of all events, or of the CPU time; overwritten ones never.
     fn add_lost_events(&self, gaps: &mut Gaps) {
         let defects = &self.defects;
         let ended = self.machine.ended.as_deref();
@@ -354,14 +366,13 @@ impl Recording {
         let all = self.events.saturating_add(lost);
         let left_out = if self.is_head_wrong() { 0 } else { defects.impossible_cpus };
         let lost = lost.saturating_add(left_out);
-        let cpus_ns = self.span_ns().saturating_mul(self.cpus_seen.len().max(1) as u64);
         if lost > 0 {
             let told = format!(
                 "{lost} of {all} events were lost or cannot be read ({} %).",
                 percent(lost, all)
             );
             let much = exceeds(lost, LOST_PERCENT, all)
-                || exceeds(self.signs.lost_ns, LOST_PERCENT, cpus_ns);
+                || exceeds(self.signs.lost_ns, LOST_PERCENT, self.cpus_ns());
             gaps.add(GapKind::Lost, much, told);
         }
         if defects.overwritten_events > 0 || defects.left_out_ns > 0 {
@@ -372,46 +383,41 @@ impl Recording {
             );
             gaps.add(GapKind::Overwritten, false, told);
         }
-        let (missing, all) = (defects.mismatched_switches, self.signs.switches);
-        if missing > SWITCHES_FEW && exceeds(missing, SWITCHES_PERCENT, all) {
+    }
+
+    /// Adds, as doubtful, missing thread switches: more than `SWITCHES_PERCENT` of all, or such
+    /// that CPUs were with unknown threads for more than `HIDDEN_PERCENT` of the time.
+    fn add_missing_switches(&self, gaps: &mut Gaps) {
+        let (missing, all) = (self.defects.mismatched_switches, self.signs.switches);
+        let often = missing > SWITCHES_FEW && exceeds(missing, SWITCHES_PERCENT, all);
+        let (hidden_ns, cpus_ns) = (self.signs.hidden_ns, self.cpus_ns());
+        if often || missing > BREAKS_FEW && exceeds(hidden_ns, HIDDEN_PERCENT, cpus_ns) {
             let told = format!(
                 "{missing} thread switches are missing beside {all} recorded ones: CPUs go on with \
-                 other threads than they switched to."
+                 other threads than they switched to. Which threads ran is not known for {} % of \
+                 the time.",
+                percent(hidden_ns, cpus_ns)
             );
             gaps.add(GapKind::Switches, true, told);
         }
     }
 
-    /// Adds what is wrong with the CPU time that the kernel charged: it was not recorded; it
-    /// exceeds the time on a CPU by more than 3 % (doubtful); or it falls short by more than 10 %,
-    /// because interrupts or the host took the rest.
-    fn add_wrong_charges(&self, gaps: &mut Gaps) {
-        if !self.has_runtime {
-            let told = "The CPU time that the kernel charged (sched_stat_runtime) was not \
-                        recorded: interrupts and time taken by the host count as the threads' own.";
-            return gaps.add(GapKind::Charges, false, told.to_owned());
-        }
-        let wall_ns = sum(self.threads.iter().map(|thread| thread.wall_ns));
-        let more = |thread: &Thread| thread.charged_ns.saturating_sub(thread.wall_ns);
-        let more_ns = sum(self.threads.iter().map(more));
-        if more_ns > CHARGES_LEAST_NS && exceeds(more_ns, CHARGES_PERCENT, wall_ns) {
+    /// The time of all CPUs that have events, ns.
+    fn cpus_ns(&self) -> u64 {
+        self.span_ns().saturating_mul(self.cpus_seen.len().max(1) as u64)
+    }
+
+    /// Adds, as doubtful, that the clock of the recording counts in steps of 0.1 ms or more.
+    fn add_coarse_clock(&self, gaps: &mut Gaps) {
+        let step_ns = self.signs.least_step_ns;
+        if step_ns >= STEP_LEAST_NS && self.events >= STEP_EVENTS {
             let told = format!(
-                "Threads were charged {} % more CPU time than they were on a CPU: events were \
-                 recorded twice, or their numbers mean something else.",
-                percent(more_ns, wall_ns)
+                "The clock of the recording is coarse: its times differ by {}.{} ms or more. CPU \
+                 times and waits may be wrong by that each.",
+                step_ns / 1_000_000,
+                step_ns / 100_000 % 10
             );
-            gaps.add(GapKind::ImpossibleCharges, true, told);
-        }
-        let spent = |thread: &Thread| thread.runtime_ns.saturating_add(thread.cost_ns);
-        let charged_ns = sum(self.threads.iter().map(spent));
-        let taken_ns = wall_ns.saturating_sub(charged_ns);
-        if exceeds(taken_ns, STOLEN_PERCENT, wall_ns) {
-            let told = format!(
-                "{} % of the time that threads were on a CPU was not theirs: interrupts or the \
-                 host took it. CPU times leave it out, latencies do not.",
-                percent(taken_ns, wall_ns)
-            );
-            gaps.add(GapKind::Stolen, false, told);
+            gaps.add(GapKind::Clock, true, told);
         }
     }
 

@@ -13,7 +13,7 @@ const OBSERVATIONS_MIN: u32 = 10;
 /// `sched_balance_trigger()`). A thread that waits longer may not use the idle CPU, ns.
 pub(crate) const LONG_QUEUED_NS: u64 = 10_000_000;
 /// Priorities below this are those of `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`.
-const REAL_TIME_BELOW: i32 = 100;
+pub(crate) const REAL_TIME_BELOW: i32 = 100;
 /// A thread with more priorities than this uses none of the further ones for long.
 const PRIOS_MAX: usize = 16;
 /// A thread that moves through more groups than this is in none of the further ones for long.

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 mod begin;
 mod births;
 mod calls;
+mod charges;
 mod on_cpu;
 mod parts;
 mod plausible;
@@ -27,7 +28,7 @@ mod wait;
 mod waker;
 
 use births::Announced;
-use on_cpu::OnCpu;
+use on_cpu::{OnCpu, Spent};
 pub(crate) use signs::Signs;
 use waker::Cpu;
 
@@ -235,11 +236,10 @@ impl Timeline {
         if tid < 0 || self.cpus[cpu].current == Some(tid) {
             return;
         }
-        let last_ns = self.cpus[cpu].last_ns;
-        let entry = match self.cpus[cpu].current {
-            None if self.cpus[cpu].has_lost => {
-                Entry::FromIdle { earliest_ns: last_ns.unwrap_or(now_ns) }
-            }
+        self.note_broken_chain(cpu, now_ns);
+        let Cpu { current, last_ns, has_lost, .. } = self.cpus[cpu];
+        let entry = match current {
+            None if has_lost => Entry::FromIdle { earliest_ns: last_ns.unwrap_or(now_ns) },
             None => Entry::Before { since_ns: last_ns.unwrap_or(self.first_ns) },
             Some(0) => {
                 self.defects.missing_idle_switches += 1;
@@ -247,7 +247,6 @@ impl Timeline {
                 Entry::FromIdle { earliest_ns: last_ns.unwrap_or(now_ns) }
             }
             Some(other) => {
-                self.defects.mismatched_switches += 1;
                 let last_ns = last_ns.unwrap_or(now_ns);
                 self.leave_cpu(cpu, other, last_ns, None);
                 Entry::Before { since_ns: last_ns }
@@ -301,7 +300,7 @@ impl Timeline {
             self.thread_of(tid).add_long_wait(kept);
         }
         let thread = self.thread_of(tid);
-        let ran_ns = thread.runtime_ns;
+        let before = Spent::of(thread);
         thread.run(early_ns, 0);
         // A thread cannot have run before it was woken, nor before it slept.
         let woken_ns = settled.map_or(0, |settled| {
@@ -311,7 +310,7 @@ impl Timeline {
         let unseen = settled.filter(|settled| settled.missing.is_some() && !entry.is_seen());
         let earliest_ns = earliest_ns.map(|ns| ns.max(woken_ns));
         let mut on = OnCpu::new(cpu as u32, since_ns.max(woken_ns), earliest_ns, debt_ns, unseen);
-        on.set_start(thread.prio, ran_ns);
+        on.set_start(thread.prio, before);
         self.live(tid).state = State::Running(on);
     }
 
@@ -344,7 +343,7 @@ impl Timeline {
         let before = std::mem::replace(&mut live.state, state);
         if let State::Running(on) = before {
             self.threads[ix].last_ns = now_ns;
-            on.end(now_ns, &mut self.threads[ix]);
+            self.signs.stays.add(&on.end(now_ns, &mut self.threads[ix]), left);
         }
         if left == Some(PrevState::Dead) {
             self.threads[ix].exited = true;
@@ -391,12 +390,13 @@ impl Timeline {
         }
         self.name_cpu_of(wakee.tid, named);
         self.set_name_and_prio(wakee, event.time_ns);
-        if matches!(self.live(wakee.tid).state, State::Ready { .. } | State::Dead) {
-            return;
-        }
-        if let State::Asleep(Asleep { wake: Some(wake), .. }) = self.live(wakee.tid).state {
-            self.count_unseen_run(wake.at_ns, event.time_ns);
-            return;
+        match self.live(wakee.tid).state {
+            State::Dead => return,
+            State::Ready { since_ns }
+            | State::Asleep(Asleep { wake: Some(Wake { at_ns: since_ns, .. }), .. }) => {
+                return self.count_unseen_run(since_ns, event.time_ns);
+            }
+            _ => {}
         }
         let cause = match self.waker(event, wakee.tid) {
             Ok(waker) => self.add_edge(waker, wakee.tid, event.time_ns),

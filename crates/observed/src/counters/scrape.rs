@@ -27,6 +27,8 @@ const LINE_MAX_BYTES: u64 = 1 << 16;
 const FILE_MAX_BYTES: u64 = 256 << 20;
 /// A node has a few hundred containers.
 const SERIES_MAX: usize = 100_000;
+/// Some editors write this mark at the beginning of UTF-8 text.
+const MARK: &[u8] = "\u{feff}".as_bytes();
 /// Containers named in a message that asks to choose one.
 const NAMED: usize = 5;
 /// The time between two scrapes may be longer than their stamps tell by this share, as files are
@@ -68,6 +70,8 @@ struct Scrape {
     /// The file, for messages.
     path: String,
     containers: Containers,
+    /// CPU time on single CPUs, s, by container and CPU.
+    single_cpus: BTreeMap<(Labels, String), f64>,
     /// The service's own metrics.
     own: Own,
     kernel: Option<String>,
@@ -224,6 +228,10 @@ fn moments(
         let what = "each scrape must be later than the one before it";
         return Err(Error::Question(what.to_owned()));
     }
+    if moments.len() < 2 {
+        let what = "the scrapes are the same: give two of different times";
+        return Err(Error::Question(what.to_owned()));
+    }
     let first_ns = moments[0].at_ns;
     for moment in &mut moments {
         moment.at_ns -= first_ns;
@@ -371,6 +379,9 @@ fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
     let failed = |source| Error::File { path: shown(path), source };
     let file = File::open(path).map_err(failed)?;
     let mut file = BufReader::new(file.take(FILE_MAX_BYTES));
+    if file.fill_buf().map_err(failed)?.starts_with(MARK) {
+        file.consume(MARK.len());
+    }
     if json::is_json(file.fill_buf().map_err(failed)?) {
         return json::read(file, &shown(path), metrics);
     }
@@ -394,7 +405,11 @@ fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
             return Err(wrong("a line of a scrape has at most 64 KiB"));
         }
         let Ok(text) = str::from_utf8(&line) else { return Err(wrong("it is not UTF-8 text")) };
-        parse_line(text.trim_end(), &mut all, metrics).map_err(|what| wrong(&what))?;
+        let is_sample =
+            parse_line(text.trim_end(), &mut all, metrics).map_err(|what| wrong(&what))?;
+        if is_sample && !text.ends_with('\n') {
+            return Err(wrong("the line has no end: the scrape is cut off"));
+        }
         if all.containers.len() > SERIES_MAX {
             return Err(wrong(&format!("a scrape has at most {SERIES_MAX} containers")));
         }
@@ -402,11 +417,11 @@ fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
 }
 
 /// Reads one line and stores its number in `all`: a metric with labels, a value, and perhaps a
-/// time. Unknown metrics and comments are skipped; the error tells the expected form.
-fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), String> {
+/// time. Unknown metrics and comments are skipped, and `false`; the error tells the expected form.
+fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<bool, String> {
     let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
     if !is_known(name) && !metrics.has(name) {
-        return Ok(());
+        return Ok(false);
     }
     let wrong = || "expected METRIC{LABELS} NUMBER [TIME]".to_owned();
     let (labels, rest) = if rest.starts_with('{') {
@@ -421,7 +436,8 @@ fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<(), Str
     // OpenMetrics has seconds, the older form ms; a clock that is right tells them apart by their
     // size.
     let at_ms = at.map(|at| if at < 1e11 { at * 1e3 } else { at });
-    all.add(name, labels, (value, at_ms), metrics).map_err(|what| format!("{what}; {}", wrong()))
+    let added = all.add(name, labels, (value, at_ms), metrics);
+    added.map(|()| true).map_err(|what| format!("{what}; {}", wrong()))
 }
 
 /// Whether this is one of cadvisor's metrics that are read.
@@ -432,7 +448,7 @@ fn is_known(name: &str) -> bool {
 impl Scrape {
     /// Stores a number of a known metric, with its time, ms since 1970; usage of single CPUs is
     /// summed up. Unknown metrics are ignored; an error where the number is infinite, NaN or
-    /// wrongly negative.
+    /// wrongly negative, or differs from one of the same series.
     fn add(
         &mut self,
         name: &str,
@@ -453,6 +469,8 @@ impl Scrape {
             return Ok(());
         }
         let cpu = labels.remove("cpu");
+        let twice = format!("{name} of {labels} is there twice, with different numbers");
+        let single = cpu.clone().map(|cpu| (labels.clone(), cpu));
         let series = self.containers.entry(labels).or_default();
         if name == START {
             // Some kubelets stamp it with the start itself.
@@ -464,8 +482,12 @@ impl Scrape {
             USAGE => match cpu.as_deref() {
                 None | Some("total") => &mut series.usage_s,
                 Some(_) => {
-                    series.by_cpu_s = (series.by_cpu_s.0 + value, series.by_cpu_s.1 + 1);
-                    return Ok(());
+                    let before = single.and_then(|single| self.single_cpus.insert(single, value));
+                    let Some(before) = before else {
+                        series.by_cpu_s = (series.by_cpu_s.0 + value, series.by_cpu_s.1 + 1);
+                        return Ok(());
+                    };
+                    return if before == value { Ok(()) } else { Err(twice) };
                 }
             },
             PERIODS => &mut series.periods,
@@ -474,8 +496,10 @@ impl Scrape {
             QUOTA => &mut series.quota_us,
             _ => &mut series.period_us,
         };
-        *slot = Some(value);
-        Ok(())
+        match slot.replace(value) {
+            Some(before) if before != value => Err(twice),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! One stay of a thread on a CPU: turns wall time into CPU time.
 
+use super::charges::Stay;
 use super::wait::{Missing, Settled};
 use crate::steps::{Packed, push_one};
-use crate::thread::{Step, Thread};
+use crate::thread::{REAL_TIME_BELOW, Step, Thread};
 
 /// Charges that exceed the wall time by more are impossible, ns.
 const CLOCKS_DIFFER_NS: u64 = 1_000_000;
@@ -22,9 +23,26 @@ pub(crate) struct OnCpu {
     debt_ns: u32,
     /// The wait that ended when the stay began, if only the first charge shows when that was.
     unseen_wait: Option<Settled>,
-    /// Priority, and CPU time in all, of the thread when the stay began.
+    /// Priority, and times so far, of the thread when the stay began.
     prio: i32,
-    ran_ns: u64,
+    before: Spent,
+    /// Whether the switch at its beginning was recorded.
+    is_seen: bool,
+}
+
+/// Times of a thread so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Spent {
+    runtime_ns: u64,
+    wall_ns: u64,
+    charged_ns: u64,
+}
+
+impl Spent {
+    pub fn of(thread: &Thread) -> Self {
+        let Thread { runtime_ns, wall_ns, charged_ns, .. } = *thread;
+        Spent { runtime_ns, wall_ns, charged_ns }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -89,19 +107,20 @@ impl OnCpu {
             debt_ns,
             unseen_wait,
             prio: i32::MAX,
-            ran_ns: 0,
+            before: Spent::default(),
+            is_seen: earliest_ns.is_none(),
         }
     }
 
     /// The rest of a stay, as the stay of another thread that has done nothing so far.
     pub fn after(before: &OnCpu, now_ns: u64) -> Self {
         let on = OnCpu::new(before.cpu, now_ns, None, 0, None);
-        OnCpu { prio: before.prio, ..on }
+        OnCpu { prio: before.prio, is_seen: false, ..on }
     }
 
-    /// Sets the priority, and the CPU time in all, of the thread when the stay began.
-    pub fn set_start(&mut self, prio: i32, ran_ns: u64) {
-        (self.prio, self.ran_ns) = (prio, ran_ns);
+    /// Sets the priority, and the times so far, of the thread when the stay began.
+    pub fn set_start(&mut self, prio: i32, before: Spent) {
+        (self.prio, self.before) = (prio, before);
     }
 
     /// Forgets the steps and charges before `now_ns`, as if the stay began there.
@@ -111,6 +130,7 @@ impl OnCpu {
         self.earliest_ns = Some(now_ns);
         self.debt_ns = 0;
         self.unseen_wait = None;
+        self.is_seen = false;
     }
 
     /// Adds cost of recording, to be subtracted from the work before the next step.
@@ -159,21 +179,27 @@ impl OnCpu {
     }
 
     /// Ends the stay and settles its steps; without any charge all of its wall time counts. The
-    /// scheduler took the time after the last charge.
-    pub fn end(mut self, now_ns: u64, thread: &mut Thread) {
-        let (prio, ran_ns) = (self.prio, self.ran_ns);
-        if self.charged {
-            let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
+    /// scheduler took the time after the last charge. Returns how the stay was charged.
+    pub fn end(mut self, now_ns: u64, thread: &mut Thread) -> Stay {
+        let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
+        let (prio, before, is_seen, charged) =
+            (self.prio.min(thread.prio), self.before, self.is_seen, self.charged);
+        if charged {
             thread.wall_ns = thread.wall_ns.saturating_add(wall_ns);
             for point in self.points {
                 thread.steps.push(point.step.into());
             }
         } else {
-            let wall_ns = now_ns.saturating_sub(self.charged_until_ns);
             self.charge(wall_ns, now_ns, thread);
         }
         // A priority lent by inheritance lasts for the stay in which it is seen.
-        thread.add_runtime_at(prio.min(thread.prio), thread.runtime_ns.saturating_sub(ran_ns));
+        thread.add_runtime_at(prio, thread.runtime_ns.saturating_sub(before.runtime_ns));
+        Stay {
+            is_known: is_seen && prio >= REAL_TIME_BELOW,
+            wall_ns: thread.wall_ns.saturating_sub(before.wall_ns),
+            charged_ns: thread.charged_ns.saturating_sub(before.charged_ns),
+            uncharged_ns: wall_ns,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Signs that something is missing from a recording, gathered while it is read, because no
 //! record says so. `gaps` interprets them.
 
+use super::charges::Stays;
 use super::waker::Cpu;
 use super::{CPUS_MAX, State, Timeline};
 use crate::event::{Event, Kind, PrevState, ThreadRef};
@@ -43,6 +44,13 @@ pub(crate) struct Signs {
     /// Recorded wakeups, without the first one of each new thread.
     pub wakeups: u64,
     pub switches: u64,
+    /// Time of CPUs between two events of which the second has another thread than the first left
+    /// there, ns.
+    pub hidden_ns: u64,
+    /// The shortest step in time from one event to the next, ns; 0 if there is none.
+    pub least_step_ns: u64,
+    /// How the kernel charged the stays on CPUs.
+    pub stays: Stays,
     /// Number and sum, ns, of intervals in which no CPU has an event.
     pub silences: u64,
     pub silence_ns: u64,
@@ -163,10 +171,20 @@ impl Timeline {
         }
     }
 
-    /// Counts a wakeup of a thread that was woken at `woken_ns` and not seen to run since, although
-    /// it must have.
-    pub(super) fn count_unseen_run(&mut self, woken_ns: u64, now_ns: u64) {
-        self.signs.unseen_runs += u64::from(now_ns.saturating_sub(woken_ns) > TWICE_NS);
+    /// Counts a wakeup of a thread that could run since `ready_ns` and was not seen to, although it
+    /// must have.
+    pub(super) fn count_unseen_run(&mut self, ready_ns: u64, now_ns: u64) {
+        self.signs.unseen_runs += u64::from(now_ns.saturating_sub(ready_ns) > TWICE_NS);
+    }
+
+    /// Notes that another thread is on this CPU than the last one that was seen there. A CPU that
+    /// was idle is left out, as some kernels record nothing in the idle task's context.
+    pub(super) fn note_broken_chain(&mut self, cpu: usize, now_ns: u64) {
+        let Cpu { current, last_ns, has_lost, .. } = self.cpus[cpu];
+        self.defects.mismatched_switches += u64::from(current.is_some_and(|tid| tid > 0));
+        if let Some(last_ns) = last_ns.filter(|_| current != Some(0) && !has_lost) {
+            self.signs.hidden_ns = self.signs.hidden_ns.saturating_add(now_ns - last_ns);
+        }
     }
 
     /// The time of an event after silences were cut out. A silence that ends here is counted, and
@@ -175,6 +193,10 @@ impl Timeline {
     pub(super) fn cut_silence(&mut self, time_ns: u64) -> u64 {
         let now_ns = time_ns.saturating_sub(self.signs.cut_ns);
         let silence_ns = now_ns.saturating_sub(self.last_ns);
+        let least_ns = &mut self.signs.least_step_ns;
+        if silence_ns > 0 && (*least_ns == 0 || silence_ns < *least_ns) {
+            *least_ns = silence_ns;
+        }
         let usual_ns = (self.last_ns - self.first_ns) / self.events.max(1);
         let is_long = silence_ns >= SILENCE_LEAST_NS
             && self.events >= SILENCE_AFTER
@@ -189,8 +211,10 @@ impl Timeline {
         if !is_of_all || runs && !self.has_runtime {
             return now_ns;
         }
-        self.signs.cut_ns = self.signs.cut_ns.saturating_add(silence_ns - usual_ns);
-        self.last_ns + usual_ns
+        // Where events are rare otherwise, an interval without ticks may be a usual one.
+        let cut_ns = silence_ns.saturating_sub(usual_ns);
+        self.signs.cut_ns = self.signs.cut_ns.saturating_add(cut_ns);
+        now_ns - cut_ns
     }
 
     /// Whether a thread is on a CPU that would have had a tick within so long a silence.

@@ -244,9 +244,15 @@ fn charges_that_cannot_be() {
 
 #[test]
 fn time_that_others_took() {
-    let stolen = service(500).map(|line| vec![line.replace("runtime=3000000", "runtime=1500000")]);
+    let mut nr = 0;
+    let stolen = service(500).map(|line| {
+        nr += usize::from(line.contains("runtime="));
+        let left = ["runtime=500000", "runtime=2500000"][nr % 2];
+        vec![line.replace("runtime=3000000", left)]
+    });
     let recording = stolen.read();
-    assert_eq!(runtime_ns(&recording, 101), 50 * 3 * MS / 2);
+    let used_ns = runtime_ns(&recording, 101) + runtime_ns(&recording, 102);
+    assert_eq!(used_ns, 100 * 3 * MS / 2);
     assert!(told(&recording, GapKind::Stolen).starts_with("50 % of the time"));
     assert_eq!(doubted(&stolen), []);
     let uncharged = service(500).uncharged().read();
@@ -337,4 +343,113 @@ fn a_burst_is_whole_where_its_thread_sleeps_to_the_end() {
     let workload = recording.workload(&selection).unwrap();
     let ends = |task: &cpumax_workload::TaskSpec| task.program.last() == Some(&Op::Done);
     assert!(workload.tasks.iter().all(ends));
+}
+
+/// Whether a time is in every second interval of so many ms.
+fn is_second(ns: u64, ms: u64) -> bool {
+    !(ns / (ms * MS)).is_multiple_of(2)
+}
+
+#[test]
+fn periodic_threads_that_skip_their_times() {
+    let mut trace = service(2_000);
+    for at in 0..100 {
+        trace.burst((at * 20 + 9) * MS, 0, "timer/103", MS / 2);
+    }
+    assert_eq!(doubted(&trace), []);
+    let cut = trace.without(|ns, _| is_second(ns, 100));
+    assert_eq!(doubted(&cut), [GapKind::Skipped]);
+    let told = told(&cut.read(), GapKind::Skipped);
+    assert!(told.starts_with("3 of 3 periodic threads skip 2"), "{told}");
+    let little = trace.without(|ns, _| (700 * MS..760 * MS).contains(&ns));
+    assert_eq!(doubted(&little), [], "3 % of the times");
+    // Four threads take turns at random at what comes every 10 ms.
+    let mut pool = Trace::perf(2);
+    let mut random = 1_u64;
+    for at in 0..400 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        pool.burst(at * 10 * MS, 0, &format!("svc/{}", 101 + (random >> 33) % 4), 3 * MS);
+    }
+    assert_eq!(doubted(&pool), []);
+}
+
+#[test]
+fn switches_that_do_not_chain() {
+    let mut trace = Trace::perf(1);
+    for at in 0..200 {
+        let ns = at * 10 * MS;
+        let before = if at == 0 { IDLE } else { "busy/50" };
+        trace.wake(ns, 0, before, "svc/101");
+        if at > 0 {
+            trace.charge(ns + 2_000, 0, "busy/50", 7_002_000);
+        }
+        trace.switch(ns + 2_000, 0, before, "R", "svc/101");
+        trace.charge(ns + 3 * MS, 0, "svc/101", 3 * MS - 2_000);
+        trace.switch(ns + 3 * MS, 0, "svc/101", "S", "busy/50");
+    }
+    assert_eq!(doubted(&trace), []);
+    let cut = trace.without(|ns, _| is_second(ns, 97));
+    assert!(doubted(&cut).contains(&GapKind::Switches), "{:?}", cut.read().gaps());
+    let told = told(&cut.read(), GapKind::Switches);
+    assert!(told.contains("Which threads ran is not known for 30 %"), "{told}");
+}
+
+#[test]
+fn a_thread_that_is_woken_while_it_could_run() {
+    let mut trace = service(2_000);
+    for at in 0..50 {
+        let ns = (at * 40 + 9) * MS;
+        trace.burst(ns, 0, "early/104", MS / 2);
+        trace.switch(ns + 600_000, 0, IDLE, "R", "late/105");
+        trace.charge(ns + 610_000, 0, "late/105", 10_000);
+        trace.switch(ns + 610_000, 0, "late/105", "R", IDLE);
+        trace.wake(ns + 800_000, 0, IDLE, "late/105");
+    }
+    assert_eq!(doubted(&trace), [GapKind::Runs]);
+}
+
+#[test]
+fn clocks_that_are_coarse() {
+    let by = |step_ns: u64| service(2_000).at(|ns| ns / step_ns * step_ns);
+    assert_eq!(doubted(&by(1_000)), []);
+    assert!(doubted(&by(4 * MS)).contains(&GapKind::Clock));
+    assert!(told(&by(MS).read(), GapKind::Clock).contains("differ by 2.0 ms or more"));
+}
+
+#[test]
+fn charges_that_are_a_part_of_the_time_or_missing() {
+    let of = |per_mille: u64| {
+        let ns = format!("runtime={}", 3_000 * per_mille);
+        service(2_000).map(|line| vec![line.replace("runtime=3000000", &ns)])
+    };
+    assert_eq!(doubted(&of(820)), []);
+    assert_eq!(doubted(&of(500)), [GapKind::ImpossibleCharges]);
+    let told = told(&of(500).read(), GapKind::ImpossibleCharges);
+    assert!(
+        told.starts_with("Threads were charged 50 % of their time on a CPU, in most"),
+        "{told}"
+    );
+    let every = |many: u64| {
+        let is_gone = move |ns: u64, line: &str| {
+            line.contains("sched_stat") && (ns / (10 * MS)).is_multiple_of(many)
+        };
+        service(2_000).without(is_gone)
+    };
+    assert_eq!(doubted(&every(2)), [GapKind::ImpossibleCharges]);
+    assert_eq!(doubted(&every(10)), []);
+}
+
+#[test]
+fn a_stop_that_is_shorter_than_the_usual_interval_counts() {
+    let mut trace = Trace::perf(1);
+    trace.burst(0, 0, "svc/101", MS);
+    let later = 3_600_000 * MS;
+    trace.wake(later, 0, IDLE, "svc/101");
+    trace.switch(later, 0, IDLE, "R", "svc/101");
+    for tick in (1..=30).chain([70]) {
+        trace.charge(later + tick * 4 * MS, 0, "svc/101", 4 * MS);
+    }
+    let recording = trace.read();
+    assert_eq!(recording.span_ns(), later + 280 * MS);
+    assert!(told(&recording, GapKind::Silence).starts_with("No CPU has an event in 1 interval"));
 }

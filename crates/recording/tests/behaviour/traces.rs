@@ -74,23 +74,34 @@ impl Trace {
 
     /// A thread runs on an idle CPU for so long and sleeps.
     pub fn stay(&mut self, ns: u64, cpu: u32, thread: &str, run_ns: u64) {
-        let (comm, tid) = thread.rsplit_once('/').unwrap();
         self.switch(ns, cpu, IDLE, "R", thread);
-        let charge =
-            format!("sched:sched_stat_runtime: comm={comm} pid={tid} runtime={run_ns} [ns]");
-        self.event(ns + run_ns, cpu, thread, &charge);
+        self.charge(ns + run_ns, cpu, thread, run_ns);
         self.switch(ns + run_ns, cpu, thread, "S", IDLE);
     }
 
-    /// Appends another trace, so much later; its lines tell their times themselves.
+    /// The kernel charges the running thread so much CPU time.
+    pub fn charge(&mut self, ns: u64, cpu: u32, thread: &str, run_ns: u64) {
+        let (comm, tid) = thread.rsplit_once('/').unwrap();
+        let what = format!("sched:sched_stat_runtime: comm={comm} pid={tid} runtime={run_ns} [ns]");
+        self.event(ns, cpu, thread, &what);
+    }
+
+    /// Appends another trace, so much later.
     pub fn append(&mut self, other: Trace, later_ns: u64) {
-        for (ns, line) in other.lines {
+        self.lines.extend(other.at(|ns| ns + later_ns).lines);
+    }
+
+    /// The same events at other times; the lines tell these themselves.
+    pub fn at(mut self, time: impl Fn(u64) -> u64) -> Trace {
+        self.lines.sort_by_key(|(ns, _)| *ns);
+        for (ns, line) in &mut self.lines {
+            *ns = time(*ns);
             let (before, behind) = line.split_once(": ").unwrap();
             let (head, _) = before.rsplit_once(' ').unwrap();
-            let ns = ns + later_ns;
-            let (s, frac) = (ns / 1_000_000_000, ns % 1_000_000_000);
-            self.lines.push((ns, format!("{head} {s}.{frac:09}: {behind}")));
+            let (s, frac) = (*ns / 1_000_000_000, *ns % 1_000_000_000);
+            *line = format!("{head} {s}.{frac:09}: {behind}");
         }
+        self
     }
 
     pub fn only_cpus(&self, cpus: &[u32]) -> Trace {

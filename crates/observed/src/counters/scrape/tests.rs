@@ -330,3 +330,40 @@ fn stats_of_docker_hold_two_times() {
     let error = told(&[text.to_owned()], &["pod=web-1"]).unwrap_err();
     assert!(error.ends_with("the id of the container; give --label name=web-1"), "{error}");
 }
+
+/// Why scrapes with these texts are refused.
+fn refused(texts: &[String]) -> String {
+    told(texts, &[]).unwrap_err()
+}
+
+#[test]
+fn a_series_that_is_there_twice_counts_once_or_is_refused() {
+    let [first, last] = two(|lines| lines);
+    let same = told(&[first.clone(), last.clone() + &last], &[]).unwrap();
+    assert_eq!(same, told(&[first.clone(), last.clone()], &[]).unwrap());
+    let other = Lines::of(APP, 60, [130, 1600, 940]).text();
+    let says = refused(&[first, last + &other]);
+    assert!(says.contains("line 9: container_cpu_cfs_throttled_periods_total of {"), "{says}");
+    assert!(says.contains("is there twice, with different numbers"), "{says}");
+    let cpus = |usage: u64, more: &str| {
+        let cpu = |cpu: u64, usage: u64| {
+            format!("{USAGE}{{{APP},cpu=\"cpu0{cpu}\"}} {usage} {}\n", FIRST + usage * 1_000)
+        };
+        cpu(0, usage) + &cpu(1, usage) + more
+    };
+    let again = format!("{USAGE}{{{APP},cpu=\"cpu01\"}} 30 {}\n", FIRST + 30_000);
+    let doubled = told(&[cpus(10, ""), cpus(30, &again)], &[]).unwrap();
+    assert_eq!(doubled.moments[1].usage_ns, Some(60_000_000_000));
+    assert!(refused(&[cpus(10, ""), cpus(20, &again)]).contains("twice, with different numbers"));
+}
+
+#[test]
+fn a_scrape_that_is_cut_marked_or_given_twice_is_told() {
+    let [first, last] = two(|lines| lines);
+    let cut = last.split_at(last.len() - 1).0.to_owned();
+    assert!(refused(&[first.clone(), cut]).contains("line 6: the line has no end: the scrape"));
+    let unended = format!("{last}# EOF");
+    let marked = [format!("\u{feff}{first}"), unended].map(|text| text.replace('\n', "\r\n"));
+    assert_eq!(told(&marked, &[]).unwrap(), told(&[first.clone(), last], &[]).unwrap());
+    assert!(refused(&[first.clone(), first]).contains("the scrapes are the same"));
+}
