@@ -80,9 +80,9 @@ PARALLEL_KERNELS ?= $(call list_of,parallel)
 PARALLEL_CASES ?= --cases 0..63 --median 3
 EVERY_KERNEL ?= $(call list_of,compare)
 PARALLEL_SCENARIOS ?= affinity-move balance-throttled class-change double-spend edge-charge edge-keep fibtest-8 \
-	fibtest group-move hackbench-3deep hotplug-leak limbo-write limit-write load-clock lock-holder moved-away \
+	fibtest group-move hackbench-3deep hotplug-leak late-slice limbo-write limit-write load-clock lock-holder moved-away \
 	nohz-full parked-move parked-order period-scaling profile-small release-tick remote-charge slack threadgroup-rwsem \
-	throttled-order thundering-hogs thundering-wakes wake-on-throttled scenarios/found/concur.toml \
+	throttled-caller throttled-order thundering-hogs thundering-wakes wake-on-throttled scenarios/found/concur.toml \
 	scenarios/found/twice-placed.toml
 
 conformance-parallel: guest ## The same on several CPUs: tables in target/conformance/scenarios.md, cases.md

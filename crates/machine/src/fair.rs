@@ -478,27 +478,27 @@ impl Machine<'_> {
     pub(crate) fn charge(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         if rq.curr.is_some() && rq.exec_start_ns != self.now {
-            self.charge_curr(q);
+            self.charge_curr(q, true);
         }
     }
 
-    /// Charges the running child of a queue for the time since its last charge: virtual time; at
-    /// the root the running task's usage, else the group's usage and the queue's runtime, which may
-    /// throttle it.
-    fn charge_curr(&mut self, q: CfsRqId) {
+    /// Charges the running child of a queue since its last charge: virtual time; usage, if it is
+    /// use, of the task at the root, else of the group; below the root runtime, which may throttle.
+    pub(crate) fn charge_curr(&mut self, q: CfsRqId, is_use: bool) {
         let rq = &mut self.cfs_rqs[q];
-        let (from, curr, group) = (rq.exec_start_ns, rq.curr, rq.group);
+        let (from, curr, group, cpu) = (rq.exec_start_ns, rq.curr, rq.group, rq.cpu);
         rq.exec_start_ns = self.now;
         let ran_ns = self.now - from;
         let is_root = group.ix() == 0;
         if is_root || !self.is_flat() {
             self.advance(q, curr, from);
         }
-        if is_root {
-            let running = self.cpus[self.cfs_rqs[q].cpu].curr;
-            self.tasks[running].usage_ns += ran_ns;
-        } else {
+        if is_use && is_root {
+            self.tasks[self.cpus[cpu].curr].usage_ns += ran_ns;
+        } else if is_use {
             self.account_usage(group, from);
+        }
+        if !is_root {
             self.account_runtime(q, ran_ns);
         }
     }

@@ -40,6 +40,8 @@ faults! {
     GrantUncharged,
     /// The distributing CPU is unthrottled at the time of the grant (7.2+).
     FlushedAtOnce,
+    /// A distribution that leaves something over is not followed by another.
+    DistributesOnce,
     // bandwidth/limbo.rs
     /// The task parked first comes back first.
     FirstParkedFirst,
@@ -54,8 +56,6 @@ faults! {
     PhaseLost,
     /// Periods that a late timer passes count as one.
     LatePeriodsUncounted,
-    /// A distribution that leaves something over is not followed by another.
-    DistributesOnce,
     // bandwidth/pool.rs
     /// A run queue that runs empty gives back the last millisecond, too.
     KeepsNothing,

@@ -409,8 +409,8 @@ impl Machine<'_> {
     }
 
     /// Starts the time that a task needs to park, under noise. True while it has not parked yet.
-    /// From its dequeue to the switch no task pays, except in groups above that hold others
-    /// (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
+    /// From its dequeue to the switch no task pays, except groups above that hold others, and
+    /// nobody's usage counts it (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
     pub(crate) fn delay_parking(&mut self, task: TaskId) -> bool {
         if self.noise.is_none() {
             return false;
@@ -439,10 +439,15 @@ impl Machine<'_> {
             c.stolen_ns = parked_ns;
             return true;
         }
-        let mut q = Some(leaf);
-        while let Some(rq) = q.map(|q| &mut self.cfs_rqs[q]) {
+        let (mut q, mut pays) = (leaf, false);
+        while q.is_some() {
+            if pays {
+                self.charge_curr(q, false);
+            }
+            let rq = &mut self.cfs_rqs[q];
             rq.exec_start_ns = self.now;
-            q = Some(rq.parent).filter(|parent| rq.nr == 1 && parent.is_some());
+            pays |= rq.nr > 1;
+            q = rq.parent;
         }
         false
     }

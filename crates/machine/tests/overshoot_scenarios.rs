@@ -11,7 +11,7 @@ use std::path::Path;
 /// Scenarios in which a group uses more. The excess is time in the kernel, which no limit ends and
 /// which the group owes; in `class-change` time as a real-time task, in `limit-write` a second
 /// quota.
-const IN_THE_KERNEL: [&str; 11] = [
+const IN_THE_KERNEL: [&str; 13] = [
     "balance-throttled",
     "boundary-skip",
     "class-change",
@@ -23,6 +23,8 @@ const IN_THE_KERNEL: [&str; 11] = [
     "load-clock",
     "long-syscalls",
     "partial-throttle",
+    "second-pass",
+    "throttled-caller",
 ];
 
 /// Scenarios in which a write refills the pool each millisecond, or a thread leaves its group: at

@@ -49,13 +49,13 @@ enum Step {
 impl Machine<'_> {
     /// Grants the group's throttled run queues, in order, runtime to pay their debt and 1 ns, while
     /// the pool lasts, and unthrottles those that become positive, at once or by interrupt (kernel:
-    /// `distribute_cfs_runtime()`). Returns whether some stay throttled; `None` where this takes
-    /// time, as the distribution then continues by events.
-    pub(crate) fn distribute(&mut self, group: GroupId, timer: Timer) -> Option<bool> {
+    /// `distribute_cfs_runtime()`). True if it is over; false where this takes time, as the
+    /// distribution then continues by events.
+    pub(crate) fn distribute(&mut self, group: GroupId, timer: Timer) -> bool {
         let mut walk = self.begin_distribution(group, timer, 0);
         if self.locks_cost() {
             self.step_distribution(group, Box::new(walk));
-            return None;
+            return false;
         }
         self.unthrottle_cost.resume(walk.section);
         while !matches!(self.distribute_next(group, &mut walk), Step::Done) {}
@@ -63,7 +63,9 @@ impl Machine<'_> {
         if self.here.is_some() {
             self.irq_section(self.here, cost_ns);
         }
-        Some(self.end_distribution(group, walk))
+        let again = self.end_distribution(group, walk);
+        debug_assert!(!again, "only while a distribution takes time others throttle or give back");
+        true
     }
 
     /// Whether irq-off sections take simulated time, so that one may have to wait for a CPU's lock:
@@ -96,15 +98,17 @@ impl Machine<'_> {
         }
     }
 
-    /// Ends a distribution: the pool is no longer marked as distributing. True if some run queues
-    /// stay throttled.
+    /// Ends a distribution: the pool is no longer marked as distributing. True if runtime is left
+    /// and some run queues stay throttled.
     fn end_distribution(&mut self, group: GroupId, walk: Distribution) -> bool {
-        self.groups[group].pool.distributing = false;
+        let pool = &mut self.groups[group].pool;
+        pool.distributing = false;
         self.scratch = walk.list;
-        match self.rules.release {
-            UnthrottleBy::Sync => !self.groups[group].pool.throttled.is_empty(),
+        let still_throttled = match self.rules.release {
+            UnthrottleBy::Sync => !pool.throttled.is_empty(),
             UnthrottleBy::Csd | UnthrottleBy::CsdAll => walk.still_throttled,
-        }
+        };
+        still_throttled && pool.runtime_ns > 0
     }
 
     /// Handles the event of a distribution that takes time: goes on, in the interrupt in which it
@@ -151,11 +155,11 @@ impl Machine<'_> {
             self.unthrottle_cost.resume(walk.section);
             let spent_ns = walk.spent_ns + self.end_section();
             let timer = walk.timer;
-            let still_throttled = self.end_distribution(group, *walk);
+            let again = self.end_distribution(group, *walk);
             if timer == Timer::Slack {
                 return;
             }
-            if !still_throttled || self.groups[group].pool.runtime_ns == 0 {
+            if !again || self.has(Fault::DistributesOnce) {
                 self.groups[group].pool.idle = false;
                 self.end_pass(group, spent_ns, self.now);
                 return;

@@ -191,14 +191,8 @@ impl Machine<'_> {
             self.groups[group].pool.idle = false;
             return Pass::Over;
         }
-        loop {
-            let Some(still_throttled) = self.distribute(group, Timer::Period) else {
-                return Pass::Lasts;
-            };
-            let nothing_left = self.groups[group].pool.runtime_ns == 0;
-            if !still_throttled || nothing_left || self.has(Fault::DistributesOnce) {
-                break;
-            }
+        if !self.distribute(group, Timer::Period) {
+            return Pass::Lasts;
         }
         self.groups[group].pool.idle = false;
         Pass::Over
