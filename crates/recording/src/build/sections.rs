@@ -35,6 +35,15 @@ pub(super) struct Section {
     pub by: Option<usize>,
 }
 
+/// The action at the end of a system call.
+enum AtExit {
+    Nothing,
+    /// A request was read: its tag, the time, and the thread of the group that wrote it, if one
+    /// did.
+    Begin(Tag, u64, Option<u32>),
+    Answer,
+}
+
 struct Cutter<'a> {
     recording: &'a Recording,
     task_map: &'a TaskMap,
@@ -46,8 +55,7 @@ struct Cutter<'a> {
     answer_at: Option<usize>,
     called: bool,
     by: Option<u32>,
-    /// Whether the transfer under way writes the last part of an answer.
-    writes_answer: bool,
+    at_exit: AtExit,
     done: Vec<Section>,
 }
 
@@ -83,7 +91,7 @@ impl Recording {
             answer_at: None,
             called: false,
             by: None,
-            writes_answer: false,
+            at_exit: AtExit::Nothing,
             done: Vec::new(),
         };
         let next = cutter.next_requests();
@@ -127,7 +135,7 @@ impl Cutter<'_> {
             Step::SysEnter => self.builder.enter_kernel(),
             Step::SysExit => {
                 self.builder.exit_kernel();
-                self.end_answer();
+                self.end_transfer();
             }
             Step::Wake(edge) => {
                 if let Some(channel) = self.recording.message_channel(edge, self.task_map) {
@@ -139,7 +147,7 @@ impl Cutter<'_> {
             Step::Io(io) => {
                 self.add_transfer(io);
                 if self.recording.ios[io as usize].is_message() {
-                    self.end_answer();
+                    self.end_transfer();
                 }
             }
             Step::Wait(wait) => {
@@ -160,33 +168,42 @@ impl Cutter<'_> {
         }
     }
 
-    /// Marks the answer as sent if the transfer that ends here wrote its last part.
-    fn end_answer(&mut self) {
-        if std::mem::take(&mut self.writes_answer) {
-            self.answer_at = Some(self.builder.flushed_len());
+    /// Does what the transfer before causes at its end: a new section begins, or the answer is
+    /// sent.
+    fn end_transfer(&mut self) {
+        match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
+            AtExit::Nothing => {}
+            AtExit::Begin(tag, now_ns, by) => {
+                self.close_section(now_ns, now_ns);
+                (self.request, self.called, self.by) = (Some(tag), by.is_some(), by);
+            }
+            AtExit::Answer => self.answer_at = Some(self.builder.flushed_len()),
         }
     }
 
     /// Notes the request of a transfer, if it has one. Reading another request begins a section
-    /// when the transfer ends, writing for another one when it begins: these are the times at which
-    /// reads and writes are steps of a thread. The end of an answer is marked at the transfer's
-    /// end.
+    /// when the transfer ends, writing for another one at once; an answer is noted for the
+    /// transfer's end.
     fn add_transfer(&mut self, io: u32) {
         let Some(tag) = self.tags.request(io) else { return };
         let of = &self.recording.ios[io as usize];
         let by = self.tags.called_by(io);
-        let writes = of.kind == IoKind::Write;
         let other = self.request.is_some_and(|request| request != tag);
-        if other || !writes && self.answer_at.is_some() {
-            let now_ns = if writes { of.entered_ns } else { of.left_ns };
-            self.close_section(now_ns, now_ns);
+        if of.kind != IoKind::Write && (other || self.answer_at.is_some()) {
+            self.at_exit = AtExit::Begin(tag, of.left_ns, by);
+            return;
+        }
+        if other {
+            self.close_section(of.entered_ns, of.entered_ns);
         }
         if self.request.is_none() {
             self.called = by.is_some();
         }
         self.by = by.or(self.by).filter(|_| self.called);
         self.request = Some(tag);
-        self.writes_answer |= writes && self.tags.answers(io);
+        if self.tags.answers(io) && of.kind == IoKind::Write {
+            self.at_exit = AtExit::Answer;
+        }
     }
 
     /// The wait in the middle of a request, as long as recorded. `None` for a wait for another
@@ -203,7 +220,10 @@ impl Cutter<'_> {
     /// Ends a section at `end_ns` and stores it, with an answer that is due; the next one begins at
     /// `next_ns`, of no request yet. Both are on the clock of the recording.
     fn close_section(&mut self, end_ns: u64, next_ns: u64) {
-        self.end_answer();
+        if matches!(self.at_exit, AtExit::Answer) {
+            self.answer_at = Some(self.builder.flushed_len());
+        }
+        self.at_exit = AtExit::Nothing;
         let (ops, work_ns) = self.builder.take_ops();
         self.done.push(Section {
             thread: self.ix,

@@ -173,19 +173,6 @@ fn the_work_of_all_jobs_is_that_of_the_server() {
 }
 
 #[test]
-fn work_after_a_read_is_for_what_was_read() {
-    let (_, service) = import(&recording(), None);
-    let mut requests = service.requests;
-    requests.sort_by_key(|request| request.arrived_ns);
-    assert_eq!(service.costs_ns.len() as u64, REQUESTS);
-    for (request, cost_ns) in requests.iter().zip(service.costs_ns) {
-        // The second request of a round is read without a wait after the answer to the first.
-        let want_ns: u64 = if request.connection == 0 { 2_010_000 } else { 3_020_000 };
-        assert!(want_ns.abs_diff(cost_ns) <= 20_000, "{request:?} cost {cost_ns} ns");
-    }
-}
-
-#[test]
 fn without_system_calls_wakeups_tell_requests() {
     let (_, service) = import(&without_calls(&recording()), None);
     assert!(!service.recorded);
