@@ -1,9 +1,10 @@
 //! Predictions: numbers of a service under a limit, each with a range.
 //!
-//! A run of the model gives one sample. Three things are unknown: the phase of the period at which
-//! the load begins, the scheduler's choice between equal candidates, and what the work costs on
-//! another day. So the model runs each question several times. The value is the median of the runs
-//! in which the work costs what is most likely; the range spans all runs.
+//! A run of the model gives one sample. Four things are unknown: the phase of the period at which
+//! the load begins, the scheduler's choice between equal candidates, what the work costs on another
+//! day, and when open clients ask then. The model runs each question several times. The value is
+//! the median of the runs in which the work costs what is most likely and requests come as they
+//! did; the range spans all runs.
 //!
 //! A [`Prediction`] has [`Ranged`] numbers; [`Latency`] those of a distribution of the load's
 //! [`Unit`]:

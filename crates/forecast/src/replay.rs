@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+mod again;
 mod agree;
 mod cells;
 mod costs;
@@ -34,7 +35,7 @@ use request::Reading;
 pub use request::Request;
 
 const HOW_MANY: &str = "latencies depend on the number of connections, and the recording does not \
-show it, as the threads hardly ever wait: record messages of sockets or system calls";
+show it: record messages of sockets or system calls";
 
 /// A recording is refused where less than this part of its CPU time is left after the cost of
 /// recording is taken off.

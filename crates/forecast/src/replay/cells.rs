@@ -1,6 +1,7 @@
 //! The runs behind each prediction. The first run of a limit on a kernel tells whether the limit
 //! throttles the load often; the others then sample the unknowns.
 
+use super::again::drawn_again;
 use super::{HOW_MANY, Reading, Replay, Run};
 use crate::predict::{Draw, Drawn, FirstRun, Prediction, Sample, Unit, Unknowns, predict};
 use cpumax_limit::Missing;
@@ -8,7 +9,7 @@ use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Outcome;
 use cpumax_recording::GapKind;
 use cpumax_study::{
-    Error, Job, Ranged, Try, Watch,
+    Error, Job, Ranged, Try, Variant, Watch,
     world::{self, Model, Running},
 };
 use std::sync::Arc;
@@ -169,7 +170,7 @@ impl Replay {
     }
 
     /// The job of one draw: the limit, with the phase, seed and cost of the draw, for the reading's
-    /// workload.
+    /// workload. Draws that only widen the range draw the requests of open clients again.
     ///
     /// # Errors
     /// The limit is for a group that does not exist.
@@ -185,8 +186,13 @@ impl Replay {
         if reading.lasts {
             what_if.duration_ns = self.window_of_run().until_ns.max(1);
         }
+        let window = self.window_of_run();
+        let again = move |workload| drawn_again(workload, window, draw.seed);
+        let variant =
+            (reading.is_open && !draw.likely).then(|| Variant::new("requests drawn again", again));
         Ok(Job {
             what_if: Some(what_if),
+            variant,
             watch: Some(cpumax_machine::Watch {
                 group: self.group,
                 from_ns: self.window_of_run().from_ns,

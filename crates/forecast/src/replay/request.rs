@@ -186,6 +186,8 @@ pub(super) struct Reading {
     pub workload: Arc<Workload>,
     /// The load lasts for a given time, whatever the limit does to it.
     pub lasts: bool,
+    /// Clients are open.
+    pub is_open: bool,
     /// Costs of its requests.
     pub costs: Costs,
     /// Why it may hold instead of the first reading, and how the user can decide it.
@@ -217,5 +219,6 @@ fn read(
     // its timer stops. Both last for the recorded time.
     let lasts = service.is_some() || selection.skip_periodic || !selection.skip_late.is_empty();
     let costs = Costs::of(service.as_ref());
-    Ok((Reading { workload, lasts, costs, alternative: SKIPS_OR_QUEUES }, group, service))
+    let is_open = service.as_ref().is_some_and(|service| service.clients == Loop::Open);
+    Ok((Reading { workload, lasts, is_open, costs, alternative: SKIPS_OR_QUEUES }, group, service))
 }
