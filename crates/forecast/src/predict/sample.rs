@@ -16,7 +16,7 @@ pub struct Sample {
     pub cpus: f64,
     /// Periods that ended throttled, of a hundred; `None` where that is not known.
     pub throttled_percent: Option<f64>,
-    /// The same of the group above that was throttled most.
+    /// Throttled periods, of a hundred, of the group above that was throttled most.
     #[serde(skip)]
     pub above_percent: f64,
     /// Requests answered, or bursts completed.

@@ -287,8 +287,8 @@ impl<'a> Cell<'a> {
         Prediction { runs, ..predict(&likely, unit) }
     }
 
-    /// Throttled periods of the cell's first run, of a hundred, of the limited group or of one above
-    /// it; 0 if it has no run.
+    /// Throttled periods of the cell's first run, of a hundred, of the limited group or of one
+    /// above it; 0 if it has no run.
     fn throttled_percent(&self) -> f64 {
         let first = self.samples[0].first();
         first.map_or(0.0, |(sample, _)| {

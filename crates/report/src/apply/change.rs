@@ -3,7 +3,8 @@
 //! The rule: a request in force stays, so that the scheduler and autoscalers see the same; above
 //! the limit it is lowered to it; in a Guaranteed pod it is the limit. A container without request
 //! and limit requests 0, as the API server would take the limit for its request. The class of
-//! service stays, except that no limit leaves a pod BestEffort.
+//! service stays, unless there is no other way: no limit leaves a pod BestEffort, and a pod is
+//! Guaranteed whose containers request all of its limit. The change is told, or refused.
 //!
 //! Answers to `ValidatePodResize()` and `validatePodResourceConsistency()` of Kubernetes 1.37.
 
@@ -21,7 +22,7 @@ pub struct Chosen {
     pub(super) container: Option<usize>,
 }
 
-/// What changes beside the limit.
+/// The changes beside a limit.
 #[derive(Debug, PartialEq, Eq, Default)]
 pub(super) struct Change {
     /// The request to write beside the limit; `None` leaves it as it is.
@@ -104,7 +105,7 @@ impl Chosen {
         Ok(Chosen { object, container: Some(at) })
     }
 
-    /// What changes beside a limit of so many thousandths of a CPU.
+    /// The changes beside a limit of so many thousandths of a CPU.
     pub(super) fn change(&self, milli: u64) -> Result<Change, Refused> {
         let limit = Quantity::of_milli(milli);
         let before = self.object.pod.class();
@@ -113,8 +114,10 @@ impl Chosen {
             None => self.of_pod(limit, before)?,
         };
         let mut after = self.after(limit, &change);
-        if after == Class::Guaranteed && before != after {
-            let less = limit.minus(Quantity::of_milli(1));
+        let less = limit.minus(Quantity::of_milli(1));
+        // A pod requests as much as its containers together at least.
+        let least = self.object.pod.aggregate(|of| of.cpu).filter(|_| self.container.is_none());
+        if after == Class::Guaranteed && before != after && least <= Some(less) {
             change.request = Some(less);
             change.notes = vec![format!(
                 "The request is {less}: as much as the limit would make the pod Guaranteed."
@@ -229,7 +232,7 @@ impl Chosen {
         })
     }
 
-    /// What a limit depends on besides: nodes, autoscalers, owners.
+    /// Sentences on nodes and owners that the limit depends on.
     fn conditions(&self, limit: Quantity, class: Class) -> Vec<String> {
         let object = &self.object;
         let mut notes = Vec::new();

@@ -42,7 +42,7 @@ impl Quantity {
         Quantity(self.0.saturating_add(other.0))
     }
 
-    /// What is left of it without the other, at least nothing.
+    /// The amount less the other, at least nothing.
     pub fn minus(self, other: Quantity) -> Quantity {
         Quantity(self.0.saturating_sub(other.0))
     }

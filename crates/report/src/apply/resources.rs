@@ -51,9 +51,9 @@ pub struct Resources {
 /// The request and the limit of one resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amounts {
-    /// What the scheduler counts.
+    /// The amount that the scheduler counts.
     pub request: Option<Quantity>,
-    /// What is not exceeded.
+    /// The most that is used.
     pub limit: Option<Quantity>,
 }
 

@@ -182,6 +182,12 @@ fn a_pod_with_a_limit_of_its_own_bounds_its_containers() {
     assert!(refused.contains("below that of app, 300m"), "{refused}");
     let refused = of(&object(limited, "{requests: {cpu: 200m}}"), "POD", 200).unwrap_err();
     assert!(refused.contains("below the 300m that its containers request"), "{refused}");
+    // Its containers request all of it, so that it cannot stay Burstable.
+    let memory = "{requests: {memory: 1Gi}, limits: {cpu: 400m, memory: 1Gi}}";
+    let whole = object(memory, "{requests: {cpu: 200m}}");
+    let (comments, patch) = told(System::Kubernetes, &whole, "POD", 300).unwrap();
+    assert!(patch.contains("requests:\n          cpu: 300m"), "{patch}");
+    assert!(comments.contains("from Burstable to Guaranteed"), "{comments}");
     let refused = of(&one("{}"), "POD", 200).unwrap_err();
     assert!(refused.contains("has no resources of the pod itself"), "{refused}");
 }
