@@ -3,8 +3,8 @@
 //! The rule: a request in force stays, so that the scheduler and autoscalers see the same; above
 //! the limit it is lowered to it; in a Guaranteed pod it is the limit. A container without request
 //! and limit requests 0, as the API server would take the limit for its request. The class of
-//! service stays, unless there is no other way: no limit leaves a pod BestEffort, and a pod is
-//! Guaranteed whose containers request all of its limit. The change is told, or refused.
+//! service stays, unless there is no other way: a limit makes a pod without any Burstable, and
+//! one whose containers request all of it Guaranteed. The change is told, or refused.
 //!
 //! Answers to `ValidatePodResize()` and `validatePodResourceConsistency()` of Kubernetes 1.37.
 
@@ -84,12 +84,11 @@ impl Chosen {
             return Ok(Chosen { object, container: None });
         }
         let all = &pod.containers;
-        let found = match container {
-            Some(name) => all.iter().position(|one| one.name == name),
-            None => {
-                let mut main = (0..all.len()).filter(|at| all[*at].role == Role::Main);
-                main.next().filter(|_| main.next().is_none())
-            }
+        let found = if let Some(name) = container {
+            all.iter().position(|one| one.name == name)
+        } else {
+            let mut main = (0..all.len()).filter(|at| all[*at].role == Role::Main);
+            main.next().filter(|_| main.next().is_none())
         };
         let Some(at) = found else {
             let names: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();

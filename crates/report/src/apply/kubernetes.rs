@@ -13,6 +13,15 @@ use std::fmt::Write;
 /// Width of comments.
 const PAGE: u16 = 96;
 
+/// Comments of a patch for no object in particular.
+const WITHOUT_OBJECT: [&str; 3] = [
+    "For a Deployment, StatefulSet or DaemonSet. Put the container's name in place of CONTAINER, \
+     then:",
+    "  kubectl patch deployment NAME --type strategic --patch-file FILE",
+    "The API server refuses a limit below the request. --object FILE, as kubectl get ... -o yaml \
+     prints it, fits the patch to its kind and requests.",
+];
+
 /// The limit in one of the forms of Kubernetes; `why` names it, and nodes need `period_us`.
 pub(super) fn form(
     system: System,
@@ -22,24 +31,13 @@ pub(super) fn form(
     why: &str,
 ) -> Result<String, Refused> {
     let mut notes = vec![why.to_owned()];
-    let body = match chosen {
-        Some(chosen) => of_object(system, chosen, milli, &mut notes)?,
-        None => {
-            notes.extend([
-                "For a Deployment, StatefulSet or DaemonSet. Put the container's name in place of \
-                 CONTAINER, then:"
-                    .to_owned(),
-                "  kubectl patch deployment NAME --type strategic --patch-file FILE".to_owned(),
-                "The API server refuses a limit below the request. --object FILE, of kubectl get \
-                 ... -o yaml, has the requests and other kinds looked at."
-                    .to_owned(),
-            ]);
-            let limits = json!({ "limits": { "cpu": Quantity::of_milli(milli).to_string() } });
-            yaml(&at(
-                &["spec", "template", "spec"],
-                json!({ "containers": [{ "name": "CONTAINER", "resources": limits }] }),
-            ))?
-        }
+    let body = if let Some(chosen) = chosen {
+        of_object(system, chosen, milli, &mut notes)?
+    } else {
+        notes.extend(WITHOUT_OBJECT.map(str::to_owned));
+        let limits = resources(milli, &Change::default());
+        let containers = json!({ "containers": [{ "name": "CONTAINER", "resources": limits }] });
+        yaml(&at(Kind::Deployment.path(), containers))?
     };
     notes
         .push("Whole thousandths of a CPU; parts of one are rounded up. There is no burst.".into());

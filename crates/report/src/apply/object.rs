@@ -245,7 +245,7 @@ struct Meta {
     owner_references: Option<Vec<Owner>>,
 }
 
-type Marks = std::collections::BTreeMap<String, serde::de::IgnoredAny>;
+type Marks = std::collections::BTreeMap<String, serde_json::Value>;
 
 #[derive(Deserialize)]
 struct Owner {
