@@ -234,7 +234,7 @@ deps: rust clang
 
 rust:
 	@command -v $(firstword $(CARGO)) >/dev/null 2>&1 || { \
-		echo "cargo not found: install Rust 1.88 or newer, see https://rustup.rs" >&2; exit 1; }
+		echo "cargo not found: install Rust 1.89 or newer, see https://rustup.rs" >&2; exit 1; }
 	@command -v cc >/dev/null 2>&1 || { $(call install_packages,gcc libc6-dev); } || { \
 		echo "no C linker: install gcc and libc6-dev (Debian, Ubuntu) or gcc and glibc-devel (Fedora)" >&2; exit 1; }
 

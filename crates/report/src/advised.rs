@@ -5,7 +5,7 @@ use crate::escape;
 use crate::page::Page;
 use crate::predicted::{Ranges, predicted};
 use crate::recording::{missing, recording_heading};
-use crate::replay::{UNHEARD, doubts, legend, limited, row, rows_of, taken};
+use crate::replay::{UNHEARD, above, doubts, legend, limited, row, rows_of, taken};
 use crate::style::{BOLD, DIM, styled};
 use crate::units::{duration, percent};
 use cpumax_forecast::advise::{
@@ -85,6 +85,10 @@ pub fn advice_text(answer: &Advice, cases: &[Case], page: Page) -> String {
             runs.map_or_else(String::new, |runs| taken(&case.replay, runs, page)),
             missing(case.replay.gaps(), page),
         );
+        let found = answer.recommended().and_then(|found| found.smallest.as_ref()?.runs.get(at));
+        for line in above(&case.replay, found.into_iter().flatten()) {
+            let _ = writeln!(out, "{}\n", page.wrapped(&line));
+        }
         if cases.len() > 1 && decides.as_ref().is_some_and(|(decides, ..)| *decides == at) {
             let _ = writeln!(out, "This recording decides: the next smaller limit fails for it.\n");
         }

@@ -1,6 +1,15 @@
 //! Prints a limit in the form that other systems take. Values are never rounded down; comments name
 //! what a system cannot express.
 
+mod change;
+mod kubernetes;
+mod object;
+mod quantity;
+mod resources;
+
+pub use change::Chosen;
+pub use object::Refused;
+
 use crate::advised::advice_sentence;
 use crate::escape;
 use cpumax_forecast::advise::{Advice, Case};
@@ -10,8 +19,14 @@ use std::fmt::Write;
 /// A system that sets limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum System {
-    /// A strategic-merge patch of a Deployment or a similar object.
+    /// A strategic-merge patch of an object of Kubernetes.
     Kubernetes,
+    /// The `kubectl` line with such a patch.
+    Kubectl,
+    /// Values for a Helm chart.
+    Helm,
+    /// A patch in a kustomization.
+    Kustomize,
     /// A drop-in of a unit.
     Systemd,
     /// `docker update`.
@@ -22,11 +37,20 @@ pub enum System {
 
 impl System {
     /// Names of all systems, in the order of the variants.
-    pub const NAMES: [&str; 4] = ["kubernetes", "systemd", "docker", "cgroup"];
+    pub const NAMES: [&str; 7] =
+        ["kubernetes", "kubectl", "helm", "kustomize", "systemd", "docker", "cgroup"];
 
     /// The system of this name.
     pub fn of(name: &str) -> Option<System> {
-        let all = [System::Kubernetes, System::Systemd, System::Docker, System::Cgroup];
+        let all = [
+            System::Kubernetes,
+            System::Kubectl,
+            System::Helm,
+            System::Kustomize,
+            System::Systemd,
+            System::Docker,
+            System::Cgroup,
+        ];
         all.into_iter().find(|system| system.name() == name)
     }
 
@@ -41,23 +65,49 @@ impl System {
     }
 }
 
-/// The recommended limit in the form of `system`, for the recorded group, or for `/GROUP` where the
-/// recordings name several. `None`: there is no limit, or the system cannot express it.
-pub fn advice_in_form(answer: &Advice, cases: &[Case], system: System) -> Option<String> {
+/// The recommended limit in the form of `system`, for the chosen container of an object, else for
+/// the recorded group, or for `/GROUP` where the recordings name several.
+///
+/// # Errors
+/// There is no limit, the system cannot express it, or would refuse it.
+pub fn advice_in_form(
+    answer: &Advice,
+    cases: &[Case],
+    system: System,
+    chosen: Option<&Chosen>,
+) -> Result<String, Refused> {
     let limit = answer.recommended().and_then(|found| found.smallest.as_ref());
     let limit = limit.map_or_else(Try::none, |probe| probe.limit.clone());
     let mut paths = cases.iter().map(|case| case.replay.recorded_path());
     let first = paths.next().flatten().filter(|first| paths.all(|path| path == Some(*first)));
-    limit_in_form(system, &limit, &advice_sentence(answer, cases), first.unwrap_or("/GROUP"))
+    let group = first.unwrap_or("/GROUP");
+    limit_in_form(system, &limit, &advice_sentence(answer, cases), group, chosen)
 }
 
 /// A limit in the form of `system`; `why` is the sentence that names it, and `group` the recorded
-/// path of the service. `None`: there is no quota, or the system cannot express the limit.
-pub fn limit_in_form(system: System, limit: &Try, why: &str, group: &str) -> Option<String> {
-    let quota_us = limit.limit.quota_ns()? / 1_000;
+/// path of the service.
+///
+/// # Errors
+/// There is no quota, the system cannot express the limit, or would refuse it.
+pub fn limit_in_form(
+    system: System,
+    limit: &Try,
+    why: &str,
+    group: &str,
+    chosen: Option<&Chosen>,
+) -> Result<String, Refused> {
+    let (Some(quota_ns), Some(milli), Some(percent)) =
+        (limit.limit.quota_ns(), limit.limit.millicpus(), limit.limit.percent())
+    else {
+        return object::refused("there is no limit to print");
+    };
+    let quota_us = quota_ns / 1_000;
     let (period_us, burst_us) = (limit.limit.period_ns() / 1_000, limit.limit.burst_ns() / 1_000);
     if burst_us > 0 && !system.has_burst() {
-        return None;
+        return object::refused(format!(
+            "-o {} cannot set a burst, only -o cgroup can: give --burst 0",
+            system.name()
+        ));
     }
     let mut out = String::new();
     let mut say = |text: &str| {
@@ -67,26 +117,10 @@ pub fn limit_in_form(system: System, limit: &Try, why: &str, group: &str) -> Opt
     };
     say(why);
     match system {
-        System::Kubernetes => {
-            let millicpus = limit.limit.millicpus()?;
-            say("Put the container's name in place of CONTAINER, then:");
-            say("  kubectl patch deployment NAME --type strategic --patch-file FILE");
-            say("Kubernetes takes whole thousandths of a CPU; parts of one are rounded up.");
-            say("It has no burst, and no period of a container's own: kubelet's");
-            let wants = "--cpu-cfs-quota-period is that of all containers of a node";
-            say(&if period_us == 100_000 {
-                format!("{wants}, 100ms unless set.")
-            } else {
-                format!("{wants}, and must be {period_us}us for this limit to do what is said.")
-            });
-            let _ = write!(
-                out,
-                "spec:\n  template:\n    spec:\n      containers:\n      - name: CONTAINER\n\
-                 \x20       resources:\n          limits:\n            cpu: {millicpus}m\n"
-            );
+        System::Kubernetes | System::Kubectl | System::Helm | System::Kustomize => {
+            return kubernetes::form(system, chosen, milli, period_us, why);
         }
         System::Systemd => {
-            let percent = limit.limit.percent()?;
             say("A drop-in: SERVICE.service.d/cpu.conf beside the unit, or");
             say("  systemctl edit SERVICE");
             say("Whole per cent of a CPU; parts of one are rounded up. systemd sets no burst.");
@@ -108,7 +142,7 @@ pub fn limit_in_form(system: System, limit: &Try, why: &str, group: &str) -> Opt
             out.push_str(&files(&quoted(group), [quota_us, period_us, burst_us]));
         }
     }
-    Some(out)
+    Ok(out)
 }
 
 /// Shell lines that write the files of a group: those of cgroup v2, or, where it has none, of v1.
@@ -155,7 +189,7 @@ mod tests {
 
     fn text(system: System, limit: &str) -> String {
         let limit = Try::parse(limit).unwrap();
-        limit_in_form(system, &limit, "Because.", "/a b'c").unwrap()
+        limit_in_form(system, &limit, "Because.", "/a b'c", None).unwrap()
     }
 
     /// The lines that are not comments.
@@ -166,7 +200,7 @@ mod tests {
 
     #[test]
     fn each_system_is_found_by_its_name() {
-        assert_eq!(System::NAMES.map(System::of), ALL.map(Some));
+        assert!(System::NAMES.iter().all(|name| System::of(name).unwrap().name() == *name));
         assert_eq!(System::of("podman"), None);
     }
 
@@ -223,7 +257,7 @@ mod tests {
         for (quota_us, period_us) in [(1_000, 3_000), (33_333, 99_999), (1_000_000, 1_000_000)] {
             let set = format!("{quota_us} {period_us}");
             let milli = orders(System::Kubernetes, &set);
-            let milli = milli.rsplit(' ').next().unwrap().to_owned();
+            let milli = milli.rsplit(' ').next().unwrap().trim_matches('"').to_owned();
             let percent = orders(System::Systemd, &set);
             let percent = percent.split(['=', '\n']).nth(2).unwrap().to_owned();
             for told in [milli, percent] {
@@ -238,8 +272,10 @@ mod tests {
     fn who_has_no_burst_gets_no_limit_that_needs_one() {
         let limit = Try::parse("80000 100000,cpu.max.burst=40000").unwrap();
         for system in ALL {
-            assert_eq!(limit_in_form(system, &limit, "", "/a").is_some(), system.has_burst());
+            let form = limit_in_form(system, &limit, "", "/a", None);
+            assert_eq!(form.is_ok(), system.has_burst());
         }
-        assert_eq!(limit_in_form(System::Docker, &Try::none(), "", "/a"), None);
+        let none = limit_in_form(System::Docker, &Try::none(), "", "/a", None);
+        assert_eq!(none.unwrap_err().to_string(), "there is no limit to print");
     }
 }

@@ -124,7 +124,7 @@ pub(crate) fn ranged_cpus(number: Ranged) -> String {
 }
 
 /// Rounds to this many significant digits, and at most two decimals: `0.45`, `9.2`, `11000`.
-fn digits(value: f64, significant: i32) -> String {
+pub(crate) fn digits(value: f64, significant: i32) -> String {
     if value.abs() < 0.005 {
         return "0".to_owned();
     }

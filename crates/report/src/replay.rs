@@ -2,7 +2,7 @@
 
 use crate::escape;
 use crate::page::Page;
-use crate::predicted::{PredictedRow, Ranged, Ranges, predicted};
+use crate::predicted::{PredictedRow, Ranged, Ranges, digits, predicted};
 use crate::recording::{mark, missing, recording_heading};
 use crate::style::{DIM, styled};
 use crate::units::{cpus, duration};
@@ -68,7 +68,7 @@ pub fn replay_text(
     if replay.is_unheard() {
         let _ = writeln!(out, "{}", page.wrapped(UNHEARD));
     }
-    for line in doubts(runs) {
+    for line in above(replay, runs).into_iter().chain(doubts(runs)) {
         let _ = writeln!(out, "{}", page.wrapped(&line));
     }
     if runs.iter().any(|run| !run.is_done()) {
@@ -123,6 +123,25 @@ fn had(path: &str, share: Share) -> String {
     let limit = share.limit.quota_ns().map(|_| format!(" cpu.max={}", share.limit));
     let weight = share.weight.map(|weight| format!(" cpu.weight={weight}"));
     format!("{}{}{}", escape::line(path), limit.unwrap_or_default(), weight.unwrap_or_default())
+}
+
+/// How often groups above the limited one are throttled, a sentence for each limit and group.
+pub(crate) fn above<'a>(replay: &Replay, runs: impl IntoIterator<Item = &'a Run>) -> Vec<String> {
+    let mut told: Vec<(String, Vec<String>)> = Vec::new();
+    for run in runs {
+        for (path, percent) in replay.throttled_above(&run.outcome) {
+            let group = format!("{}: {} above it", run.limit.label(), escape::line(path));
+            let on = format!("{} % of its periods on {}", digits(percent, 3), run.outcome.kernel);
+            match told.iter_mut().find(|(before, _)| *before == group) {
+                Some((_, all)) => all.push(on),
+                None => told.push((group, vec![on])),
+            }
+        }
+    }
+    let line = |(group, on): (String, Vec<String>)| {
+        format!("{group} is throttled in {}, and stops these threads too.", on.join(", "))
+    };
+    told.into_iter().map(line).collect()
 }
 
 /// Limits that are not predictable, and the reasons, each once.

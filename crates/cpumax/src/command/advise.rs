@@ -18,7 +18,7 @@ use cpumax_forecast::{
 };
 use cpumax_machine::kernel;
 use cpumax_report::{
-    JsonArray, ResultFile, System, advice_in_form, advice_text, csv, stdout_is_free,
+    Chosen, JsonArray, ResultFile, System, advice_in_form, advice_text, csv, stdout_is_free,
 };
 use cpumax_study::{
     Try,
@@ -82,11 +82,20 @@ pub struct AdviseArgs {
     /// The present limit of the service, to be shown beside, e.g. 500m or '50000 100000'
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     current: Option<String>,
-    /// Print only the limit, in a form to apply: a strategic-merge patch, a drop-in of a unit, a
-    /// `docker update`, or shell lines that write the group's files
+    /// Print only the limit, in a form to apply: a strategic-merge patch, the `kubectl` line with
+    /// it, a drop-in of a unit, shell lines that write the group's files
     #[arg(short, long, value_name = "SYSTEM")]
     #[arg(value_parser = PossibleValuesParser::new(System::NAMES))]
     output: Option<String>,
+    /// The object that gets it, as `kubectl get deploy/web -o yaml` prints it; - for standard input
+    #[arg(long, value_name = "FILE", requires = "output", value_hint = ValueHint::FilePath)]
+    object: Option<PathBuf>,
+    /// Its container [default: the only one]
+    #[arg(long, value_name = "NAME", requires = "object")]
+    container: Option<String>,
+    /// Limit its pods as a whole, by spec.resources
+    #[arg(long, requires = "object", conflicts_with = "container")]
+    whole_pod: bool,
     /// Add to the JSON which thread ran when and waited for which, as reports show it
     #[arg(long)]
     stretches: bool,
@@ -117,6 +126,8 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
             anyhow!("--output prints to standard output too: give --json and --csv files").into()
         );
     }
+    let (path, name) = (args.object.as_deref(), args.container.as_deref());
+    let chosen = Chosen::read(system(args), path, name, args.whole_pod)?;
     let cases = cases(args)?;
     let (running, watch) = (args.running.how(), Terminal::new());
     let mut answer = advise::advise(&cases, &question, &running, &watch).map_err(Failure::of)?;
@@ -133,7 +144,7 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     match (system(args), answer.recommended()) {
         _ if !is_told => {}
         (Some(system), Some(_)) => {
-            output::print(&advice_in_form(&answer, &cases, system).ok_or_else(no_burst)?)?;
+            output::print(&advice_in_form(&answer, &cases, system, chosen.as_ref())?)?;
             output::eprint(&cpumax_report::gaps_text(&cases, output::page()))?;
         }
         (Some(_), None) => output::eprint(&text())?,
@@ -143,10 +154,6 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Status(if answer.lacks.is_empty() { NOTHING } else { THIN }))
-}
-
-fn no_burst() -> anyhow::Error {
-    anyhow!("this form of the limit cannot have a burst: give --burst 0")
 }
 
 fn system(args: &AdviseArgs) -> Option<System> {

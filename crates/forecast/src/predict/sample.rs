@@ -16,6 +16,9 @@ pub struct Sample {
     pub cpus: f64,
     /// Periods that ended throttled, of a hundred; `None` where that is not known.
     pub throttled_percent: Option<f64>,
+    /// Throttled periods, of a hundred, of the group above that was throttled most.
+    #[serde(skip)]
+    pub above_percent: f64,
     /// Requests answered, or bursts completed.
     #[serde(skip)]
     pub answered: usize,
@@ -48,6 +51,7 @@ impl Sample {
         Sample {
             cpus: share(watched.usage_ns, length_ns),
             throttled_percent: Some(100.0 * share(watched.nr_throttled, watched.nr_periods)),
+            above_percent: 0.0,
             answered: answered as usize,
             requests_per_second: of_requests(unit, answered, length_ns),
             latency_ns: points(&latencies),
@@ -70,6 +74,7 @@ impl Sample {
         Sample {
             cpus: cpu_ns as f64 / length_ns as f64,
             throttled_percent: None,
+            above_percent: 0.0,
             answered: answered as usize,
             requests_per_second: of_requests(unit, answered, length_ns),
             latency_ns: points(&latencies),

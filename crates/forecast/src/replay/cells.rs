@@ -150,7 +150,10 @@ impl Replay {
             let (at, reading, draw) = asked[place];
             let Some(watched) = report.watched else { return };
             let from_ns = self.window_of_run().from_ns;
+            let above = self.throttled_above(&report.outcome).into_iter();
+            let above_percent = above.map(|(_, percent)| percent).fold(0.0, f64::max);
             let sample = Sample::of_run(watched, from_ns, self.unit, self.over_ns);
+            let sample = Sample { above_percent, ..sample };
             let cell = &mut cells[at];
             cell.samples.resize(cell.samples.len().max(reading + 1), Vec::new());
             cell.samples[reading].push((sample, draw));
@@ -223,7 +226,7 @@ impl Replay {
             }
             self.mark_gaps(&mut prediction);
             let often = |throttled: Ranged<f64>| throttled.high > SELDOM_PERCENT;
-            if prediction.throttled_percent.is_some_and(often)
+            if (prediction.throttled_percent.is_some_and(often) || cell.is_stopped_above())
                 && let Some(gap) = self.gaps.iter().find(|gap| gap.kind == GapKind::Clients)
             {
                 prediction.mark_unreliable(gap.told.trim_end_matches('.'));
@@ -290,8 +293,18 @@ impl<'a> Cell<'a> {
         Prediction { runs, ..predict(&likely, unit) }
     }
 
-    /// Throttled periods of the cell's first run, of a hundred; 0 if it has no run.
+    /// Throttled periods of the cell's first run, of a hundred, of the limited group or of one
+    /// above it; 0 if it has no run.
     fn throttled_percent(&self) -> f64 {
-        self.samples[0].first().and_then(|(sample, _)| sample.throttled_percent).unwrap_or(0.0)
+        let first = self.samples[0].first();
+        first.map_or(0.0, |(sample, _)| {
+            sample.throttled_percent.unwrap_or(0.0).max(sample.above_percent)
+        })
+    }
+
+    /// Whether a group above is throttled often in some run.
+    fn is_stopped_above(&self) -> bool {
+        let mut samples = self.samples.iter().flatten();
+        samples.any(|(sample, _)| sample.above_percent > SELDOM_PERCENT)
     }
 }

@@ -1,7 +1,10 @@
 //! Limits and weights that groups had in the recording. They stay in force in a replay, except for
-//! the limit of the group on which limits are tried.
+//! the limit of the group on which limits are tried. Limits of groups above it, recorded or tried,
+//! throttle its threads as well; its own periods do not tell that.
 
+use super::Replay;
 use cpumax_limit::Limit;
+use cpumax_outcome::Outcome;
 use cpumax_recording::about::GroupFiles;
 use cpumax_study::Share;
 use cpumax_workload::{GroupIx, Workload};
@@ -27,6 +30,29 @@ pub(super) fn in_force(
         (index > 0 && !is_usual).then_some((index, Share { limit, weight }))
     };
     told.iter().filter_map(share).collect()
+}
+
+impl Replay {
+    /// The groups above the limited one that were throttled in a run: their paths, and their
+    /// throttled periods, of a hundred. The next above comes first.
+    pub fn throttled_above<'a>(&'a self, outcome: &Outcome) -> Vec<(&'a str, f64)> {
+        throttled_above(self.workload(), self.group, outcome)
+    }
+}
+
+fn throttled_above<'a>(
+    workload: &'a Workload,
+    group: GroupIx,
+    outcome: &Outcome,
+) -> Vec<(&'a str, f64)> {
+    let parent = |at: &GroupIx| workload.groups[*at as usize].parent;
+    let above = std::iter::successors(parent(&group), parent).filter_map(|at| {
+        let path = workload.groups[at as usize].path.as_str();
+        let counted = outcome.groups.get(path).filter(|counted| counted.nr_throttled > 0)?;
+        let percent = 100.0 * counted.nr_throttled as f64 / counted.nr_periods.max(1) as f64;
+        Some((path, percent))
+    });
+    above.collect()
 }
 
 /// `cpu.weight` of a group, or its `cpu.shares` in that unit; `None` where neither file has a
@@ -80,6 +106,20 @@ mod tests {
         let workload = with_shares(nested, &found).unwrap();
         assert_eq!(workload.groups[above as usize].limit, limit);
         assert_eq!(workload.groups[group].limit.quota_ns(), None);
+    }
+
+    #[test]
+    fn a_limit_above_tells_its_own_throttling() {
+        let nested = std::sync::Arc::new(cpumax_study::scenario::load("nested").unwrap());
+        let kernel = cpumax_study::kernel::parse_kernels("6.18").unwrap()[0];
+        let job = cpumax_study::Job::new(std::sync::Arc::clone(&nested), kernel.into(), 1);
+        let model = cpumax_study::world::Model { running: cpumax_study::Running::default() };
+        let reports = cpumax_study::world::all(&model, &[job], &()).unwrap();
+        let at = |path: &str| nested.groups.iter().position(|group| group.path == path).unwrap();
+        let (parent, child) = (at("/parent") as GroupIx, at("/parent/child") as GroupIx);
+        let told = throttled_above(&nested, child, &reports[0].outcome);
+        assert!(matches!(told[..], [("/parent", percent)] if percent > 95.0), "{told:?}");
+        assert!(throttled_above(&nested, parent, &reports[0].outcome).is_empty());
     }
 
     #[test]
