@@ -3,9 +3,8 @@
 use crate::output;
 use anyhow::{Error, anyhow};
 use cpumax_report::{duration, escape};
-use std::process::ExitCode;
 
-/// A failure that `main` turns into a message and an exit status.
+/// A failure that becomes a message and an exit status.
 #[derive(Debug)]
 pub enum Failure {
     /// A result differs from what was expected; the command has printed it.
@@ -72,14 +71,14 @@ impl Failure {
     }
 
     /// Says what has not been said yet, and gives the exit status.
-    pub fn report(&self) -> ExitCode {
+    pub fn report(&self) -> u8 {
         match self {
-            Failure::Unexpected => ExitCode::from(1),
-            Failure::Status(status) => ExitCode::from(*status),
+            Failure::Unexpected => 1,
+            Failure::Status(status) => *status,
             Failure::Input(error) => {
                 let error_label = output::styled(output::BAD, "error:");
                 output::eprint_line(format_args!("{error_label} {}", escape::chain(error.chain())));
-                ExitCode::from(2)
+                2
             }
             Failure::ModelFault(error) => {
                 let error_label = output::styled(output::BAD, "error:");
@@ -87,11 +86,11 @@ impl Failure {
                 output::eprint_line(format_args!(
                     "This is a fault of cpumax itself; please report it together with the command."
                 ));
-                ExitCode::from(1)
+                1
             }
             Failure::Interrupted => {
                 output::eprint_line(format_args!("interrupted"));
-                ExitCode::from(crate::interrupt::status())
+                crate::interrupt::status()
             }
         }
     }
