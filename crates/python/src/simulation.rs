@@ -70,7 +70,9 @@ impl Simulation {
         let (asks, asked) = mpsc::channel::<Ask>();
         let serve = move || {
             let mut held = Some(Running::new(&workload, &options, None));
-            asked.into_iter().for_each(|ask| ask(&mut held));
+            for ask in asked {
+                ask(&mut held);
+            }
         };
         thread::Builder::new().name("cpumax".to_owned()).spawn(serve)?;
         Ok(Simulation { asks })

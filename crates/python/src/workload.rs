@@ -34,13 +34,13 @@ impl Workload {
         Ok(Workload { plan: Plan::new(workload) })
     }
 
-    /// The same workload with another limit for a group, e.g. `with_limit("/web", "500m")`.
+    /// This workload with another limit for a group, e.g. `with_limit("/web", "500m")`.
     fn with_limit(&self, group: &str, limit: &str) -> PyResult<Workload> {
         let plan = self.plan.clone().with_limit(&format!("{group}:{limit}"));
         Ok(Workload { plan: plan.map_err(errors::of_library)? })
     }
 
-    /// The same workload for another time, e.g. `with_duration("10s")`.
+    /// This workload for another time, e.g. `with_duration("10s")`.
     fn with_duration(&self, time: &str) -> PyResult<Workload> {
         let ns = given::run_time(time).map_err(errors::OptionError::new_err)?;
         let plan = self.plan.clone().with_duration(ns);

@@ -46,7 +46,9 @@ const TIMES: [(&str, Time); 1] = [("work_takes_ns", |p| p.work_takes_ns)];
 /// ```
 pub fn study(study: &Saved) -> RecordBatch {
     let runs = &study.runs;
-    let mut columns = vec![
+    let weights = runs.iter().map(|run| run.limit.weight);
+    let predictable = runs.iter().map(|run| Some(run.prediction.predictable));
+    let mut columns: Vec<Column<'_>> = vec![
         text("recording", runs, |run| Some(run.recording.clone())),
         text("role", runs, |run| run.role.map(|role| Role::name(role).to_owned())),
         text("kernel", runs, |run| Some(run.kernel.clone())),
@@ -55,9 +57,9 @@ pub fn study(study: &Saved) -> RecordBatch {
         of_limit("quota_usec", runs, |limit| limit.quota_ns().map(|ns| ns / 1_000)),
         of_limit("period_usec", runs, |limit| Some(limit.period_ns() / 1_000)),
         of_limit("burst_usec", runs, |limit| Some(limit.burst_ns() / 1_000)),
-        of_limit("millicpus", runs, |limit| limit.millicpus()),
-        ("weight", Arc::new(UInt32Array::from_iter(runs.iter().map(|run| run.limit.weight))) as _),
-        ("predictable", Arc::new(BooleanArray::from_iter(predictable(runs))) as _),
+        of_limit("millicpus", runs, Limit::millicpus),
+        ("weight", Arc::new(weights.collect::<UInt32Array>())),
+        ("predictable", Arc::new(predictable.collect::<BooleanArray>())),
         text("why_not", runs, |run| run.prediction.why_not.clone()),
         text("latency_of", runs, |run| Some(run.prediction.latency_of.name().to_owned())),
     ];
@@ -106,16 +108,12 @@ fn buckets(study: &Saved) -> impl Iterator<Item = (&Predicted, &[u64; 3])> {
 
 type Column<'a> = (&'a str, ArrayRef);
 
-fn predictable(runs: &[Predicted]) -> impl Iterator<Item = Option<bool>> {
-    runs.iter().map(|run| Some(run.prediction.predictable))
-}
-
 fn text<'a>(
     name: &'a str,
     runs: &[Predicted],
     of: impl Fn(&Predicted) -> Option<String>,
 ) -> Column<'a> {
-    (name, Arc::new(StringArray::from_iter(runs.iter().map(of))))
+    (name, Arc::new(runs.iter().map(of).collect::<StringArray>()))
 }
 
 fn of_limit<'a>(
@@ -123,7 +121,7 @@ fn of_limit<'a>(
     runs: &[Predicted],
     of: impl Fn(&Limit) -> Option<u64>,
 ) -> Column<'a> {
-    (name, Arc::new(UInt64Array::from_iter(runs.iter().map(|run| of(&run.limit.limit)))))
+    (name, Arc::new(runs.iter().map(|run| of(&run.limit.limit)).collect::<UInt64Array>()))
 }
 
 /// Three columns: the values, and the ends of their ranges.

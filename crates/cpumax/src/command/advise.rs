@@ -111,7 +111,7 @@ pub struct AdviseArgs {
 pub struct Advising {
     /// How recordings are read.
     pub options: Options,
-    /// What is to be known of each recording.
+    /// The question put to each recording.
     pub request: Request,
     /// The goals and the limits to search.
     pub question: Question,
