@@ -14,7 +14,7 @@ HAVE_CLANG = (for clang in $${BPF_CLANG:-clang $$(seq -f clang-%.0f 12 39)}; do 
 FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install manual kernels test-kernels run test mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs dist browser fmt bench peers \
+.PHONY: help guest install manual kernels test-kernels run test python-test wheel mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs dist browser fmt bench peers \
 	recordings proof calibrate understand deps rust clang
 
 help: ## List what can be made
@@ -109,8 +109,27 @@ kernels: deps ## Fetch the real kernels that tests run on, where that is possibl
 test-kernels:
 	@echo $(TEST_KERNELS)
 
-test: guest kernels apart ## Run every test of the workspace, on real kernels too where they can be had
+test: guest kernels apart python-test ## Run every test of the workspace, on real kernels too where they can be had
 	$(CARGO) test --workspace $(FEATURES) $(LEFT_OUT)
+
+# The environment of the Python package, installed once. The package in it is that of the development profile.
+PYTHON_ENV = target/python/env
+PYTHON_TOOLS = maturin pytest pyarrow polars fsspec optuna ray
+
+$(PYTHON_ENV)/ready:
+	@python3 -m venv $(PYTHON_ENV) && $(PYTHON_ENV)/bin/pip install --quiet $(PYTHON_TOOLS) && touch $@
+
+python-test: rust ## Test the Python package, with a Ray cluster of two nodes
+	@if $(MAKE) --no-print-directory $(PYTHON_ENV)/ready >/dev/null 2>&1; then \
+		cd crates/python && VIRTUAL_ENV=$(CURDIR)/$(PYTHON_ENV) PATH=$(CURDIR)/$(PYTHON_ENV)/bin:$$PATH sh -c \
+			'maturin develop --quiet $(FEATURES) && pytest --quiet -p no:cacheprovider'; \
+	else \
+		echo "NOT TESTED: the Python package, as there is no Python 3 with venv, or pip cannot install $(PYTHON_TOOLS)" >&2; \
+	fi
+
+wheel: rust $(PYTHON_ENV)/ready ## Build the wheel of the Python package, in target/wheels
+	$(PYTHON_ENV)/bin/maturin build --quiet --release $(FEATURES) --manifest-path crates/python/Cargo.toml --out target/wheels
+	@ls -l target/wheels
 
 # Workspaces of their own. Checking a fuzz target needs no libFuzzer. CUSTOM_LIBFUZZER_PATH keeps its build script from building one.
 APART = bench/peers crates/recording/fuzz

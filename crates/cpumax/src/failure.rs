@@ -3,7 +3,7 @@
 use anyhow::{Error, anyhow};
 use cpumax_report::{duration, escape};
 
-/// A failure that `main` turns into a message and an exit status.
+/// A failure that becomes a message and an exit status.
 #[derive(Debug)]
 pub enum Failure {
     /// A result differs from what was expected; the command has printed it.

@@ -8,7 +8,6 @@ use cpumax_report::{Page, WriteError, escape};
 use indicatif::{HumanDuration, ProgressState, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
-use std::process::ExitCode;
 
 pub use cpumax_report::stream::raw_stdout;
 pub use cpumax_report::style::{BAD, BOLD, DIM, styled};
@@ -64,24 +63,24 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// Says what has not been said yet of a failure, and gives its exit status.
-pub fn report(failure: &Failure) -> ExitCode {
+pub fn report(failure: &Failure) -> u8 {
     match failure {
-        Failure::Unexpected => ExitCode::from(1),
-        Failure::Status(status) => ExitCode::from(*status),
+        Failure::Unexpected => 1,
+        Failure::Status(status) => *status,
         Failure::Input(error) => {
             eprint_error(error);
-            ExitCode::from(2)
+            2
         }
         Failure::ModelFault(error) => {
             eprint_error(error);
             eprint_line(format_args!(
                 "This is a fault of cpumax itself; please report it together with the command."
             ));
-            ExitCode::from(1)
+            1
         }
         Failure::Interrupted => {
             eprint_line(format_args!("interrupted"));
-            ExitCode::from(interrupt::status())
+            interrupt::status()
         }
     }
 }

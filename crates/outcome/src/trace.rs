@@ -88,6 +88,32 @@ pub struct Message {
 }
 
 impl What {
+    /// The name of its kind, such as `switch` or `lock-wait`.
+    pub fn kind(self) -> &'static str {
+        match self {
+            What::Switch { .. } => "switch",
+            What::Sleep { .. } => "sleep",
+            What::Wake { .. } => "wake",
+            What::WokenBy { .. } => "woken-by",
+            What::Done { .. } => "done",
+            What::Runtime { .. } => "runtime",
+            What::Throttle { .. } => "throttle",
+            What::Unthrottle { .. } => "unthrottle",
+            What::Release { by: Releaser::Distribute, .. } => "distribute",
+            What::Release { by: Releaser::Handler, .. } => "handler",
+            What::Park { .. } => "park",
+            What::Unpark { .. } => "unpark",
+            What::Period { .. } => "period",
+            What::LockWait { .. } => "lock-wait",
+            What::LockTaken { .. } => "lock-taken",
+            What::Exit { .. } => "exit",
+            What::SendBegins(_) => "send",
+            What::Sent(_) => "sent",
+            What::Received(_) => "received",
+            What::Forked { .. } => "forked",
+        }
+    }
+
     /// The event at the end of a call of `by`; counts beyond 32 bits are cut to the largest.
     pub fn release(by: Releaser, call: Call) -> What {
         let [told, rqs, cfs_rqs, tasks] =
@@ -142,15 +168,14 @@ impl Recorded {
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.events.iter().map(|event| {
             let TraceEvent { time_ns, cpu, what } = *event;
-            let (name, whom) = self.told(what);
+            let (name, whom) = (what.kind(), self.object(what));
             let (s, ns) = (time_ns / 1_000_000_000, time_ns % 1_000_000_000);
             format!("{s:4}.{ns:09} {cpu:3} {name:10} {whom}")
         })
     }
 
-    /// The name of an event's kind, and its object in words; an object without a name is `#` and
-    /// its number.
-    fn told(&self, what: What) -> (&'static str, String) {
+    /// The object of an event in words; one without a name is `#` and its number.
+    fn object(&self, what: What) -> String {
         let of = |names: &[String], ix: u32| {
             names.get(ix as usize).cloned().unwrap_or_else(|| format!("#{ix}"))
         };
@@ -162,33 +187,26 @@ impl Recorded {
             format!("{} channel #{}{job}", task(one.task), one.channel)
         };
         match what {
-            What::Switch { next } => ("switch", next.map_or_else(|| "idle".to_owned(), task)),
-            What::Sleep { task: ix } => ("sleep", task(ix)),
-            What::Wake { task: ix } => ("wake", task(ix)),
-            What::WokenBy { task: ix, by } => ("woken-by", format!("{} {}", task(ix), task(by))),
-            What::Done { task: ix, took_ns } => ("done", format!("{} {took_ns} ns", task(ix))),
-            What::Runtime { group: ix, left_ns } => {
-                ("runtime", format!("{} {left_ns} ns", group(ix)))
+            What::Switch { next } => next.map_or_else(|| "idle".to_owned(), task),
+            What::WokenBy { task: ix, by } => format!("{} {}", task(ix), task(by)),
+            What::Done { task: ix, took_ns } => format!("{} {took_ns} ns", task(ix)),
+            What::Runtime { group: ix, left_ns } => format!("{} {left_ns} ns", group(ix)),
+            What::Throttle { group: ix }
+            | What::Unthrottle { group: ix }
+            | What::Period { group: ix } => group(ix),
+            What::Release { took_ns, told, rqs, cfs_rqs, tasks, .. } => {
+                format!("{took_ns} ns, told {told}, rqs {rqs}, cfs_rqs {cfs_rqs}, tasks {tasks}")
             }
-            What::Throttle { group: ix } => ("throttle", group(ix)),
-            What::Unthrottle { group: ix } => ("unthrottle", group(ix)),
-            What::Release { by, took_ns, told, rqs, cfs_rqs, tasks } => (
-                match by {
-                    Releaser::Distribute => "distribute",
-                    Releaser::Handler => "handler",
-                },
-                format!("{took_ns} ns, told {told}, rqs {rqs}, cfs_rqs {cfs_rqs}, tasks {tasks}"),
-            ),
-            What::Park { task: ix } => ("park", task(ix)),
-            What::Unpark { task: ix } => ("unpark", task(ix)),
-            What::Period { group: ix } => ("period", group(ix)),
-            What::LockWait { task: ix, lock: l } => ("lock-wait", lock(ix, l)),
-            What::LockTaken { task: ix, lock: l } => ("lock-taken", lock(ix, l)),
-            What::Exit { task: ix } => ("exit", task(ix)),
-            What::SendBegins(one) => ("send", message(one)),
-            What::Sent(one) => ("sent", message(one)),
-            What::Received(one) => ("received", message(one)),
-            What::Forked { task: ix, child } => ("forked", format!("{} {}", task(ix), task(child))),
+            What::LockWait { task: ix, lock: l } | What::LockTaken { task: ix, lock: l } => {
+                lock(ix, l)
+            }
+            What::Sleep { task: ix }
+            | What::Wake { task: ix }
+            | What::Park { task: ix }
+            | What::Unpark { task: ix }
+            | What::Exit { task: ix } => task(ix),
+            What::SendBegins(one) | What::Sent(one) | What::Received(one) => message(one),
+            What::Forked { task: ix, child } => format!("{} {}", task(ix), task(child)),
         }
     }
 }

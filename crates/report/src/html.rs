@@ -20,7 +20,8 @@ use cpumax_forecast::{advise::Role, saved::Saved, traced::RunTrace};
 use figures::Figures;
 use std::fmt::Write;
 
-const STYLE: &str = include_str!("html/style.css");
+/// Style of all pages, CSS.
+pub const STYLE: &str = include_str!("html/style.css");
 
 /// A study and its name.
 #[derive(Debug, Clone)]

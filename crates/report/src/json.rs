@@ -33,6 +33,16 @@ impl JsonArray {
     }
 }
 
+/// All items as the text of such a file.
+///
+/// # Errors
+/// An item cannot be written as JSON.
+pub fn json_text<T: Serialize>(items: impl Iterator<Item = T>) -> io::Result<String> {
+    let mut text = Vec::new();
+    array(&mut text, items)?;
+    String::from_utf8(text).map_err(io::Error::other)
+}
+
 /// Both JSON and CSV would go to standard output.
 #[derive(Debug, thiserror::Error)]
 #[error("--json - and --csv - print in one place: give one of them a file")]

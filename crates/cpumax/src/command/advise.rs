@@ -3,13 +3,13 @@
 
 use super::counted::{Alone, from_counters};
 use super::replay::{again, chosen, warn};
-use crate::args::{Choosing, Costs, Running};
+use crate::args::{Choosing, Cli, Command, Costs, Running};
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
-use clap::{ArgGroup, Args, ValueHint};
+use clap::{ArgGroup, Args, Parser, ValueHint};
 use cpumax_forecast::{
     Request,
     advise::{self, Case, Goal, Question},
@@ -17,6 +17,7 @@ use cpumax_forecast::{
     saved::Saved,
 };
 use cpumax_machine::kernel;
+use cpumax_recording::Options;
 use cpumax_report::{
     Chosen, JsonArray, ResultFile, System, advice_in_form, advice_text, csv, stdout_is_free,
 };
@@ -25,6 +26,7 @@ use cpumax_study::{
     answer::Document,
     given::{factor, percent, share, time},
 };
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Exit status: no limit meets the goals.
@@ -113,11 +115,48 @@ pub struct AdviseArgs {
     pub(super) alone: Alone,
 }
 
-pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
+/// Advice, as words ask for it.
+#[derive(Debug)]
+pub struct Advising {
+    /// How recordings are read.
+    pub options: Options,
+    /// The question put to each recording.
+    pub request: Request,
+    /// The goals and the limits to search.
+    pub question: Question,
+    /// How it is run.
+    pub running: cpumax_study::Running,
+}
+
+impl Advising {
+    /// The advice that the words of `cpumax advise` ask for, of recordings.
+    ///
+    /// # Errors
+    /// An option, a limit or a kernel is not understood.
+    pub fn parse(words: &[OsString]) -> anyhow::Result<Advising> {
+        match Cli::try_parse_from(words)?.command {
+            Command::Advise(args) if !args.recordings.is_empty() => Advising::of(&args, words),
+            _ => bail!("these are not words of `cpumax advise` with recordings"),
+        }
+    }
+
+    fn of(args: &AdviseArgs, words: &[OsString]) -> anyhow::Result<Advising> {
+        let (periods_ns, scale_load) = (args.period.clone(), args.load);
+        let made_by = again(words, "advise", None);
+        Ok(Advising {
+            options: args.costs.options(),
+            request: Request { periods_ns, scale_load, made_by, ..chosen(&args.choosing) },
+            question: question(args)?,
+            running: args.running.how(),
+        })
+    }
+}
+
+pub fn advise(args: &AdviseArgs, words: &[OsString]) -> Result<(), Failure> {
     if args.recordings.is_empty() {
         return from_counters(args, question(args)?);
     }
-    let question = question(args)?;
+    let Advising { options, request, question, running } = Advising::of(args, words)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let table = args.csv.as_deref().map(ResultFile::create).transpose()?;
     let is_told = stdout_is_free(json.as_ref(), table.as_ref())?;
@@ -128,8 +167,8 @@ pub fn advise(args: &AdviseArgs) -> Result<(), Failure> {
     }
     let (path, name) = (args.object.as_deref(), args.container.as_deref());
     let chosen = Chosen::read(system(args), path, name, args.whole_pod)?;
-    let cases = cases(args)?;
-    let (running, watch) = (args.running.how(), Terminal::new());
+    let cases = cases(&args.recordings, options, &request)?;
+    let watch = Terminal::new();
     let mut answer = advise::advise(&cases, &question, &running, &watch).map_err(Failure::of)?;
     if args.stretches {
         answer.trace(&cases, &running, &watch).map_err(Failure::of)?;
@@ -160,14 +199,15 @@ fn system(args: &AdviseArgs) -> Option<System> {
     args.output.as_deref().and_then(System::of)
 }
 
-fn cases(args: &AdviseArgs) -> Result<Vec<Case>, Failure> {
-    let (periods_ns, scale_load) = (args.period.clone(), args.load);
-    let made_by = again("advise", None);
-    let request = Request { periods_ns, scale_load, made_by, ..chosen(&args.choosing) };
+fn cases(
+    recordings: &[PathBuf],
+    options: Options,
+    request: &Request,
+) -> Result<Vec<Case>, Failure> {
     let mut cases = Vec::new();
-    for path in &args.recordings {
-        let recording = recorded::read(path, args.costs.options()).map_err(Failure::of)?;
-        let case = Case::new(recorded::name(path), &recording, &request).map_err(Failure::of)?;
+    for path in recordings {
+        let recording = recorded::read(path, options).map_err(Failure::of)?;
+        let case = Case::new(recorded::name(path), &recording, request).map_err(Failure::of)?;
         warn(&case.replay.summary().defects);
         cases.push(case);
     }

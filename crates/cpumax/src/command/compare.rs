@@ -16,12 +16,13 @@ use cpumax_report::{JsonArray, Made, ResultFile, escape};
 use cpumax_study::given::Seeds;
 use cpumax_workload::Workload;
 use indicatif::ProgressBar;
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
-pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
+pub fn compare(args: &CompareArgs, words: &[OsString]) -> Result<(), Failure> {
     let workloads = workloads(args)?;
     let kernels = worlds::kernels(&args.kernel, args.on)?;
     let against = worlds::against(args.against.as_deref(), args.on)?;
@@ -72,7 +73,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         }
         return Err(worlds::failure(error));
     }
-    let written = files.write(&title, &comparison);
+    let written = files.write(&title, &comparison, words);
     // Print the result even if a file could not be written.
     let told = if shown { print_matrix(&title, &matrix) } else { Ok(()) };
     traced.and(written)?;
@@ -119,7 +120,7 @@ impl Files {
     }
 
     /// Writes all files, even if one of them fails.
-    fn write(self, title: &str, comparison: &Comparison) -> anyhow::Result<()> {
+    fn write(self, title: &str, comparison: &Comparison, words: &[OsString]) -> anyhow::Result<()> {
         let json = self.json.map_or(Ok(()), |json| json.write(comparison.cells()));
         let svg = self.svg.map_or(Ok(()), |file| {
             file.write_text(&cpumax_report::svg(&comparison.matrix_of_note(), title))
@@ -127,7 +128,7 @@ impl Files {
         let markdown = self.markdown.map_or(Ok(()), |file| {
             let today = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
             let made = Made {
-                by: &replay::again("compare", None).join(" "),
+                by: &replay::again(words, "compare", None).join(" "),
                 version: env!("CARGO_PKG_VERSION"),
                 on: today.get(..10).unwrap_or_default(),
                 cpus: std::thread::available_parallelism().map_or(1, usize::from),

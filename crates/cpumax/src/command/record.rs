@@ -55,7 +55,7 @@ pub struct RecordArgs {
     pub buffer: u64,
 }
 
-pub fn record(args: RecordArgs) -> Result<(), Failure> {
+pub fn record(args: RecordArgs, words: &[OsString]) -> Result<(), Failure> {
     let what = match (args.cgroup, args.pid) {
         (Some(path), _) => Target::Group(path),
         (_, Some(pid)) => Target::Process(pid),
@@ -63,7 +63,7 @@ pub fn record(args: RecordArgs) -> Result<(), Failure> {
         _ if args.all => Target::All,
         _ => Target::Command(args.command),
     };
-    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let words = words.iter().map(|word| word.to_string_lossy());
     let request = Request {
         time: args.time,
         size: args.size,

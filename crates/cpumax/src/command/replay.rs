@@ -5,25 +5,69 @@ use crate::args::{self, Choosing, ReplayArgs};
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
-use anyhow::Context;
-use clap::CommandFactory;
+use anyhow::{Context, bail};
 use clap::parser::ValueSource;
+use clap::{CommandFactory, Parser};
 use cpumax_forecast::{Replay, Request, recorded, replay::documents, saved::Saved};
-use cpumax_machine::kernel;
-use cpumax_recording::Defects;
+use cpumax_machine::kernel::{self, Kernel};
+use cpumax_recording::{Defects, Options};
 use cpumax_report::{JsonArray, ResultFile, csv, escape, replay_text};
-use cpumax_study::Try;
+use cpumax_study::{Running, Try};
+use std::ffi::OsString;
 use std::path::Path;
 
-pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
-    let asked = args.running.kernels_asked().as_deref().map(kernel::parse_kernels).transpose()?;
-    let request = request(args)?;
+/// A replay, as words ask for it.
+#[derive(Debug)]
+pub struct Replaying {
+    /// How the recording is read.
+    pub options: Options,
+    /// The question put to it.
+    pub request: Request,
+    /// The kernels; `None`: those of the recording and the newest.
+    pub kernels: Option<Vec<Kernel>>,
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// How it is run.
+    pub running: Running,
+}
+
+impl Replaying {
+    /// The replay that the words of `cpumax replay` ask for.
+    ///
+    /// # Errors
+    /// An option, a limit or a kernel is not understood.
+    pub fn parse(words: &[OsString]) -> anyhow::Result<Replaying> {
+        match args::Cli::try_parse_from(words)?.command {
+            args::Command::Replay(args) => Replaying::of(&args, words),
+            _ => bail!("these are not words of `cpumax replay`"),
+        }
+    }
+
+    fn of(args: &ReplayArgs, words: &[OsString]) -> anyhow::Result<Replaying> {
+        let asked = args.running.kernels_asked();
+        Ok(Replaying {
+            options: args.reading.costs.options(),
+            kernels: asked.as_deref().map(kernel::parse_kernels).transpose()?,
+            request: Request {
+                limits: args.set.iter().map(|set| limit(set)).collect::<anyhow::Result<_>>()?,
+                scale_load: args.scale_load,
+                over_ns: args.over,
+                made_by: again(words, "replay", None),
+                ..chosen(&args.choosing)
+            },
+            seed: args.running.seed,
+            running: args.running.how(),
+        })
+    }
+}
+
+pub fn replay(args: &ReplayArgs, words: &[OsString]) -> Result<(), Failure> {
+    let Replaying { options, request, kernels, seed, running } = Replaying::of(args, words)?;
     request.limited_group().map_err(Failure::of)?;
     let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
     let table = args.csv.as_deref().map(ResultFile::create).transpose()?;
     let is_told = cpumax_report::stdout_is_free(json.as_ref(), table.as_ref())?;
-    let recording = recorded::read(&args.reading.recording, args.reading.costs.options())
-        .map_err(Failure::of)?;
+    let recording = recorded::read(&args.reading.recording, options).map_err(Failure::of)?;
     let replay = Replay::new(&recorded::name(&args.reading.recording), &recording, &request);
     let replay = replay.map_err(Failure::of)?;
     // The runs are made from it and take as much memory again.
@@ -38,8 +82,7 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    let kernels = asked.unwrap_or_else(|| replay.kernels());
-    let (seed, running) = (args.running.seed, args.running.how());
+    let kernels = kernels.unwrap_or_else(|| replay.kernels());
     let watch = Terminal::new();
     let mut runs = replay.runs(&kernels, seed, &running, &watch).map_err(Failure::of)?;
     if args.stretches {
@@ -57,16 +100,6 @@ pub fn replay(args: &ReplayArgs) -> Result<(), Failure> {
         output::print(&replay_text(&name, &replay, &kernels, &runs, threads, page))?;
     }
     Ok(())
-}
-
-fn request(args: &ReplayArgs) -> anyhow::Result<Request> {
-    Ok(Request {
-        limits: args.set.iter().map(|set| limit(set)).collect::<anyhow::Result<_>>()?,
-        scale_load: args.scale_load,
-        over_ns: args.over,
-        made_by: again("replay", None),
-        ..chosen(&args.choosing)
-    })
 }
 
 /// The options for threads and for the understanding of a recording, as a request.
@@ -103,11 +136,11 @@ pub fn warn(defects: &Defects) {
 const ASIDE: [&str; 9] =
     ["json", "csv", "svg", "markdown", "output", "trace", "runs", "write_scenario", "jobs"];
 
-/// The words of this command line that decide the result, to be repeated later. `input` replaces
+/// Those words of a command line that decide the result, to be repeated later. `input` replaces
 /// the recordings if only one of several counts.
-pub fn again(name: &str, input: Option<&Path>) -> Vec<String> {
+pub fn again(line: &[OsString], name: &str, input: Option<&Path>) -> Vec<String> {
     let cli = args::Cli::command();
-    let given = cli.clone().get_matches_from(std::env::args_os());
+    let given = cli.clone().get_matches_from(line);
     let mut words = vec!["cpumax".to_owned(), name.to_owned()];
     words.extend(input.map(|path| path.to_string_lossy().into_owned()));
     let (Some((_, given)), Some(command)) = (given.subcommand(), cli.find_subcommand(name)) else {

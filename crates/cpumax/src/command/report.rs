@@ -10,6 +10,7 @@ use clap::{Args, ValueHint};
 use cpumax_forecast::{Request, recorded, saved::Saved};
 use cpumax_machine::kernel;
 use cpumax_report::{Named, ResultFile, answer_lines, html};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug, Args)]
@@ -34,10 +35,10 @@ pub struct ReportArgs {
     costs: Costs,
 }
 
-pub fn report(args: &ReportArgs) -> Result<(), Failure> {
+pub fn report(args: &ReportArgs, words: &[OsString]) -> Result<(), Failure> {
     let file = ResultFile::create(&args.output)?;
     let named =
-        |path: &PathBuf| Ok(Named { name: recorded::name(path), study: study(path, args)? });
+        |path: &PathBuf| Ok(Named { name: recorded::name(path), study: study(path, args, words)? });
     let studies = args.inputs.iter().map(named).collect::<Result<Vec<_>, Failure>>()?;
     let is_stdout = file.is_stdout();
     file.write_text(&html(&studies, env!("CARGO_PKG_VERSION")))?;
@@ -45,7 +46,7 @@ pub fn report(args: &ReportArgs) -> Result<(), Failure> {
     if is_stdout { output::eprint(&told) } else { output::print(&told) }
 }
 
-fn study(path: &Path, args: &ReportArgs) -> Result<Saved, Failure> {
+fn study(path: &Path, args: &ReportArgs, words: &[OsString]) -> Result<Saved, Failure> {
     if Saved::is_in(path) {
         let is_asked = !args.set.is_empty() || args.kernel.is_some();
         if is_asked || !args.choosing.group.is_empty() {
@@ -56,7 +57,7 @@ fn study(path: &Path, args: &ReportArgs) -> Result<Saved, Failure> {
         return Saved::read(path).map_err(Failure::of);
     }
     let limits = args.set.iter().map(|set| limit(set)).collect::<anyhow::Result<_>>()?;
-    let mut made_by = again("replay", Some(path));
+    let mut made_by = again(words, "replay", Some(path));
     made_by.push("--stretches".to_owned());
     let request = Request { limits, made_by, ..chosen(&args.choosing) };
     let kernels = args.kernel.as_deref().map(kernel::parse_kernels).transpose()?;

@@ -1,0 +1,87 @@
+//! Advice.
+
+use crate::errors::QuestionError;
+use crate::recording::Recording;
+use crate::study::{no_system, page};
+use crate::table::Table;
+use crate::work::{Progress, watched};
+use cpumax::Advising;
+use cpumax_forecast::advise::{self as forecast, Advised, Case};
+use cpumax_forecast::saved::Saved;
+use cpumax_report::{Page, System, advice_in_form, advice_text, json_text};
+use cpumax_study::answer::Document;
+use pyo3::prelude::*;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+/// The limit that meets the goals, and why.
+#[pyclass(frozen, module = "cpumax", name = "_Advice")]
+pub struct Advice {
+    answer: forecast::Advice,
+    cases: Vec<Case>,
+    document: Advised,
+}
+
+/// Advises on recordings; `words` are those of `cpumax advise`.
+#[pyfunction]
+#[pyo3(signature = (recordings, words, stretches, progress))]
+pub fn advise(
+    py: Python<'_>,
+    recordings: Vec<PyRef<'_, Recording>>,
+    words: Vec<OsString>,
+    stretches: bool,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Advice> {
+    let of = |one: &PyRef<'_, Recording>| (one.name.clone(), Arc::clone(&one.read));
+    let recordings: Vec<_> = recordings.iter().map(of).collect();
+    watched(py, Progress::default(), progress.as_ref(), move |watch| {
+        let Advising { request, question, running, .. } = Advising::parse(&words)?;
+        let case = |(name, read): (String, Arc<_>)| Case::new(name, &read, &request);
+        let cases = recordings.into_iter().map(case).collect::<Result<Vec<_>, _>>()?;
+        let mut answer = forecast::advise(&cases, &question, &running, watch)?;
+        if stretches {
+            answer.trace(&cases, &running, watch)?;
+        }
+        let document = answer.document(&cases);
+        Ok(Advice { answer, cases, document })
+    })
+}
+
+#[pymethods]
+impl Advice {
+    /// The document, as `cpumax advise --json` writes it.
+    fn to_json(&self) -> PyResult<String> {
+        Ok(json_text(std::iter::once(Document::from(&self.document)))?)
+    }
+
+    /// The answer in words, as the command prints it.
+    fn text(&self) -> String {
+        let text = advice_text(&self.answer, &self.cases, Page::of(None));
+        anstream::adapter::strip_str(&text).to_string()
+    }
+
+    /// The limit in the form of a system.
+    fn in_form(&self, system: &str) -> PyResult<String> {
+        let form = System::of(system).ok_or_else(|| no_system(system))?;
+        advice_in_form(&self.answer, &self.cases, form).ok_or_else(|| {
+            let what = "no limit is recommended, or this form cannot have its burst";
+            QuestionError::new_err(what)
+        })
+    }
+
+    /// A row for each limit that decides, on each recording and kernel.
+    fn table(&self) -> Table {
+        Table(cpumax_table::study(&self.saved()))
+    }
+
+    /// As `cpumax report` writes it.
+    fn to_html(&self) -> String {
+        page("advice", self.saved())
+    }
+}
+
+impl Advice {
+    fn saved(&self) -> Saved {
+        Saved::of_advice(self.document.clone())
+    }
+}

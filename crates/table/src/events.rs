@@ -1,0 +1,58 @@
+//! The events of a run.
+
+use crate::batch;
+use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt16Array, UInt64Array};
+use cpumax_outcome::trace::{Recorded, What};
+use std::sync::Arc;
+
+/// A row for each event, in order of time: when, on which CPU, its kind, the task, the group, and
+/// a length in ns (how long a request or a release took; the runtime left in a pool). Columns that
+/// an event does not have are null.
+pub fn events(recorded: &Recorded) -> RecordBatch {
+    let Recorded { events, names } = recorded;
+    let (mut tasks, mut groups) = (Vec::new(), Vec::new());
+    let mut lengths = Vec::new();
+    for event in events {
+        let (task, group, ns) = parts(event.what);
+        let of = |names: &'_ [String], at: Option<u32>| names.get(at? as usize).cloned();
+        tasks.push(of(&names.tasks, task));
+        groups.push(of(&names.groups, group));
+        lengths.push(ns);
+    }
+    let times = events.iter().map(|event| event.time_ns);
+    let kinds = events.iter().map(|event| event.what.kind());
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("time_ns", Arc::new(UInt64Array::from_iter_values(times))),
+        ("cpu", Arc::new(UInt16Array::from_iter_values(events.iter().map(|event| event.cpu)))),
+        ("event", Arc::new(StringArray::from_iter_values(kinds))),
+        ("task", Arc::new(StringArray::from_iter(tasks))),
+        ("group", Arc::new(StringArray::from_iter(groups))),
+        ("ns", Arc::new(UInt64Array::from(lengths))),
+    ];
+    batch(columns)
+}
+
+/// The task, the group, and the length, ns.
+fn parts(what: What) -> (Option<u32>, Option<u32>, Option<u64>) {
+    match what {
+        What::Switch { next } => (next, None, None),
+        What::Done { task, took_ns } => (Some(task), None, Some(took_ns)),
+        What::Runtime { group, left_ns } => (None, Some(group), Some(left_ns)),
+        What::Throttle { group } | What::Unthrottle { group } | What::Period { group } => {
+            (None, Some(group), None)
+        }
+        What::Release { took_ns, .. } => (None, None, Some(took_ns)),
+        What::Sleep { task }
+        | What::Wake { task }
+        | What::WokenBy { task, .. }
+        | What::Park { task }
+        | What::Unpark { task }
+        | What::LockWait { task, .. }
+        | What::LockTaken { task, .. }
+        | What::Exit { task }
+        | What::Forked { task, .. } => (Some(task), None, None),
+        What::SendBegins(one) | What::Sent(one) | What::Received(one) => {
+            (Some(one.task), None, None)
+        }
+    }
+}
