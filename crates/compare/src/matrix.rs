@@ -2,7 +2,7 @@
 
 use crate::cell::{Cell, GuidedCell, deviations};
 use crate::error::Error;
-use crate::pair::{Mode, Noisy, Pair};
+use crate::pair::{Mode, Pair};
 use crate::side::{Answer, Run, Side};
 use crate::verdict::Verdict;
 use cpumax_outcome::{Outcome, worst};
