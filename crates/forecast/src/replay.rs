@@ -35,7 +35,7 @@ use request::Reading;
 pub use request::Request;
 
 const HOW_MANY: &str = "latencies depend on the number of connections, and the recording does not \
-show it: record messages of sockets or system calls";
+show it, as the threads hardly ever wait: record messages of sockets or system calls";
 
 /// A recording is refused where less than this part of its CPU time is left after the cost of
 /// recording is taken off.

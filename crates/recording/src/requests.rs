@@ -162,8 +162,10 @@ impl Requests {
     /// Whether guessed connections may be more than are known.
     fn may_be_more(&self) -> bool {
         let Requests::Guessed(guess) = self else { return false };
-        let or_more = |server: &guess::Server| server.connections.is_some_and(|one| one.or_more);
-        guess.is_remote() || guess.servers.values().any(or_more)
+        guess
+            .servers
+            .values()
+            .any(|server| server.connections.is_some_and(|connections| connections.or_more))
     }
 
     /// The group's threads (`inside`) by the queue from which they take requests.

@@ -5,8 +5,6 @@
 //! request. A regression therefore compares that pause with the time of the answer, by least
 //! squares over all connections, each relative to its own mean. A slope of 0 is a closed loop, a
 //! slope of -1 an open one. The distance of the slope from each, in standard errors, tells which.
-//! Open clients that take whichever connection is free have no slope either: a slope of 0 is
-//! certain only where nothing else shows a constant rate.
 //!
 //! If it is not known which requests came on one connection, their numbers in equal intervals of
 //! time tell something. A closed client with similar think times asks more evenly than chance:
@@ -222,26 +220,18 @@ impl Evidence {
             return (Loop::Open, true);
         }
         if self.pauses < PAUSES_MIN || self.error <= 0.0 && self.slope == 0.0 {
-            // Open clients with a plan for each connection ask as evenly as closed ones, but a
-            // clock wakes them.
             let even = self.dispersion < EVEN;
-            let clients = if self.anew && !even { Loop::Open } else { Loop::Closed };
-            return (clients, even && self.asleep != 0.0);
+            return (if self.anew && !even { Loop::Open } else { Loop::Closed }, even);
         }
         let error = self.error.max(1e-9);
         let (from_closed, from_open) = (self.slope.abs() / error, (self.slope + 1.0).abs() / error);
         let crowding = if self.irregularity >= RANDOM { self.crowding } else { 0.0 };
-        // Requests at random times are not even.
-        let constant_rate = self.dispersion >= EVEN && crowding <= -LIKELY;
         if from_open < from_closed {
             (Loop::Open, from_closed >= SURE)
-        } else if constant_rate && (from_open < SURE || from_closed >= SURE) {
+        } else if from_open < SURE && self.dispersion >= EVEN && crowding <= -LIKELY {
             (Loop::Open, crowding <= -CROWDED)
         } else {
-            // Open connections that take turns at one plan have no slope either.
-            let asleep = self.dispersion >= EVEN && self.asleep <= -LIKELIER;
-            let slope_tells = from_open >= SURE && !constant_rate && !asleep;
-            (Loop::Closed, slope_tells || crowding >= CROWDED)
+            (Loop::Closed, from_open >= SURE || crowding >= CROWDED)
         }
     }
 }
@@ -528,21 +518,7 @@ pub(super) mod tests {
         // Even pauses are no chance, whatever the rate looks like.
         let even = Evidence { crowding: -34.0, dispersion: 0.2, ..unsure };
         assert_eq!(even.says().0, Loop::Closed);
-        let none = Evidence { error: 0.1, slope: -0.1, crowding: 0.0, ..unsure };
-        assert_eq!(none.says(), (Loop::Closed, true));
-        // Connections that take turns at one plan have no slope.
-        assert_eq!(Evidence { crowding: -9.0, ..none }.says(), (Loop::Closed, false));
-        assert_eq!(Evidence { asleep: -1.0, ..none }.says(), (Loop::Open, false));
-        // The slope fits neither closed clients nor such with a plan for each connection.
-        assert_eq!(Evidence { slope: -0.3, crowding: -27.0, ..none }.says(), (Loop::Open, true));
-    }
-
-    #[test]
-    fn evenness_is_certain_only_where_no_clock_wakes_clients() {
-        let even = Evidence::of(&[], Vec::new(), &SleepEvidence::default());
-        let even = Evidence { dispersion: 0.2, ..even };
-        assert_eq!(even.says(), (Loop::Closed, false));
-        assert_eq!(Evidence { asleep: -0.1, ..even }.says(), (Loop::Closed, true));
+        assert_eq!(Evidence { error: 0.1, slope: -0.1, ..unsure }.says(), (Loop::Closed, true));
     }
 
     /// The requests of eight connections, at these times.
