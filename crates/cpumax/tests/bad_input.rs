@@ -124,7 +124,7 @@ fn a_limit_on_the_command_line_that_the_kernel_would_refuse() {
         ("/h:cpu.max=20000", "there is no group '/h'"),
         ("/:cpu.max=20000", "root"),
         ("cpu.max=20000", "GROUP:LIMIT"),
-        ("/g:500m,pod:1", "only the root is above the group '/g'"),
+        ("/g:500m,pod:1", "the group above '/g', and only the root"),
     ] {
         let message = refused(&["run", text(&path), "--set", set]);
         assert!(message.contains(says), "{set}: {message}");

@@ -32,6 +32,7 @@ pub(crate) struct OnCpu {
 
 /// Times of a thread so far.
 #[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_field_names, reason = "units stand last in names")]
 pub(crate) struct Spent {
     runtime_ns: u64,
     wall_ns: u64,
