@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 const MAX_SOURCE_LINES: usize = 600;
 /// Of the command: what it knows is a library's.
-const MAX_COMMAND_LINES: usize = 2800;
+const MAX_COMMAND_LINES: usize = 2850;
 
 #[test]
 fn source_files_are_short() {

@@ -210,7 +210,7 @@ fn scrapes_that_tell_less_are_answered_as_far_as_they_go() {
     let (status, told) = advise([&little[0], &little[1]], &[]);
     assert!(status == Some(3) && told.contains("uses 0.0038 CPUs"), "{told}");
     let row = told.lines().find(|line| line.starts_with("80m")).unwrap();
-    assert!(row.contains("76.9") && row.contains("present, measured"), "{told}");
+    assert!(row.contains("76.9") && row.contains("present (measured)"), "{told}");
     assert!(told.lines().any(|line| line.starts_with("160m")), "{told}");
     // The limit changes between the scrapes.
     let changed = [

@@ -82,9 +82,9 @@ impl Report {
         self.document_of((&[], BTreeMap::new()), &[], None)
     }
 
-    /// The report as it is written as JSON, with translations of limits, values of settings, and the
-    /// results of those expectations that were checked on this run: on `kernel` with the outcome's
-    /// seed.
+    /// The report as it is written as JSON, with translations of limits, values of settings, and
+    /// the results of those expectations that were checked on this run: on `kernel` with the
+    /// outcome's seed.
     pub(crate) fn document_of<'a>(
         &'a self,
         (understood, settings): (&'a [String], BTreeMap<&'a str, &'a str>),

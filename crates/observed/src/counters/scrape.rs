@@ -487,7 +487,7 @@ impl Scrape {
                         series.by_cpu_s = (series.by_cpu_s.0 + value, series.by_cpu_s.1 + 1);
                         return Ok(());
                     };
-                    return if before == value { Ok(()) } else { Err(twice) };
+                    return if before.total_cmp(&value).is_eq() { Ok(()) } else { Err(twice) };
                 }
             },
             PERIODS => &mut series.periods,
@@ -497,7 +497,7 @@ impl Scrape {
             _ => &mut series.period_us,
         };
         match slot.replace(value) {
-            Some(before) if before != value => Err(twice),
+            Some(before) if before.total_cmp(&value).is_ne() => Err(twice),
             _ => Ok(()),
         }
     }

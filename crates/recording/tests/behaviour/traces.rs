@@ -91,7 +91,7 @@ impl Trace {
         self.lines.extend(other.at(|ns| ns + later_ns).lines);
     }
 
-    /// The same events at other times; the lines tell these themselves.
+    /// Events as given, at other times; the lines tell these themselves.
     pub fn at(mut self, time: impl Fn(u64) -> u64) -> Trace {
         self.lines.sort_by_key(|(ns, _)| *ns);
         for (ns, line) in &mut self.lines {

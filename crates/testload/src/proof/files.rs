@@ -25,7 +25,7 @@ pub struct Prediction {
     pub failed: Option<String>,
 }
 
-/// What was advised for a service and a target, and what its limit then did.
+/// The limit advised for a service and a target, and its effect.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Advice {
     pub workload: String,

@@ -9,11 +9,10 @@ use crate::bounds::{
     NS_PER_US, SLICE_NS,
 };
 use crate::cpus::CpuSet;
-use crate::model::Program;
 use crate::model::{
     Action, Affinity, Arrivals, ChannelSpec, Class, Distribution, Expectation, GroupSpec,
-    Intervention, JobSpec, LockKind, LockMode, LockSpec, MachineSpec, Op, Parts, Preempt, Signal,
-    SoftirqSpec, Source, Span, Target, TaskSpec,
+    Intervention, JobSpec, LockKind, LockMode, LockSpec, MachineSpec, Op, Parts, Preempt, Program,
+    Signal, SoftirqSpec, Source, Span, Target, TaskSpec,
 };
 use cpumax_limit::{Limit, MAX_PERIOD_NS};
 use std::ops::RangeInclusive;
