@@ -63,10 +63,8 @@ impl Advice {
     /// The limit in the form of a system.
     fn in_form(&self, system: &str) -> PyResult<String> {
         let form = System::of(system).ok_or_else(|| no_system(system))?;
-        advice_in_form(&self.answer, &self.cases, form).ok_or_else(|| {
-            let what = "no limit is recommended, or this form cannot have its burst";
-            QuestionError::new_err(what)
-        })
+        advice_in_form(&self.answer, &self.cases, form, None)
+            .map_err(|refused| QuestionError::new_err(refused.to_string()))
     }
 
     /// A row for each limit that decides, on each recording and kernel.

@@ -74,7 +74,7 @@ pub fn limit_in_form(
 ) -> PyResult<Option<String>> {
     let parsed = Try::parse(limit).map_err(errors::of_library)?;
     let system = System::of(system).ok_or_else(|| no_system(system))?;
-    Ok(cpumax_report::limit_in_form(system, &parsed, why, group))
+    Ok(cpumax_report::limit_in_form(system, &parsed, why, group, None).ok())
 }
 
 /// The error for a system that there is not.

@@ -19,10 +19,10 @@ pub fn kernels(args: &KernelsArgs) -> Result<(), Failure> {
     if let [first, second] = args.diff.as_slice() {
         let names = [first.as_str(), second.as_str()];
         let rules = differing(names).map_err(Failure::of)?;
-        return match args.json {
-            true => output::print_json(&rules),
-            false => output::print(&cpumax_report::differing(&rules, names, output::page())),
-        };
+        if args.json {
+            return output::print_json(&rules);
+        }
+        return output::print(&cpumax_report::differing(&rules, names, output::page()));
     }
     if args.json {
         return output::print_json(&alike());

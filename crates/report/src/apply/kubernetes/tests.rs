@@ -271,8 +271,8 @@ fn any_file_is_read_or_refused() {
     ] {
         assert!(refused(text).contains(why), "{text}: {}", refused(text));
     }
-    let laughs: String =
-        (1..30).map(|n| format!("a{n}: &a{n} [{}]\n", format!("*a{},", n - 1).repeat(9))).collect();
+    let of = |n: u32| format!("a{n}: &a{n} [{}]", format!("*a{},", n - 1).repeat(9));
+    let laughs = (1..30).map(of).collect::<Vec<_>>().join("\n");
     assert!(Object::parse(&format!("a0: &a0 [x]\n{laughs}")).is_err());
     assert!(Object::parse(&"[".repeat(100_000)).is_err());
 }
