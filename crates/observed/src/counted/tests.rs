@@ -70,7 +70,7 @@ fn a_group_that_is_throttled_asks_for_more_than_it_uses() {
     let limit = Limit::new(Some(50_000_000), 100_000_000, 0).unwrap();
     let told = counted(&observed(&[5], limit, 30), &asked()).unwrap();
     assert!(told.throttled_percent.is_some_and(|share| share.value > 40.0), "{told:?}");
-    assert!(told.enough.is_none() && told.notes[0].contains("too low"), "{told:?}");
+    assert!(told.enough.is_none() && told.notes[0].contains("needs more"), "{told:?}");
     // The present limit has the measured share; smaller ones throttle as much, and larger ones are
     // listed.
     let at = told.limits.iter().position(|judged| judged.measured_percent.is_some()).unwrap();

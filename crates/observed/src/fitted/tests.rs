@@ -66,7 +66,7 @@ fn a_group_that_is_never_throttled_gets_a_limit() {
 fn counters_of_no_single_service_are_refused() {
     let why = |observed: &Observed| fit(observed, &fitting(64), &()).unwrap().unwrap_err();
     // A tenth of the limit is used, and all periods are throttled.
-    assert!(why(&observed(0.05, 300, 300)).contains("no service of one kind"));
+    assert!(why(&observed(0.05, 300, 300)).contains("no single service"));
     assert!(why(&observed(0.3, 10, 5)).contains("fewer than 20 periods"));
     let unlimited = Observed { limit: Some(Limit::UNLIMITED), ..observed(0.3, 300, 0) };
     assert!(why(&unlimited).contains("no limit"));
