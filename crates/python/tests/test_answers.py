@@ -63,7 +63,7 @@ def test_advice_has_the_bytes_of_the_command(web, command):
     assert f"cpu: {advice.millicpus}m" in patch and "kubectl patch deploy/web" in patch
     assert "name: app" in patch and "CONTAINER" not in patch
     assert "advised" in str(advice) and "\x1b" not in str(advice)
-    with pytest.raises(cpumax.OptionError, match="give one of kubernetes, systemd"):
+    with pytest.raises(cpumax.OptionError, match="give one of kubernetes, kubectl"):
         advice.in_form("windows")
 
 
