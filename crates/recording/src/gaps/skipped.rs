@@ -20,8 +20,8 @@ const SKIPPED_PERCENT: u64 = 5;
 
 /// How many periods lie in an interval, if it is near a multiple of the period.
 fn multiple(interval_ns: u64, period_ns: u64) -> Option<u64> {
-    let times = (interval_ns + period_ns / 2) / period_ns;
-    let off_ns = interval_ns.abs_diff(times * period_ns);
+    let times = interval_ns.saturating_add(period_ns / 2) / period_ns;
+    let off_ns = interval_ns.abs_diff(times.saturating_mul(period_ns));
     (times > 0 && off_ns <= period_ns / NEAR).then_some(times)
 }
 
@@ -57,7 +57,9 @@ fn skipped_times(thread: &Thread, period_ns: u64) -> impl Iterator<Item = u64> {
         let (wake_ns, next) = (pair[0].end_ns, &pair[1]);
         let times = multiple(next.end_ns.saturating_sub(wake_ns), period_ns);
         let times = times.filter(|times| *times <= PAUSE_PERIODS).unwrap_or(1);
-        (1..times).map(move |time| wake_ns + time * period_ns).filter(|ns| next.start_ns < *ns)
+        (1..times)
+            .map(move |time| wake_ns.saturating_add(time * period_ns))
+            .filter(|ns| next.start_ns < *ns)
     })
 }
 
@@ -83,7 +85,9 @@ impl Recording {
             let is_silent = |ns: &u64| {
                 let from_ns = ns - period_ns / NEAR;
                 let next = times_ns.partition_point(|time_ns| *time_ns < from_ns);
-                times_ns.get(next).is_none_or(|time_ns| *time_ns > ns + period_ns / NEAR)
+                times_ns
+                    .get(next)
+                    .is_none_or(|time_ns| *time_ns > ns.saturating_add(period_ns / NEAR))
             };
             let silent = skipped_times(thread, period_ns).filter(is_silent).count() as u64;
             periodic += 1;
