@@ -8,10 +8,11 @@ use crate::work::{Progress, watched};
 use cpumax::Advising;
 use cpumax_forecast::advise::{self as forecast, Advised, Case};
 use cpumax_forecast::saved::Saved;
-use cpumax_report::{Page, System, advice_in_form, advice_text, json_text};
+use cpumax_report::{Chosen, Page, System, advice_in_form, advice_text, json_text};
 use cpumax_study::answer::Document;
 use pyo3::prelude::*;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The limit that meets the goals, and why.
@@ -60,10 +61,19 @@ impl Advice {
         anstream::adapter::strip_str(&text).to_string()
     }
 
-    /// The limit in the form of a system.
-    fn in_form(&self, system: &str) -> PyResult<String> {
+    /// The limit in the form of a system, for a container of an object or for its whole pod.
+    #[pyo3(signature = (system, object, container, whole_pod))]
+    fn in_form(
+        &self,
+        system: &str,
+        object: Option<PathBuf>,
+        container: Option<&str>,
+        whole_pod: bool,
+    ) -> PyResult<String> {
         let form = System::of(system).ok_or_else(|| no_system(system))?;
-        advice_in_form(&self.answer, &self.cases, form, None)
+        let chosen = Chosen::read(Some(form), object.as_deref(), container, whole_pod);
+        chosen
+            .and_then(|of| advice_in_form(&self.answer, &self.cases, form, of.as_ref()))
             .map_err(|refused| QuestionError::new_err(refused.to_string()))
     }
 

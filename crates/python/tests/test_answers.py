@@ -62,6 +62,8 @@ def test_advice_has_the_bytes_of_the_command(web, command):
     patch = advice.to_kubernetes("deploy/web", container="app")
     assert f"cpu: {advice.millicpus}m" in patch and "kubectl patch deploy/web" in patch
     assert "name: app" in patch and "CONTAINER" not in patch
+    with pytest.raises(cpumax.QuestionError, match="needs its object"):
+        advice.to_kubernetes("cronjob/web")
     assert "advised" in str(advice) and "\x1b" not in str(advice)
     with pytest.raises(cpumax.OptionError, match="give one of kubernetes, kubectl"):
         advice.in_form("windows")
@@ -167,3 +169,18 @@ print(time.process_time() - begin)
     line = [sys.executable, "-c", code]
     took = [float(subprocess.run(line, check=True, capture_output=True).stdout) for _ in range(5)]
     assert min(took) < 0.05, took
+
+
+def test_a_limit_for_an_object_is_a_patch_that_the_api_server_takes(web, tmp_path):
+    advice = cpumax.advise([cpumax.read(web)], p99="50ms", kernels=["6.18"])
+    path = tmp_path / "job.yaml"
+    container = "{name: app, image: app, resources: {requests: {cpu: 100m}, limits: {cpu: 2}}}"
+    spec = "{template: {spec: {containers: [" + container + "]}}}"
+    path.write_text(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\n"
+        f"spec: {{schedule: '0 0 * * *', jobTemplate: {{spec: {spec}}}}}\n"
+    )
+    patch = advice.in_form("kubernetes", object=path)
+    assert "jobTemplate:" in patch and f"cpu: {advice.millicpus}m" in patch
+    with pytest.raises(cpumax.QuestionError, match="other"):
+        advice.in_form("kubernetes", object=path, container="other")

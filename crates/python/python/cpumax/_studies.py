@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     Path = Union[str, "os.PathLike[str]"]
 
 
-class _Tabular:
-    """An answer that is a table for Arrow, and a page for notebooks."""
+class Tabular:
+    """An answer that is a table for Arrow, by ``table``, and a page for notebooks, by ``to_html``.
+    """
 
-    _of: Any
+    def table(self) -> Any:
+        raise NotImplementedError
 
-    def table(self) -> _cpumax.Table:
-        """A row for each limit on each kernel, with columns as of ``cpumax replay --csv``."""
-        return self._of.table()
+    def to_html(self) -> str:
+        raise NotImplementedError
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.table().__arrow_c_stream__(requested_schema)
@@ -44,6 +45,23 @@ class _Tabular:
 
         pyarrow.parquet.write_table(pyarrow.table(self), os.fspath(path))
 
+    def _repr_html_(self) -> str:
+        import html
+
+        page = html.escape(self.to_html(), quote=True)
+        style = "width:100%;height:40rem;border:0"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
+
+
+class _Predicted(Tabular):
+    """Predictions for limits."""
+
+    _of: Any
+
+    def table(self) -> _cpumax.Table:
+        """A row for each limit on each kernel, with columns as of ``cpumax replay --csv``."""
+        return self._of.table()
+
     def to_json(self) -> str:
         """The documents, to the byte as the command writes them with ``--json``."""
         return self._of.to_json()
@@ -51,13 +69,6 @@ class _Tabular:
     def to_html(self) -> str:
         """The page that ``cpumax report`` makes of it."""
         return self._of.to_html()
-
-    def _repr_html_(self) -> str:
-        import html
-
-        page = html.escape(self.to_html(), quote=True)
-        style = "width:100%;height:40rem;border:0"
-        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 
 
 class Recording:
@@ -105,7 +116,7 @@ def read(
     return Recording(name, _cpumax.read(name, words("replay", [name], options)), options)
 
 
-class Study(_Tabular):
+class Study(_Predicted):
     """Predictions of a replay: a :class:`Cell` for each limit on each kernel, no limit first.
 
     ``study["500m"]`` is the cell of a limit, ``study["500m", "6.18"]`` that on one of several
@@ -202,7 +213,13 @@ def replay(
         return Study(_cpumax.replay(recording._of, line, stretches, told))
 
 
-class Advice(_Tabular):
+#: Kinds, by their names for kubectl, whose pods have a template at one place and are rolled out.
+_ROLLED_OUT = frozenset(
+    "deploy deployment deployments sts statefulset statefulsets ds daemonset daemonsets".split()
+)
+
+
+class Advice(_Predicted):
     """The smallest limit that meets the goals, and why."""
 
     def __init__(self, of: _cpumax._Advice):
@@ -225,16 +242,33 @@ class Advice(_Tabular):
         return found["millicpus"] if found else None
 
     def to_kubernetes(self, target: str = "deployment NAME", container: str | None = None) -> str:
-        """A strategic-merge patch for e.g. ``deploy/web``; QuestionError if there is no limit."""
+        """A strategic-merge patch for a deployment, statefulset or daemonset, such as
+        ``deploy/web``. For others, and for what the API server would refuse, :meth:`in_form` takes
+        the object. QuestionError if there is no limit, or for another kind of target."""
+        kind = target.replace("/", " ").split(" ")[0].lower()
+        if kind not in _ROLLED_OUT:
+            what = f"a patch for {target} needs its object: in_form('kubernetes', object=FILE)"
+            raise _cpumax.QuestionError(what)
         text = self.in_form("kubernetes").replace("deployment NAME", target)
         if container is None:
             return text
         lines = [line for line in text.splitlines(True) if "in place of CONTAINER" not in line]
         return "".join(lines).replace("CONTAINER", container)
 
-    def in_form(self, system: str) -> str:
-        """The limit for kubernetes, systemd, docker or cgroup."""
-        return self._of.in_form(system)
+    def in_form(
+        self,
+        system: str,
+        *,
+        object: Path | None = None,
+        container: str | None = None,
+        whole_pod: bool = False,
+    ) -> str:
+        """The limit for kubernetes, kubectl, helm, kustomize, systemd, docker or cgroup.
+
+        object: the file of ``kubectl get -o yaml``, of which ``container``, or the ``whole_pod``,
+        gets the limit. QuestionError if there is no limit, or it would be refused.
+        """
+        return self._of.in_form(system, object and os.fspath(object), container, whole_pod)
 
     def __str__(self) -> str:
         return self._of.text()

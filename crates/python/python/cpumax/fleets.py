@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import _cpumax
+from ._studies import Tabular
 from .sweeps import Sweep
 
 #: The period that Kubernetes, systemd and docker use unless told otherwise.
@@ -35,7 +36,7 @@ COLUMNS = {
 Row = dict[str, Any]
 
 
-class Fleet:
+class Fleet(Tabular):
     """The table, a row for each service in order of CPUs saved; ``rows`` are dicts."""
 
     def __init__(self, rows: list[Row], goal: str):
@@ -63,12 +64,6 @@ class Fleet:
         fields = [pyarrow.field(name, types.get(name, pyarrow.string())) for name in COLUMNS]
         return pyarrow.Table.from_pylist(self.rows, pyarrow.schema(fields))
 
-    def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Writes the table as a Parquet file."""
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(self.table(), os.fspath(path))
-
     def to_html(self) -> str:
         """The table as one page."""
         head = "".join(
@@ -87,10 +82,6 @@ class Fleet:
             f"<thead><tr>{head}</tr></thead>"
             f"\n<tbody>\n{lines}\n</tbody>\n</table></div>\n</main>\n</body>\n</html>\n"
         )
-
-    def _repr_html_(self) -> str:
-        page = html.escape(self.to_html(), quote=True)
-        return f'<iframe style="width:100%;height:30rem;border:0" srcdoc="{page}"></iframe>'
 
     def patches(self, folder: str | os.PathLike[str], system: str = "kubernetes") -> list[str]:
         """Writes a file in the form of a system for each advised limit; returns the paths."""
