@@ -264,7 +264,10 @@ impl Program {
         let calls = [("on_enter", "sys_enter"), ("on_leave", "sys_exit")];
         self.has_sockets =
             wanted.sockets && sockets.iter().all(|(_, tracepoint)| has_tracepoint(btf, tracepoint));
-        let mut all = always.to_vec();
+        // What wakes a thread is known from the first wakeup on.
+        let interrupts = INTERRUPTS.iter().filter(|(_, name)| counts && has_tracepoint(btf, name));
+        let mut all: Vec<_> = interrupts.copied().collect();
+        all.extend(always);
         all.extend(sockets.iter().filter(|_| self.has_sockets));
         all.extend(calls.iter().filter(|_| wanted.calls));
         // If all threads are chosen, no partners are looked for.
@@ -274,7 +277,6 @@ impl Program {
         let made = ("on_mkdir", "cgroup_mkdir");
         let follows = matches!(wanted.chosen, Chosen::Group(_));
         all.extend([made].iter().filter(|(_, name)| follows && has_tracepoint(btf, name)));
-        all.extend(INTERRUPTS.iter().filter(|(_, name)| counts && has_tracepoint(btf, name)));
         for (name, tracepoint) in &all {
             let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
             let program: &mut BtfTracePoint = program.try_into()?;
