@@ -88,8 +88,8 @@ fn without_part(draft: &mut Builder, kind: &str, ix: usize) -> Option<()> {
     Some(())
 }
 
-/// Takes the references to a part of this kind and name out of a table. Returns whether the table
-/// stays.
+/// Replaces the references to a part of this kind and name in a table and its instructions by
+/// `instead`, or takes them out. Returns whether the table stays: not without one that it needs.
 fn keep(
     table: &mut Table,
     of: &'static table::Table,
