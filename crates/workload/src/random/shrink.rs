@@ -139,7 +139,7 @@ impl Table {
     }
 }
 
-/// The fields of a part of this kind.
+/// The fields of a part of this kind, such as `task` or `machine.softirq`.
 fn of_part(kind: &str) -> &'static table::Table {
     let inside = |table: &'static table::Table, kind: &str| match table.field(kind)?.form {
         Form::Table(of) | Form::Tables(of) => Some(of),

@@ -175,7 +175,8 @@ fn read_service(fields: Fields<'_>) -> Read<Service<'_>> {
     })
 }
 
-/// The `part`-th of `parts` equal shares of all requests; `None` for a pool without clients.
+/// The `part`-th of `parts` equal shares of all requests, of closed clients the first of each;
+/// `None` for a pool without clients.
 fn sent(demand: &Demand, part: u64, parts: u64) -> Option<Sent> {
     match demand {
         Demand::Clients { clients, think } => {
