@@ -64,7 +64,7 @@ impl WorkRange {
 
 impl Default for WorkRange {
     /// A tenth less to a fifth more: the difference measured between a recording and later runs of
-    /// an equal load; see docs/guide/replay.md.
+    /// an equal load.
     fn default() -> WorkRange {
         WorkRange { low: 0.9, high: 1.2 }
     }
