@@ -5,7 +5,7 @@
 
 Each scenario repeats one operation, so that an error of a microsecond in the model adds up a thousand times: system calls, moves,
 preemption by ticks and by wakeups, in no group and three groups deep. The model runs under noise with twelve seeds; the table has
-the mean and the range. docs/lab/compare.md, "Microseconds", has the figures."""
+the mean and the range."""
 
 import argparse
 import json

@@ -169,7 +169,7 @@ fn self_and_parents(path: &str) -> impl Iterator<Item = &str> {
     ends.filter(|&end| end > 0).map(|end| &path[..end])
 }
 
-/// CPU time of the ordinary threads directly in each group but the root, ns.
+/// CPU time of the threads directly in each group but the root, ns, without kernel threads.
 fn own_runtime(summary: &Summary) -> BTreeMap<&str, u64> {
     let mut own: BTreeMap<&str, u64> = BTreeMap::new();
     for thread in summary.threads.iter().filter(|thread| !thread.kernel) {

@@ -105,7 +105,7 @@ impl Call {
     }
 
     /// Makes the AIO context and the timerfd, unless they exist. Returns 0, or the kernel's error
-    /// as a negative number.
+    /// for the context as a negative number; a timer that fails becomes a negative descriptor.
     pub fn prepare(&mut self) -> isize {
         if self.context != 0 {
             return 0;

@@ -272,7 +272,7 @@ impl Hierarchy {
     }
 
     /// Kills all processes in the guest's groups, removes the groups, and takes back the `cpu`
-    /// controller from the parent where the guest enabled it.
+    /// controller from the parent where the guest enabled it. Errors are ignored.
     pub fn remove_groups(&self) {
         match self.own_name {
             Some(_) => remove_trees(self.own_bases()),

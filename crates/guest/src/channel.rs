@@ -75,7 +75,8 @@ impl Channel {
         self.put(n, now_ns);
     }
 
-    /// Writes `n` tokens stamped `now_ns` (since the start of the run), without taking credits.
+    /// Writes `n` tokens stamped `now_ns` (since the start of the run), without taking credits;
+    /// waits while the pipe is full.
     pub fn put(&self, n: u64, now_ns: u64) {
         let tokens = [now_ns & !IS_TEXT; 64];
         let mut left = n as usize;
@@ -110,8 +111,8 @@ impl Channel {
         last
     }
 
-    /// Reads the oldest unread token; returns it with the number of tokens that were unread. `None`
-    /// if there are none. For use when the run is over.
+    /// Takes the oldest unread token out; returns it, and how many were unread with it. `None` if
+    /// there are none. For use when the run is over.
     pub fn take_oldest_waiting(&self) -> Option<(u64, u64)> {
         let mut bytes: libc::c_int = 0;
         // SAFETY: there is room for a number.

@@ -77,7 +77,7 @@ impl Probes {
     /// that unthrottle. `by_task`: releases enqueue tasks (from 6.18), not entities.
     ///
     /// # Errors
-    /// The kernel has no kprobes, or lacks one of these functions.
+    /// The kernel has no kprobes, or lacks one of these functions but `__cfsb_csd_unthrottle`.
     pub fn begin(by_task: bool) -> Result<Probes, String> {
         let folder = Path::new(INSTANCES).join(INSTANCE);
         let no = |error| format!("{}: {error}", folder.display());

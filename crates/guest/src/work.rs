@@ -214,8 +214,9 @@ pub fn memory_file() -> std::io::Result<i32> {
     if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(fd) }
 }
 
-/// Measures this machine: counter, loop, reads, writes, sleeps, children; takes a fraction of a
-/// second. The caller should have a real-time class, so that no task preempts it.
+/// Measures this machine: counter, loop, reads into `scratch` ([`SCRATCH_BYTES`]), writes to the
+/// file in memory, sleeps, children; takes a fraction of a second. The caller should have a
+/// real-time class, so that no task preempts it.
 pub fn calibrate(files: WorkFiles, scratch: *mut u8) -> Speed {
     let mut speed = Speed { stamp: Rate::new(measure_stamp_fs()), ..Speed::default() };
     let turns = |n: u64| shortest(&speed, || spin(n));

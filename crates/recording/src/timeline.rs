@@ -325,7 +325,7 @@ impl Timeline {
         entry == Entry::Seen { from_idle: false } && was_busy && self.cpus.iter().any(idle)
     }
 
-    /// Settles the CPU time of a thread that leaves, and stays `current`; `left`: why, if known.
+    /// Settles CPU time and state of a thread that leaves (`left`: why), still the CPU's `current`.
     fn leave_cpu(&mut self, cpu: usize, tid: i32, now_ns: u64, left: Option<PrevState>) {
         if tid <= 0 {
             return;

@@ -70,8 +70,8 @@ pub fn case(name: &str) -> Option<Workload> {
     case_of_number(name).filter(|workload| workload.name == name)
 }
 
-/// The random case of the number in `case-N` or `case-N-of-M`; its own name may tell another number
-/// of CPUs. `None` for other names.
+/// The random case of the number N in `case-N` or `case-N-of-M`; the case may have other than M
+/// CPUs, and so another name. `None` for other texts.
 fn case_of_number(name: &str) -> Option<Workload> {
     let number = name.strip_prefix("case-")?;
     let (number, make): (&str, fn(u64) -> Workload) = match number.split_once("-of-") {

@@ -171,6 +171,7 @@ impl Workload {
         self.groups.iter().position(|group| group.path == path).map(|ix| ix as GroupIx)
     }
 
+    /// The workload, if this check finds nothing wrong with it.
     fn after(self, check: impl FnOnce(&Parts) -> Checked) -> Result<Workload, Error> {
         match check(&self.0) {
             Ok(()) => Ok(self),
@@ -192,6 +193,7 @@ impl Workload {
         check::refuse(part, field, kind, problem, "").map_err(|found| self.error(found))
     }
 
+    /// Refuses the root, which has no such setting (`what`), and an index without a group.
     fn below_root(&self, group: GroupIx, what: &str) -> Result<(), Error> {
         let part = PartIx::Group(group as usize);
         check::check_reference(part, "group", group, self.groups.len())

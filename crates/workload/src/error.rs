@@ -135,6 +135,7 @@ pub(crate) struct SourceText<'a> {
 }
 
 impl SourceText<'_> {
+    /// Line and column of the range's start, both from 1, and up to 120 characters of that line.
     fn locate(self, at: ByteRange) -> Location {
         /// Number of characters shown of a line, and of those before the mark.
         const SHOWN: usize = 120;
@@ -205,6 +206,7 @@ impl Refusal {
         self
     }
 
+    /// The error, which shows the position if there is a source.
     pub fn into_error(self, source: Option<SourceText<'_>>) -> Error {
         let Words { part, problem, accepted } = *self.words;
         let location = source.map(|source| source.locate(self.at));
@@ -234,7 +236,7 @@ pub(crate) enum PartIx {
 }
 
 impl PartIx {
-    /// Name of the part for messages.
+    /// Name of the part for messages; empty for the top, a distribution and a set of CPUs.
     pub fn describe(self, workload: &Parts) -> String {
         let named = |what: &str, name: Option<&String>| match name {
             Some(name) => format!("{what} {}", quoted(name)),

@@ -10,8 +10,8 @@ const CPUS: &str = r"\s*[0-9]+\s*(-\s*[0-9]+\s*)?(,\s*[0-9]+\s*(-\s*[0-9]+\s*)?)
 const DIGITS: &str = r"^\s*[+-]?[0-9]";
 
 /// JSON Schema (draft 2020-12) of scenario files, read as JSON: the fields of each table, and their
-/// values. Only the reader refuses unknown names, fields that exclude each other, and limits that
-/// the kernel would refuse.
+/// values. Only the reader refuses names of parts that do not exist, fields that exclude each
+/// other, and limits that the kernel would refuse.
 pub fn schema() -> Value {
     let mut schema = object(&SCENARIO);
     let root = [
@@ -29,6 +29,7 @@ pub fn schema() -> Value {
     schema
 }
 
+/// Schema of a table that has these fields and no others.
 fn object(table: &Table) -> Value {
     let properties: Map<String, Value> = table
         .fields
@@ -49,6 +50,7 @@ fn object(table: &Table) -> Value {
     })
 }
 
+/// Schema of a field's value.
 fn of(form: Form) -> Value {
     let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
     match form {

@@ -42,9 +42,9 @@ impl Pools {
         task_map.accepts.clone_from(&self.accepts);
     }
 
-    /// Pools of recorded requests: threads of the group that transfer at one end of a connection
-    /// share one, as do threads of a name that accept for themselves. Tells for each thread whether
-    /// it serves one connection only, or just accepts.
+    /// Pools of recorded requests: limited threads (`inside`) that transfer at one end of a
+    /// connection share one, as do threads of a name that accept for themselves. Tells for each
+    /// thread whether it serves one connection only, or just accepts.
     pub fn of(recording: &Recording, traffic: &Traffic, inside: &[bool]) -> Pools {
         let threads = recording.threads.len();
         let mut root: Vec<usize> = (0..threads).collect();

@@ -209,8 +209,8 @@ pub(super) fn from_pipe<F: Read + Seek>(
     Ok((laid_out(file, endian, &ranges, features), is_cut))
 }
 
-/// Builds head, records (`ranges` of the file), table of sections, and sections (`features`, by
-/// their bits).
+/// A perf.data file of a new head, records (`ranges` of `file`), table of sections, and sections
+/// (`features`, by their bits). Copies no records.
 fn laid_out<F: Read + Seek>(
     file: F,
     endian: Endianness,

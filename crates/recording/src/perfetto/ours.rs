@@ -102,7 +102,7 @@ impl Ours {
 const JSON_MAX_BYTES: usize = 1 << 20;
 
 /// Reads a packet of `cpumax record`: the descriptions at begin and end into `machine`, paths of
-/// groups to `sink`. Descriptions above 1 MiB are skipped.
+/// groups to `sink`. Descriptions above 1 MiB are skipped, malformed ones count as missing.
 pub(super) fn packet(packet: &[u8], machine: &mut Machine, sink: &mut impl Sink) {
     for (number, value) in fields(packet) {
         match number {

@@ -83,7 +83,8 @@ impl Timeline {
         }
     }
 
-    /// Marks wakeups whose waker was forgotten or left out as unused: they came from outside.
+    /// Clears the mark "used" of wakeups that no thread's steps make, as their waker was forgotten
+    /// or left out. The waits that they ended count as ended from outside.
     pub(super) fn drop_forgotten_wakeups(&mut self) {
         let mut is_made = vec![false; self.edges.len()];
         for step in self.threads.iter().flat_map(|thread| thread.steps.iter()) {

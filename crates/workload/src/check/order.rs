@@ -91,6 +91,7 @@ fn cycle(edges: &Edges) -> Option<Vec<LockIx>> {
     None
 }
 
+/// The locks that some program takes while it holds `lock`, highest index first.
 fn successors(edges: &Edges, lock: LockIx) -> Vec<LockIx> {
     edges.get(&lock).map(|to| to.keys().rev().copied().collect()).unwrap_or_default()
 }

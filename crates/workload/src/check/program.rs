@@ -41,6 +41,7 @@ pub(super) fn lasts(workload: &Parts, task: &TaskSpec) -> bool {
     until_exit.into_iter().any(|op| passes_time(workload, op))
 }
 
+/// Whether the instruction itself lasts; how long it waits for others does not count.
 pub(super) fn passes_time(workload: &Parts, op: &Op) -> bool {
     match *op {
         Op::User(span) | Op::Kernel(span) | Op::IrqOff(span) | Op::Sleep(span) => {
@@ -76,6 +77,7 @@ impl Effects {
             || (self.recv && !self.send && !self.fork)
     }
 
+    /// Adds the effects of what follows, or of a loop inside.
     fn add(&mut self, inner: Effects) {
         self.time |= inner.time;
         self.exit |= inner.exit;
@@ -116,6 +118,7 @@ struct Walk<'a> {
     workload: &'a Parts,
     owner: Owner,
     program: &'a [Op],
+    /// By kind: whether time passes in each of its tasks.
     lasting: &'a [bool],
     held: Vec<LockIx>,
     /// Number of spin locks in `held`.
@@ -503,6 +506,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Refuses a program that ends inside a loop or a system call, or with a lock held.
     fn check_end(&self) -> Checked {
         let last = self.program.len().saturating_sub(1);
         if let Some(open) = self.loops.last() {

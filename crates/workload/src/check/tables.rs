@@ -34,7 +34,7 @@ pub(super) fn check_countable(part: PartIx, field: &'static str, value: u64) -> 
     }
 }
 
-/// Checks a fixed length of time, or the reference of a drawn one.
+/// Refuses a fixed length of more than a day, and a distribution that does not exist.
 pub(super) fn check_span(
     workload: &Parts,
     part: PartIx,

@@ -29,6 +29,7 @@ struct Position {
     child: bool,
 }
 
+/// A program for this kind: for a forked one it ends, else mostly not.
 pub(super) fn program(dice: &mut Dice, context: &Context<'_>, kind: &KindPlan) -> Vec<Table> {
     let child = kind.count == 0;
     let endless = !child && !dice.one_in(4);

@@ -193,6 +193,7 @@ fn draw_task(dice: &mut Dice, context: &Context<'_>, name: &str, count: u64) -> 
     task.with("program", [table("forever", body)])
 }
 
+/// A fixed length as of [`length`], or a distribution from half of that to it.
 fn lengths(dice: &mut Dice, most_ns: u64) -> Value {
     let high = length(dice, most_ns);
     if dice.one_in(3) {

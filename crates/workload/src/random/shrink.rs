@@ -88,8 +88,8 @@ fn without_part(draft: &mut Builder, kind: &str, ix: usize) -> Option<()> {
     Some(())
 }
 
-/// Takes the references to a part of this kind and name out of a table. Returns whether the table
-/// stays.
+/// Replaces the references to a part of this kind and name in a table and its instructions by
+/// `instead`, or takes them out. Returns whether the table stays: not without one that it needs.
 fn keep(
     table: &mut Table,
     of: &'static table::Table,
@@ -139,7 +139,7 @@ impl Table {
     }
 }
 
-/// The fields of a part of this kind.
+/// The fields of a part of this kind, such as `task` or `machine.softirq`.
 fn of_part(kind: &str) -> &'static table::Table {
     let inside = |table: &'static table::Table, kind: &str| match table.field(kind)?.form {
         Form::Table(of) | Form::Tables(of) => Some(of),

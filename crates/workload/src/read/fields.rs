@@ -297,7 +297,7 @@ pub(super) fn cpus(value: &Value<'_>, name: &str) -> Read<CpuSet> {
     read_cpus(text(value, name)?, "").map_err(|refusal| refusal.at(value.span().into()))
 }
 
-/// `or` begins the text of what would be accepted.
+/// Reads a set of CPUs. `or` begins the text of what would be accepted.
 pub(super) fn read_cpus(text: &str, or: &str) -> Read<CpuSet> {
     parse_cpus(text).ok_or_else(|| {
         let problem = format!("{} is not a set of CPUs", quoted(text));

@@ -70,6 +70,7 @@ impl<'t> Reader<'t> {
         Ok(ix as usize)
     }
 
+    /// Adds a group without a limit, of weight 100, which must be new; returns its index.
     fn add_group(
         &mut self,
         path: &str,

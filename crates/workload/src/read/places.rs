@@ -16,7 +16,7 @@ pub(super) struct Places<'t> {
 }
 
 impl Places<'_> {
-    /// Position of the value of `field` of a part, or else of the whole part.
+    /// Position of the value of `field` of a part, or else of the whole part; empty if unknown.
     pub fn find(&self, part: PartIx, field: &str, shared: &Shared) -> ByteRange {
         let op = |ops: &[Rc<[ByteRange]>], of: usize, ix: usize| ops.get(of)?.get(ix).copied();
         let at = match part {

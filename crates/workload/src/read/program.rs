@@ -73,7 +73,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// Reads an instruction: a table with the fields of exactly one verb.
+    /// Reads an instruction, a table with the fields of exactly one verb, and adds it to `flat`.
     fn read_step(&mut self, value: &'t Value<'t>, depth: Depth, flat: &mut Flat) -> Read<()> {
         let at = value.span().into();
         let DeValue::Table(table) = value.get_ref() else {

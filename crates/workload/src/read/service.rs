@@ -89,6 +89,7 @@ impl<'t> Reader<'t> {
         Ok(pools)
     }
 
+    /// Adds the threads of a pool: tasks that take requests and do their job for ever.
     pub(super) fn add_pool_task(&mut self, pool: &Pool<'t>) -> Read<()> {
         let Service { fields, name, group, cpus, .. } = &*pool.service;
         let group = self.groups.find(group).map_err(|refusal| {
@@ -141,6 +142,7 @@ impl<'t> Reader<'t> {
         self.parts.jobs.push(JobSpec { name: pool.name.clone(), program });
     }
 
+    /// Adds the source of all requests of an open loop, or of each closed client's first one.
     pub(super) fn add_pool_source(&mut self, pool: &Pool<'t>) {
         let Some(Sent { between, start_ns, count }) = &pool.arrivals else { return };
         let fields = pool.service.fields;
@@ -173,7 +175,8 @@ fn read_service(fields: Fields<'_>) -> Read<Service<'_>> {
     })
 }
 
-/// The `part`-th of `parts` equal shares of all requests; `None` for a pool without clients.
+/// The `part`-th of `parts` equal shares of all requests, of closed clients the first of each;
+/// `None` for a pool without clients.
 fn sent(demand: &Demand, part: u64, parts: u64) -> Option<Sent> {
     match demand {
         Demand::Clients { clients, think } => {
