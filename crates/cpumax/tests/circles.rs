@@ -16,9 +16,6 @@ const LEFT: &[(&str, &str, &str)] = &[
         "attributes call collect hung memory_map rehearsal releases requests run script task trace \
          world",
     ),
-    ("guest", "", "cgroup lending"),
-    ("guest", "", "owner plan"),
-    ("guest", "", "work writes"),
     (
         "machine",
         "",
