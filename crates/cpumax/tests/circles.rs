@@ -26,13 +26,7 @@ const LEFT: &[(&str, &str, &str)] = &[
     ("observed", "counters", "cpus group"),
     ("observed", "fitted", "measured service"),
     ("recording", "", "build classify gaps requests summary"),
-    ("recording", "", "cost timeline"),
-    ("recording", "", "input perfetto"),
-    ("recording", "", "steps thread"),
-    ("recording", "perf_script", "latency line"),
-    ("recording", "perfetto", "bundle ours"),
     ("recording", "requests", "asking busy evidence guess relay remote unseen"),
-    ("recording", "timeline", "signs waker"),
 ];
 
 type Module = Vec<String>;
