@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 const LEFT: &[(&str, &str, &str)] = &[
     ("cpumax", "", "args command"),
     ("cpumax", "command", "advise counted"),
-    ("forecast", "", "advise replay traced"),
     (
         "guest",
         "",
