@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 
 /// Crate, module, and the modules in it that form a circle.
 const LEFT: &[(&str, &str, &str)] = &[
-    ("cpumax", "", "args command"),
-    ("cpumax", "command", "advise counted"),
     (
         "guest",
         "",
