@@ -7,18 +7,12 @@ use std::path::{Path, PathBuf};
 
 /// Crate, module, and the modules in it that form a circle.
 const LEFT: &[(&str, &str, &str)] = &[
-    ("cpumax", "", "args command"),
-    ("cpumax", "command", "advise counted"),
-    ("forecast", "", "advise replay traced"),
     (
         "guest",
         "",
         "attributes call collect hung memory_map rehearsal releases requests run script task trace \
          world",
     ),
-    ("guest", "", "cgroup lending"),
-    ("guest", "", "owner plan"),
-    ("guest", "", "work writes"),
     (
         "machine",
         "",
@@ -29,13 +23,7 @@ const LEFT: &[(&str, &str, &str)] = &[
     ("observed", "counters", "cpus group"),
     ("observed", "fitted", "measured service"),
     ("recording", "", "build classify gaps requests summary"),
-    ("recording", "", "cost timeline"),
-    ("recording", "", "input perfetto"),
-    ("recording", "", "steps thread"),
-    ("recording", "perf_script", "latency line"),
-    ("recording", "perfetto", "bundle ours"),
     ("recording", "requests", "asking busy evidence guess relay remote unseen"),
-    ("recording", "timeline", "signs waker"),
 ];
 
 type Module = Vec<String>;

@@ -40,13 +40,12 @@
 
 mod document;
 mod enough;
-mod goal;
 mod readings;
 mod search;
 
+pub use crate::goal::{Goal, Held, Measure, USUAL};
 pub use document::{Advised, Demanded, KindNeeds, Named, Role, RunHeld, Told, Tried};
 pub use enough::Lack;
-pub use goal::{Goal, Held, Measure, USUAL};
 pub use search::{Searched, smallest};
 
 use crate::predict::Prediction;

@@ -27,11 +27,13 @@
 //! rules of kernels give and cost.
 
 pub mod advise;
+mod goal;
 pub mod predict;
 pub mod recorded;
 pub mod replay;
 pub mod saved;
-pub mod traced;
+pub mod stretch;
+mod traced;
 pub mod verify;
 pub mod weigh;
 

@@ -6,7 +6,7 @@
 
 use crate::predict::{Draw, Prediction, Sample, Unit, Window, WorkRange, predict};
 use crate::recorded;
-use crate::traced::RunTrace;
+use crate::stretch::RunTrace;
 use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::named::{self, Taken};

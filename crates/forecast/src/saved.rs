@@ -5,7 +5,7 @@ use crate::advise::{Advised, Role, RunHeld, Told, Tried};
 use crate::predict::Prediction;
 use crate::recorded;
 use crate::replay::{self, Recorded, Replay, Request};
-use crate::traced::RunTrace;
+use crate::stretch::RunTrace;
 use cpumax_limit::{one_line, shown};
 use cpumax_machine::kernel::Kernel;
 use cpumax_outcome::Histogram;

@@ -6,8 +6,8 @@
 //! moment. The task accounts for these moments after the call has returned.
 
 use crate::channel::{TOKEN_BYTES, token_of_text};
-use crate::owner;
-use crate::plan::{RealLock, call_end, end_of_kernel_hold};
+use crate::owner::{self, call_end};
+use crate::plan::{RealLock, end_of_kernel_hold};
 use crate::sys::{self, AIO_PREAD, AIO_PREADV, AIO_PWRITE, AIO_PWRITEV, Iocb};
 use crate::task::{Task, VECTOR};
 use crate::work::SCRATCH_BYTES;

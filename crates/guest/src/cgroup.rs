@@ -4,7 +4,7 @@
 //! of the guest's own, and everything below it is removed at the end.
 
 use crate::claim::{self, Claim};
-use crate::lending::{self, has_cpu};
+use crate::lending::{self, PASSED_ON, has_cpu};
 use cpumax_limit::{CpuStat, File, Limit, LocalStat};
 use cpumax_workload::{GroupSpec, Workload};
 use std::ffi::CString;
@@ -12,8 +12,6 @@ use std::os::fd::{IntoRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// File with the controllers that a group passes on to its children.
-pub const PASSED_ON: &str = "cgroup.subtree_control";
 /// Attempts to remove a group, 5 ms apart, while its tasks die.
 const TRIES: u32 = 200;
 

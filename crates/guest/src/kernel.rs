@@ -1,6 +1,5 @@
 //! Properties of the running kernel, and those of its settings that scenarios change.
 
-use crate::plan::Facts;
 use crate::sys::{self, AIO_PREAD, Iocb};
 use cpumax_outcome::Preemption;
 use cpumax_workload::{MachineSpec, Preempt};
@@ -83,6 +82,23 @@ pub fn base_slice_ns() -> Option<u64> {
 /// parks at its return to user mode.
 pub fn stops_anywhere() -> bool {
     version(&release()) < RETURN_TO_USER
+}
+
+/// Facts of the kernel and the machine that a plan depends on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Facts {
+    /// The kernel throttles a task wherever it is (to 6.17).
+    pub stops_anywhere: bool,
+    /// A list of requests can wait for a timer (from 6.10).
+    pub timer_requests: bool,
+    /// CPUs online.
+    pub cpus: u32,
+    /// Timers run in a thread (`PREEMPT_RT`, in a virtual machine).
+    pub timer_thread: bool,
+    /// The workload's root is the root of the cgroup hierarchy, not a group made by the guest.
+    pub root_is_root: bool,
+    /// CPUs with `nohz_full`, a bit for each of the first 64.
+    pub nohz_full: u64,
 }
 
 /// The facts about this machine that a plan depends on. Tries a system call to find out about

@@ -2,13 +2,14 @@
 //! for as long as guests need it. An empty group beside the guest's own marks that, so that a later
 //! guest can disable it again even if this one was killed.
 
-use crate::cgroup::PASSED_ON;
 use crate::claim::pid_in;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+/// File with the controllers that a group passes on to its children.
+pub const PASSED_ON: &str = "cgroup.subtree_control";
 /// Appended to the name of a guest's group, this names the marker group.
 const SUFFIX: &str = "-lent";
 

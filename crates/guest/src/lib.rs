@@ -41,7 +41,6 @@ cfg_if::cfg_if! {
         mod trace;
         mod work;
         mod world;
-        mod writes;
 
         pub use guest::guest;
     } else {

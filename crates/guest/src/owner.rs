@@ -7,7 +7,7 @@
 //! or set the owner. The lock is held for part of a microsecond, which cannot be chosen. Only in a
 //! virtual machine: a kernel up to 6.17 can hang with it.
 
-use crate::plan::{Facts, call_end};
+use crate::kernel::Facts;
 use crate::sys;
 use cpumax_workload::{LockIx, LockKind, LockMode, Op, Span, Workload};
 use std::ffi::CStr;
@@ -26,6 +26,12 @@ const RTC_IRQP_SET: u64 = 0x4008_700c;
 /// (`PREEMPT_RT` in a virtual machine).
 pub fn is_owner_lock(workload: &Workload, lock: LockIx, facts: Facts) -> bool {
     facts.timer_thread && workload.locks[lock as usize].kind == LockKind::Rwlock
+}
+
+/// Index of the first `ExitKernel` from `at` on, which ends a call; else the program's length.
+pub fn call_end(program: &[Op], at: usize) -> usize {
+    let rest = program[at..].iter().position(|op| *op == Op::ExitKernel);
+    rest.map_or(program.len(), |end| at + end)
 }
 
 /// The lock, its mode and the kernel time (ns) of a `syscall`, whose steps are `ops`, that takes

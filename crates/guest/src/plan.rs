@@ -4,7 +4,8 @@
 //! must be one real system call: a read or write of calibrated length, or a list of requests that
 //! `io_submit(2)` executes in order. Up to 6.17 the steps may be several system calls.
 
-use crate::owner;
+use crate::kernel::Facts;
+use crate::owner::{self, call_end};
 use cpumax_workload::{
     Action, Class, GroupIx, LockIx, LockKind, LockMode, Op, Signal, Span, Target, TaskSpec,
     Workload,
@@ -20,23 +21,6 @@ pub const MAX_REQUESTS: usize = 200;
 pub const MAX_TOKENS: u64 = 8192;
 /// Most tokens sent or received inside a list of requests.
 const MAX_CALL_TOKENS: u64 = 32;
-
-/// Facts of the kernel and the machine that a plan depends on.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Facts {
-    /// The kernel throttles a task wherever it is (to 6.17).
-    pub stops_anywhere: bool,
-    /// A list of requests can wait for a timer (from 6.10).
-    pub timer_requests: bool,
-    /// CPUs online.
-    pub cpus: u32,
-    /// Timers run in a thread (`PREEMPT_RT`, in a virtual machine).
-    pub timer_thread: bool,
-    /// The workload's root is the root of the cgroup hierarchy, not a group made by the guest.
-    pub root_is_root: bool,
-    /// CPUs with `nohz_full`, a bit for each of the first 64.
-    pub nohz_full: u64,
-}
 
 /// The real lock that stands for a lock of the workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,12 +229,6 @@ fn needs_lists(workload: &Workload, program: &[Op], facts: Facts) -> Result<bool
         at += 1;
     }
     Ok(lists)
-}
-
-/// Index of the first `ExitKernel` from `at` on, which ends a call; else the program's length.
-pub fn call_end(program: &[Op], at: usize) -> usize {
-    let rest = program[at..].iter().position(|op| *op == Op::ExitKernel);
-    rest.map_or(program.len(), |end| at + end)
 }
 
 /// Most `io_submit(2)` requests that the steps of a `syscall` need; 1: a single read or write does

@@ -4,10 +4,12 @@
 //! nothing. The clock is the time-stamp counter: reading it is no system call, so a task reads it
 //! without a return to user mode at which it may be throttled.
 
+mod writes;
+
 use crate::sys;
-use crate::writes::{SIZES, Writes};
 use cpumax_protocol::Calibration;
 use std::ptr;
+use writes::{SIZES, Writes};
 
 /// Bytes of the buffer that kernel work reads into and writes from.
 pub const SCRATCH_BYTES: usize = 256 << 10;

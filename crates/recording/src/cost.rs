@@ -8,7 +8,7 @@
 //! recording that has measured values keeps those.
 
 use crate::defects::Defect;
-use crate::event::{Event, Kind, Machine, Note, Sink, Stop};
+use crate::event::{CPUS_MAX, Event, Kind, Machine, Note, Sink, Stop};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -134,7 +134,7 @@ impl Sink for Probe {
             Kind::SysExit { .. } => EventKind::Exit,
             _ => EventKind::Other,
         };
-        if event.cpu >= crate::timeline::CPUS_MAX {
+        if event.cpu >= CPUS_MAX {
             return Ok(());
         }
         let cpu = event.cpu as usize;

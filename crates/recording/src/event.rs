@@ -6,6 +6,9 @@
 
 use crate::about::{About, Ended};
 
+/// Larger numbers of CPUs are taken for damage.
+pub(crate) const CPUS_MAX: u32 = 4096;
+
 /// One event: time, CPU, the running thread, and what happened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Event<'a> {

@@ -21,6 +21,7 @@ mod gaps;
 mod input;
 mod lines;
 mod load;
+mod packing;
 mod perf_data;
 mod perf_script;
 mod perfetto;

@@ -15,6 +15,7 @@ use std::io::BufRead;
 
 mod columns;
 mod content;
+mod head;
 mod latency;
 mod line;
 

@@ -9,8 +9,8 @@
 //! machines other than the first.
 
 use crate::error::Error;
-use crate::event::{Event, Kind, Machine, Note, Sink, ThreadRef};
-use crate::input::Source;
+use crate::event::{CPUS_MAX, Event, Kind, Machine, Note, Sink, ThreadRef};
+use crate::packing::Source;
 use crate::tracepoint::Tracepoint;
 use crate::{Defect, refused};
 use std::collections::{BTreeSet, BinaryHeap, HashMap, binary_heap::PeekMut};
@@ -39,9 +39,6 @@ const SEQUENCES_MAX: usize = 1 << 12;
 const GROUPS_MAX: usize = 1 << 18;
 /// Number of wakeups that show whether events name the running thread.
 const WAKINGS_LOOKED_AT: u32 = 1000;
-/// Larger numbers of CPUs are taken for damage.
-const CPUS_MAX: usize = 4096;
-
 const RECORD_WITH: &str = "record with the data source linux.ftrace and the events \
     sched/sched_switch, sched/sched_waking, sched/sched_wakeup_new, sched/sched_process_fork, \
     sched/sched_stat_runtime";
@@ -330,7 +327,7 @@ impl<'a, S: Sink> SecondPass<'a, S> {
                 return Ok(());
             }
             let cpu = bundle.cpu;
-            if self.cpus.len() <= cpu as usize && (cpu as usize) < CPUS_MAX {
+            if self.cpus.len() <= cpu as usize && cpu < CPUS_MAX {
                 self.cpus.resize(cpu as usize + 1, Current::unknown());
             }
             let mut beyond = Current::unknown();

@@ -4,7 +4,8 @@ use crate::cost::{EventCost, Probe};
 use crate::defects::Defects;
 use crate::error::Error;
 use crate::event::{Machine, Sink};
-use crate::input::{self, CTF, Form, Source};
+use crate::input::{CTF, Form};
+use crate::packing::{self, Source};
 use crate::thread::{Edge, Io, Ready, Thread};
 use crate::timeline::{Signs, Timeline};
 use crate::{perf_data, perf_script, perfetto, trace_dat, wprof};
@@ -118,7 +119,7 @@ impl Recording {
         options: Options,
     ) -> Result<Recording, Error> {
         let mut source = Source::new(file).map_err(|e| Error::io(name, e))?;
-        let form = source.form(name)?;
+        let form = Form::of(name, &source.start().map_err(|e| Error::io(name, e))?)?;
         if source.is_packed() && form.needs_seeking() {
             return read_held(name, form, source.read_into_memory(name)?, options);
         }
@@ -132,11 +133,11 @@ impl Recording {
     ///
     /// As [`Recording::read`].
     pub fn read_pipe(name: &str, file: impl BufRead, options: Options) -> Result<Recording, Error> {
-        let mut file = input::from_pipe(file).map_err(|e| Error::io(name, e))?;
+        let mut file = packing::from_pipe(file).map_err(|e| Error::io(name, e))?;
         let start = file.fill_buf().map_err(|e| Error::io(name, e))?;
         let form = Form::of(name, &start[..start.len().min(START_SIZE)])?;
         if form != Form::Text {
-            return read_held(name, form, input::read_into_memory(name, file)?, options);
+            return read_held(name, form, packing::read_into_memory(name, file)?, options);
         }
         let cost = options.event_cost.unwrap_or_default();
         assemble(name, Form::Text, (cost, false), |sink| perf_script::read(name, file, sink))

@@ -1,10 +1,25 @@
 //! The steps of a thread, eight bytes for each: a recording has millions.
 
-use crate::thread::Step;
-
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steps {
     packed: Vec<Packed>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Executes for so many ns.
+    Run(u64),
+    SysEnter,
+    SysExit,
+    /// Wakes another thread (index into the edges).
+    Wake(u32),
+    /// Starts another thread (index).
+    Fork(u32),
+    /// Waits (index into its waits).
+    Wait(u32),
+    /// Uses a descriptor (index into the transfers): begins to write, or has read, accepted,
+    /// connected, closed or polled.
+    Io(u32),
 }
 
 /// A step: its kind in the lowest bits, its number above.
@@ -102,8 +117,7 @@ pub(crate) fn push_one<T>(list: &mut Vec<T>, one: T) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Packed, Steps, push_one};
-    use crate::thread::Step;
+    use super::{Packed, Step, Steps, push_one};
 
     #[test]
     fn steps_come_out_as_they_went_in() {

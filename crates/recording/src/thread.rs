@@ -5,6 +5,8 @@ use crate::steps::{Steps, push_one};
 use crate::syscalls::{Hint, IoKind};
 use std::cmp::Reverse;
 
+pub(crate) use crate::steps::Step;
+
 /// A shorter wait for a CPU does not count as queueing, ns.
 const QUEUED_MIN_NS: u64 = 5_000;
 /// Least number of observations from which a thread's CPUs are inferred; fewer may be chance.
@@ -95,23 +97,6 @@ impl Birth {
         let (Birth::Forked { at_ns, .. } | Birth::Present { at_ns }) = self;
         at_ns
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
-    /// Executes for so many ns.
-    Run(u64),
-    SysEnter,
-    SysExit,
-    /// Wakes another thread (index into the edges).
-    Wake(u32),
-    /// Starts another thread (index).
-    Fork(u32),
-    /// Waits (index into its waits).
-    Wait(u32),
-    /// Uses a descriptor (index into the transfers): begins to write, or has read, accepted,
-    /// connected, closed or polled.
-    Io(u32),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

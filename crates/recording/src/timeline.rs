@@ -8,7 +8,7 @@
 use crate::Defect;
 use crate::cost::EventCost;
 use crate::defects::Defects;
-use crate::event::{Event, Kind, Machine, Note, PrevState, Sink, Stop, ThreadRef};
+use crate::event::{CPUS_MAX, Event, Kind, Machine, Note, PrevState, Sink, Stop, ThreadRef};
 use crate::steps::push_one;
 use crate::syscalls::{Abi, Hint, IoKind};
 use crate::thread::{Cause, Edge, FdOrSocket, Io, LONG_QUEUED_NS, Ready, Step, Thread};
@@ -26,14 +26,13 @@ mod size;
 mod sockets;
 mod wait;
 mod waker;
+mod watched;
 
 use births::Announced;
 use on_cpu::{OnCpu, Spent};
 pub(crate) use signs::Signs;
 use waker::Cpu;
 
-/// Larger numbers of CPUs are taken for damage.
-pub(crate) const CPUS_MAX: u32 = 4096;
 /// Most threads that may do something. A replay takes up to 6 kB for each.
 const THREADS_MAX: usize = 1 << 16;
 /// The measured cost of an event is an average. Single events in a row may owe up to this much

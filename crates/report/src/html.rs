@@ -16,7 +16,7 @@ use crate::escape::{self, xml};
 use crate::page::Page;
 use crate::predicted::{PredictedRow, Ranged, Ranges, ranged};
 use crate::replay::row;
-use cpumax_forecast::{advise::Role, saved::Saved, traced::RunTrace};
+use cpumax_forecast::{advise::Role, saved::Saved, stretch::RunTrace};
 use figures::Figures;
 use std::fmt::Write;
 

@@ -1,15 +1,18 @@
 //! `cpumax advise`: finds the smallest limit that meets the goals, and prints it in a form to
 //! apply.
 
-use super::counted::{Alone, from_counters};
+mod counted;
+
 use super::replay::{again, chosen, warn};
-use crate::args::{Choosing, Cli, Command, Costs, Running};
+use super::{Cli, Command};
+use crate::args::{Choosing, Costs, Running};
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Parser, ValueHint};
+use counted::{Alone, from_counters};
 use cpumax_forecast::{
     Request,
     advise::{self, Case, Goal, Question},
@@ -32,7 +35,7 @@ use std::path::PathBuf;
 /// Exit status: no limit meets the goals.
 const NOTHING: u8 = 1;
 /// Exit status: the recording or the counters are not enough to tell.
-pub(super) const THIN: u8 = 3;
+const THIN: u8 = 3;
 
 #[derive(Debug, Args)]
 #[command(group(
@@ -50,33 +53,33 @@ pub struct AdviseArgs {
     recordings: Vec<PathBuf>,
     /// Goal for the median latency of requests, e.g. 5ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
-    pub(super) p50: Option<u64>,
+    p50: Option<u64>,
     /// Goal for the 95th percentile, e.g. 20ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
-    pub(super) p95: Option<u64>,
+    p95: Option<u64>,
     /// Goal for the 99th percentile, e.g. 50ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]
-    pub(super) p99: Option<u64>,
+    p99: Option<u64>,
     /// Goal for the 99.9th percentile, e.g. 100ms
     #[arg(long = "p99.9", help_heading = "What is asked", value_name = "TIME", value_parser = time)]
-    pub(super) p999: Option<u64>,
+    p999: Option<u64>,
     /// Most slowdown against no limit, of the p99 of requests or of work that has an end [default,
     /// if there is no other goal: 10%]
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = percent)]
-    pub(super) slower_than: Option<f64>,
+    slower_than: Option<f64>,
     /// Most throttled periods, as a share of all, e.g. 5%
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = share)]
-    pub(super) throttled: Option<f64>,
+    throttled: Option<f64>,
     /// Least throughput against no limit, e.g. 99%
     #[arg(long, help_heading = "What is asked", value_name = "PERCENT", value_parser = share)]
-    pub(super) throughput: Option<f64>,
+    throughput: Option<f64>,
     /// Traffic as a multiple of the recorded, e.g. 1.5 for half as much again
     #[arg(long, help_heading = "What is asked", value_name = "FACTOR", value_parser = factor)]
     load: Option<f64>,
     /// Periods to try, e.g. 100ms,20ms,10ms
     #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = time)]
     #[arg(default_value = "100ms")]
-    pub(super) period: Vec<u64>,
+    period: Vec<u64>,
     /// Bursts to try, as a percentage of the quota, e.g. 0,50%,100%
     #[arg(long, value_name = "PERCENTS", value_delimiter = ',', value_parser = share)]
     #[arg(default_value = "0")]
@@ -106,13 +109,13 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     csv: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) choosing: Choosing,
+    choosing: Choosing,
     #[command(flatten)]
-    pub(super) running: Running,
+    running: Running,
     #[command(flatten)]
     costs: Costs,
     #[command(flatten)]
-    pub(super) alone: Alone,
+    alone: Alone,
 }
 
 /// Advice, as words ask for it.

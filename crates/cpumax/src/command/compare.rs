@@ -2,25 +2,103 @@
 //! scenario.
 
 use super::replay;
-use crate::args::CompareArgs;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
-use crate::worlds;
-use crate::worlds::WorldName;
+use crate::worlds::{self, WorldName};
 use anyhow::{Context, anyhow, bail};
+use clap::{Args, ValueHint};
 use cpumax_compare::Noisy;
 use cpumax_compare::comparison::Progress;
 use cpumax_compare::{Cell, Comparison, Matrix, Pairing};
+use cpumax_lab::catalog::{self, Set};
 use cpumax_report::{JsonArray, Made, ResultFile, escape};
-use cpumax_study::given::Seeds;
+use cpumax_study::given::{Seeds, seeds};
 use cpumax_workload::Workload;
 use indicatif::ProgressBar;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+#[derive(Debug, Args)]
+pub struct CompareArgs {
+    /// Names of built-in scenarios, or scenario files
+    #[arg(value_name = "SCENARIO", value_hint = ValueHint::FilePath)]
+    pub scenarios: Vec<String>,
+    /// Every built-in scenario
+    #[arg(long, conflicts_with = "scenarios")]
+    pub all: bool,
+    /// Compare also the random cases with the numbers A to B of `cpumax search`; with --parallel,
+    /// those for 2 to 8 CPUs
+    #[arg(long, value_name = "A..B", value_parser = seeds)]
+    pub cases: Option<Seeds>,
+    /// Kernels, the columns of the matrix: versions and ranges, e.g. 6.1,6.12..7.3; real ones must
+    /// have been fetched
+    #[arg(short, long, value_name = "LIST", default_value_t = catalog::list(Set::Compare))]
+    pub kernel: String,
+    /// Where these kernels run
+    #[arg(long, value_enum, default_value_t = WorldName::Vm)]
+    pub on: WorldName,
+    /// Compare each of them with this kernel in the same world, instead of with its own model
+    #[arg(long, value_name = "KERNEL")]
+    pub against: Option<String>,
+    /// Seed of every random choice
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Compare with each seed from A to B instead of one
+    #[arg(long, value_name = "A..B", value_parser = seeds, conflicts_with = "seed")]
+    pub seeds: Option<Seeds>,
+    /// Use several CPUs, with wider tolerances
+    #[arg(long)]
+    pub parallel: bool,
+    /// With --parallel: run each real kernel N times, starts some microseconds apart, and compare
+    /// the median of each number; 1 to 99
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        requires = "parallel",
+        conflicts_with = "trace",
+        value_parser = clap::value_parser!(u16).range(1..=99)
+    )]
+    pub median: u16,
+    /// Compare also the kernel calls that release throttled tasks, and their work
+    #[arg(long)]
+    pub releases: bool,
+    /// Virtual machines at a time [default: as many as there are CPUs for]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Write every comparison as JSON; - for standard output, without the matrix
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub json: Option<PathBuf>,
+    /// Write the matrix as a picture, without random cases that agree everywhere
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
+    /// Write the matrix as a document in Markdown, with the kernels and the date
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub markdown: Option<PathBuf>,
+    /// Most runs of the model with microsecond noise, which show how far each number moves; 0 to
+    /// 10000
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = Noisy::MOST,
+        value_parser = clap::value_parser!(u32).range(0..=10_000)
+    )]
+    pub noisy: u32,
+    /// Write which task ran when in both, as text, and both side by side around the point where
+    /// they part: two or three files for each comparison. There the model follows the kernel's run
+    /// to the microsecond as far as it can
+    #[arg(long, value_name = "FOLDER")]
+    pub trace: Option<PathBuf>,
+    /// Keep each run of a real kernel in this folder, and take runs from there: an interrupted
+    /// comparison continues, and a changed model is compared with the same runs in a fraction of
+    /// the time. Runs with KVM differ each time; the kept one is the first
+    #[arg(long, value_name = "FOLDER")]
+    pub runs: Option<PathBuf>,
+}
 
 pub fn compare(args: &CompareArgs, words: &[OsString]) -> Result<(), Failure> {
     let workloads = workloads(args)?;

@@ -1,16 +1,90 @@
 //! `cpumax lab`: fetches and lists real kernels, and runs programs on them.
 
-use crate::args::{FetchArgs, LabCommand, LabRunArgs};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
+use clap::{Args, Subcommand, ValueHint};
 use cpumax_lab::apt::Source;
 use cpumax_lab::cache::{Cache, Kernel};
 use cpumax_lab::catalog::{self, Entry};
 use cpumax_lab::fetch::{self, Step};
 use cpumax_lab::{Command, Lab, Mode, Watch};
+use cpumax_study::given::{duration, file_to_put};
 use cpumax_study::kernels;
 use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Fetch real kernels through apt into the user's cache
+    Fetch(FetchArgs),
+    /// Run a program of your own on a real kernel, in a virtual machine
+    #[command(after_help = help!("lab-run"))]
+    Run(LabRunArgs),
+    /// List the real kernels, and which of them have been fetched
+    List {
+        /// Print a JSON array instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// Kernels to fetch, e.g. 6.12 7.3-rt [default: all]
+    #[arg(value_name = "KERNEL")]
+    pub kernels: Vec<String>,
+    /// Fetch the newest package of each version, even if one is there already
+    #[arg(long)]
+    pub newest: bool,
+    /// Debian mirror to use instead of the one that this machine's apt uses
+    #[arg(long, value_name = "URI", value_hint = ValueHint::Url)]
+    pub mirror: Option<String>,
+    /// Keyring to verify Debian's signatures with, instead of that of this machine's apt
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub keyring: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct LabRunArgs {
+    /// The kernel, e.g. 6.12-rt; `cpumax lab list` shows all
+    #[arg(value_name = "KERNEL")]
+    pub kernel: String,
+    /// CPUs of the machine
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=255)
+    )]
+    pub cpus: u16,
+    /// One CPU whose time is the number of executed instructions: the run does not depend on this
+    /// machine
+    #[arg(long, conflicts_with = "cpus")]
+    pub exact: bool,
+    /// Copy a file of this machine into the virtual one; all files are executable there
+    #[arg(long = "file", value_name = "HOST:GUEST", value_parser = file_to_put)]
+    pub files: Vec<(PathBuf, String)>,
+    /// More arguments for the kernel command line, e.g. 'preempt=full'
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    pub append: String,
+    /// Memory, MiB [default: 256, and more for many CPUs or large files]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(64..=1_048_576))]
+    pub memory: Option<u32>,
+    /// Time limit of the command, by the host's clock, e.g. 90s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub timeout: Option<Duration>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
 
 pub fn lab(command: &LabCommand) -> Result<(), Failure> {
     match command {

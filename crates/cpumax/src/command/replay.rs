@@ -1,20 +1,58 @@
 //! `cpumax replay`: shows a recorded service under limits, on each kernel, beside the same without
 //! a limit.
 
-use crate::args::{self, Choosing, ReplayArgs};
+use super::{Cli, Command};
+use crate::args::{self, Choosing, Reading};
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
 use anyhow::{Context, bail};
 use clap::parser::ValueSource;
-use clap::{CommandFactory, Parser};
+use clap::{Args, CommandFactory, Parser, ValueHint};
 use cpumax_forecast::{Replay, Request, recorded, replay::documents, saved::Saved};
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_recording::{Defects, Options};
 use cpumax_report::{JsonArray, ResultFile, csv, escape, replay_text};
+use cpumax_study::given::{factor, time};
 use cpumax_study::{Running, Try};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    pub reading: Reading,
+    #[command(flatten)]
+    pub choosing: Choosing,
+    /// A limit to try, one --set for each: quota and period in us ('50000 100000'), or CPUs as in
+    /// Kubernetes (500m, 2), systemd (50%) or docker (1.5cpus), optionally with a period
+    /// (500m/10ms), or files (cpu.max.burst=20000,cpu.weight=50). pod: limits the group above;
+    /// /web:500m,/sidecar:200m limits both. See docs/reference/limits.md
+    #[arg(long, value_name = "[GROUP:]LIMIT", allow_hyphen_values = true)]
+    pub set: Vec<String>,
+    #[command(flatten)]
+    pub running: args::Running,
+    /// Show the percentage of requests that take longer than this, e.g. 200ms
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub over: Option<u64>,
+    /// Show a row for each kind of limited thread
+    #[arg(long)]
+    pub threads: bool,
+    /// Traffic as a multiple of the recorded: requests come that much faster, pauses and clocks are
+    /// shorter
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
+    pub scale_load: Option<f64>,
+    /// Add to the JSON which thread ran when and waited for which, as reports show it
+    #[arg(long)]
+    pub stretches: bool,
+    /// Write the table as CSV, one line per limit and kernel; - for standard output, without the
+    /// table
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub csv: Option<PathBuf>,
+    /// Write the recording, with the first --set, as a scenario file; runs nothing without --set
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub write_scenario: Option<PathBuf>,
+}
 
 /// A replay, as words ask for it.
 #[derive(Debug)]
@@ -37,8 +75,8 @@ impl Replaying {
     /// # Errors
     /// An option, a limit or a kernel is not understood.
     pub fn parse(words: &[OsString]) -> anyhow::Result<Replaying> {
-        match args::Cli::try_parse_from(words)?.command {
-            args::Command::Replay(args) => Replaying::of(&args, words),
+        match Cli::try_parse_from(words)?.command {
+            Command::Replay(args) => Replaying::of(&args, words),
             _ => bail!("these are not words of `cpumax replay`"),
         }
     }
@@ -139,7 +177,7 @@ const ASIDE: [&str; 9] =
 /// Those words of a command line that decide the result, to be repeated later. `input` replaces
 /// the recordings if only one of several counts.
 pub fn again(line: &[OsString], name: &str, input: Option<&Path>) -> Vec<String> {
-    let cli = args::Cli::command();
+    let cli = Cli::command();
     let given = cli.clone().get_matches_from(line);
     let mut words = vec!["cpumax".to_owned(), name.to_owned()];
     words.extend(input.map(|path| path.to_string_lossy().into_owned()));

@@ -2,14 +2,16 @@
 //! checks the expected ones. On real kernels it checks what can be measured there; `cpumax compare`
 //! compares them with the model.
 
-use crate::args::{RunArgs, RunOn, VmMode};
+use crate::args::Running;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, BAD, DIM};
 use crate::runs::Terminal;
 use anyhow::{Context, anyhow, bail};
+use clap::{Args, ValueEnum, ValueHint};
 use cpumax_lab::catalog::{self, Set};
 use cpumax_report::{JsonArray, TraceFiles, escape};
+use cpumax_study::given::{self, Seeds, run_time};
 use cpumax_study::{
     Error, Job, Machines, Model, NamedKernel, ThisHost, World, builtin, kernels, scenario,
     suite::{Ended, Failed, NOISE, Plan, Suite},
@@ -17,10 +19,86 @@ use cpumax_study::{
 };
 use cpumax_workload::Expectation;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+/// Where scenarios are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RunOn {
+    /// In the model
+    Model,
+    /// On a real kernel in a virtual machine; `cpumax lab list` shows the kernels
+    Vm,
+    /// On this machine, with real processes in groups of their own
+    Host,
+}
+
+/// How time passes in a virtual machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum VmMode {
+    /// By instructions executed, on one CPU: the same result to the byte in every run
+    Exact,
+    /// With as many CPUs as the scenario has: by the host's clock where its own CPUs can run them
+    /// (KVM), else emulated, by instructions executed, in turns of 2 us: the same result to the
+    /// byte in every run
+    Parallel,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Names of built-in scenarios, or scenario files
+    #[arg(
+        required_unless_present = "all",
+        value_name = "SCENARIO",
+        value_hint = ValueHint::FilePath
+    )]
+    pub scenarios: Vec<String>,
+    /// Run every built-in scenario
+    #[arg(long, conflicts_with = "scenarios")]
+    pub all: bool,
+    #[command(flatten)]
+    pub running: Running,
+    #[arg(long, value_enum, default_value_t = RunOn::Model, help = format!(
+        "Where to run: in the model, on real kernels in virtual machines, or on this machine \
+         (root). In virtual machines --kernel takes kernels that `cpumax lab list` shows [default \
+         there: {}]",
+        catalog::list(Set::Run)
+    ))]
+    pub on: RunOn,
+    /// How time passes in virtual machines [default: exact for one CPU, parallel for more]
+    #[arg(long, value_enum)]
+    pub mode: Option<VmMode>,
+    /// Run with each seed from A to B instead of one
+    #[arg(long, value_name = "A..B", value_parser = given::seeds, conflicts_with = "seed")]
+    pub seeds: Option<Seeds>,
+    /// Change a group's limit or weight, e.g. '/limited:50000 100000', /limited:500m or
+    /// /limited:cpu.weight=50
+    #[arg(long, value_name = "GROUP:LIMIT", allow_hyphen_values = true)]
+    pub set: Vec<String>,
+    #[command(flatten)]
+    pub varied: VaryArgs,
+    /// Length of the run instead of the scenario's own, e.g. 10s
+    #[arg(long = "for", value_name = "TIME", value_parser = run_time)]
+    pub duration: Option<u64>,
+    /// Write the events as a trace for the Perfetto UI; several runs write one file each, named by
+    /// kernel
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub trace: Option<PathBuf>,
+    /// Show a histogram of the kernel calls that release throttled tasks: lengths, and work of one
+    /// call
+    #[arg(long)]
+    pub histogram: bool,
+}
+
+impl RunArgs {
+    /// An option that only virtual machines have, if it was given.
+    pub fn about_machines(&self) -> Option<&'static str> {
+        self.mode.map(|_| "--mode")
+    }
+}
 
 /// Settings to vary, and numbers to show.
 #[expect(clippy::doc_markdown, reason = "shown as help")]
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Args)]
 pub struct VaryArgs {
     /// Run once with each of these values; several --vary run all combinations. A setting is a
     /// field of [machine] (docs/reference/scenarios.md), noise, or a file of a group, e.g.

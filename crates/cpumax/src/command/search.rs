@@ -1,21 +1,78 @@
 //! `cpumax search`: runs small random scenarios in two worlds, and keeps some on which they differ.
 
-use crate::args::SearchArgs;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, BAD, BOLD};
-use crate::worlds;
+use crate::worlds::{self, WorldName};
 use anyhow::{Context, anyhow};
+use clap::{Args, ValueHint};
 use cpumax_compare::found::{self, SearchOptions};
 use cpumax_compare::search::{
     Between, Counts, Event, Found, Log, Plan, level_of_both, search as run,
 };
 use cpumax_compare::{How, comparison};
 use cpumax_report::{ResultFile, escape};
+use cpumax_study::given::ratio;
 use indicatif::ProgressBar;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+#[derive(Debug, Args)]
+pub struct SearchArgs {
+    /// The kernel
+    #[arg(short, long)]
+    pub kernel: String,
+    /// The kernel to compare with [default: its own model]
+    #[arg(long, value_name = "KERNEL")]
+    pub against: Option<String>,
+    /// Where these kernels run
+    #[arg(long, value_enum, default_value_t = WorldName::Vm)]
+    pub on: WorldName,
+    /// Number of cases
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(1..1_000_000)
+    )]
+    pub cases: u64,
+    /// Selects the cases: each seed has its own
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(0..1_000_000_000)
+    )]
+    pub seed: u64,
+    /// Report only numbers that are off by more than this multiple of their tolerance
+    #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = ratio)]
+    pub beyond: f64,
+    /// Cases to shrink and keep, of each kind of disagreement
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub shrink: u64,
+    /// Shrink and keep only cases that agree when all limits are removed
+    #[arg(long)]
+    pub limits_only: bool,
+    /// Most comparisons to shrink one case
+    #[arg(long, value_name = "N", default_value_t = 400)]
+    pub attempts: u64,
+    /// Virtual machines at a time [default: as many as there are CPUs for]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// Folder for the found scenarios
+    #[arg(
+        long,
+        value_name = "FOLDER",
+        default_value = "scenarios/found",
+        value_hint = ValueHint::DirPath
+    )]
+    pub keep: PathBuf,
+    /// Log every case to this file; the same search with the same log continues where it stopped. A
+    /// file with other content is refused
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
+}
 
 /// Numbers of cases reserved for one seed.
 const CASES_MAX: u64 = 1_000_000;

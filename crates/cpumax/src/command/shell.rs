@@ -1,6 +1,6 @@
 //! `cpumax completions` and `cpumax man`: files that a package installs.
 
-use crate::args::Cli;
+use super::Cli;
 use crate::failure::Failure;
 use crate::output;
 use anyhow::Context;

@@ -3,7 +3,7 @@
 use super::{Advice, Case, Found, Goal, Held, Lack, Measure, Probe};
 use crate::predict::Prediction;
 use crate::replay::Recorded;
-use crate::traced::RunTrace;
+use crate::stretch::RunTrace;
 use cpumax_limit::Limit;
 use cpumax_outcome::{Histogram, percentile};
 use cpumax_recording::Demand;

@@ -1,7 +1,8 @@
 //! Follows a run and keeps the states of each limited thread within the stretches, and who waited
 //! for whom over the whole run.
 
-use super::{CHANGES, Does, Plan, RunTrace, Span, Stretch, THREADS, Thread, WAITS, Wait};
+use super::{CHANGES, Plan, Span, THREADS, WAITS};
+use crate::stretch::{Does, RunTrace, Stretch, Thread, Wait};
 use cpumax_outcome::trace::{Change, Names, State, States, TraceEvent, TraceSink, What};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Collects the requests of a run, and chooses the runs of a replay that are traced.
 
-use crate::advise::USUAL;
+use crate::goal::USUAL;
 use crate::replay::Run;
 use cpumax_outcome::trace::{Names, TraceEvent, TraceSink, What};
 

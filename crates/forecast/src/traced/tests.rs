@@ -1,5 +1,6 @@
 use super::*;
 use crate::recorded;
+use crate::stretch::{Does, RunTrace, Stretch};
 use cpumax_recording::Options;
 use cpumax_study::{Share, Try, WhatIf};
 

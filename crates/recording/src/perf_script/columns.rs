@@ -1,6 +1,6 @@
 //! Why a line is no event: the column it lacks, or the kind of text it is.
 
-use super::line::parse_time;
+use super::head::parse_time;
 use crate::input::looks_like_json;
 
 /// The fault of a line that cannot be read, for a message: `is ...`.

@@ -2,7 +2,7 @@
 //! -l` and the option `latency-format` print them, and the kernel does in its log when it dumps its
 //! buffers (`ftrace_dump`, `ftrace_dump_on_oops`).
 
-use super::line::{Head, parse_context, parse_thread, parse_time};
+use super::head::{Head, parse_context, parse_thread, parse_time};
 
 /// The line without what the kernel's log puts before it: `[   12.000010]`, perhaps `[    T1]`
 /// behind it, and date, host and `kernel:` before it. `None` without a time stamp.

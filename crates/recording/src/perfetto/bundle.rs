@@ -3,7 +3,7 @@
 
 use super::event::{Described, FtraceEvent, context, event, time_ns};
 use super::ours::{self, AtSocket, Ours, StillRunning};
-use super::wire::{Broken, Value, field, fields, varint};
+use super::wire::{Broken, Part, Value, field, fields};
 use crate::event::{Context, PrevState, ThreadRef};
 use crate::tracepoint::prev_state_by_number;
 use std::cmp::Ordering;
@@ -61,12 +61,6 @@ struct Row {
     tid: i32,
     prio: i32,
     name: Part,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Part {
-    pub begin: usize,
-    pub end: usize,
 }
 
 /// The columns, and how far they have been read.
@@ -280,8 +274,7 @@ impl Compact {
 
     /// Takes the next number of a column; `None` at its end.
     fn next(&mut self, bytes: &[u8], column: usize) -> Option<u64> {
-        let column = &mut self.columns[column];
-        varint(bytes.get(..column.end)?, &mut column.begin).ok()
+        self.columns[column].next_number(bytes)
     }
 
     /// Takes the next thread of three columns: id, priority, and index of its name. `None` at the

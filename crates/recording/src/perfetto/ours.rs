@@ -3,8 +3,7 @@
 //! events of sockets. Packets have the paths of groups and the description of the recording.
 //! `crates/recorder/src/live/bundle.rs` writes the columns.
 
-use super::bundle::Part;
-use super::wire::{Broken, field, fields, varint};
+use super::wire::{Broken, Part, field, fields};
 use crate::event::{Kind, Machine, Note, Sink};
 
 /// Number of the field, in bundles and in packets.
@@ -93,8 +92,7 @@ impl Ours {
 
     /// Takes the next number of a column; `None` at its end.
     fn next_number(&mut self, bundle: &[u8], column: usize) -> Option<u64> {
-        let column = &mut self.columns[column];
-        varint(bundle.get(..column.end)?, &mut column.begin).ok()
+        self.columns[column].next_number(bundle)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Packets about processes and threads, the machine, and losses.
 
 use super::wire::fields;
-use crate::event::{Machine, Note, Sink};
+use crate::event::{CPUS_MAX, Machine, Note, Sink};
 use std::collections::BTreeMap;
 
 /// Passes on the processes and threads of a `ProcessTree` to `sink`, with parents and names.
@@ -108,7 +108,7 @@ impl Overruns {
                 }
             }
             let Ok(number) = u32::try_from(number) else { continue };
-            if number < super::CPUS_MAX as u32 {
+            if number < CPUS_MAX {
                 let cpu = self.0.entry(number).or_default();
                 if is_start {
                     cpu.0 = lost;

@@ -58,6 +58,20 @@ pub(super) fn varint(data: &[u8], at: &mut usize) -> Result<u64, Broken> {
     Err(Broken)
 }
 
+/// Where a message or a column lies in a bundle, and how far it has been read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Part {
+    pub begin: usize,
+    pub end: usize,
+}
+
+impl Part {
+    /// Takes the next number of a column; `None` at its end.
+    pub fn next_number(&mut self, bundle: &[u8]) -> Option<u64> {
+        varint(bundle.get(..self.end)?, &mut self.begin).ok()
+    }
+}
+
 /// Reads number and value of the field at `at`, and moves `at` behind it; `None` at the end, an
 /// error where there is no field.
 pub(super) fn field<'a>(

@@ -3,8 +3,8 @@
 
 use super::charges::Stays;
 use super::waker::Cpu;
-use super::{CPUS_MAX, State, Timeline};
-use crate::event::{Event, Kind, PrevState, ThreadRef};
+use super::{State, Timeline};
+use crate::event::{CPUS_MAX, Event, Kind, PrevState, ThreadRef};
 use crate::thread::{Birth, Thread};
 use std::collections::BTreeMap;
 
@@ -31,9 +31,6 @@ const PART_TIMES: u64 = 20;
 const PART_SWITCHES: u64 = 50;
 /// A thread that was woken so long before the end and did not run ran elsewhere, ns.
 const NEVER_RAN_NS: u64 = 500_000_000;
-/// Least number of switches of a CPU from which a filter by thread is inferred.
-const SWITCHES_LEAST: u64 = 20;
-
 /// Signs of all CPUs together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Signs {
@@ -65,50 +62,6 @@ pub(crate) struct Signs {
     pub parts: Vec<(usize, u64)>,
     /// A thread (index) that is part of each switch of its CPU.
     pub only: Option<u32>,
-}
-
-/// Switches and charges of one CPU.
-#[derive(Debug, Default)]
-pub(super) struct Watched {
-    count: u64,
-    /// Threads that are part of all of them, and how often each went to sleep.
-    always: Vec<(i32, u64)>,
-    /// The first few other threads.
-    others: Vec<i32>,
-    /// Time of the last switch, and its two threads.
-    last: Option<(u64, i32, i32)>,
-    /// Time, thread and length, ns, of the last charge.
-    charge: Option<(u64, i32, u64)>,
-}
-
-impl Watched {
-    /// Counts a switch; follows which of its two threads has been part of all switches of the CPU,
-    /// how often it went to sleep, and the first eight others.
-    fn add_switch(&mut self, prev: i32, left: PrevState, next: i32) {
-        self.count += 1;
-        if self.count == 1 {
-            self.always = vec![(prev, 0), (next, 0)];
-        }
-        self.always.retain(|(tid, _)| *tid == prev || *tid == next);
-        for (tid, slept) in &mut self.always {
-            *slept += u64::from(*tid == prev && left.is_sleep());
-        }
-        for tid in [prev, next] {
-            let is_always = self.always.iter().any(|(always, _)| *always == tid);
-            if tid > 0 && !is_always && self.others.len() < 8 && !self.others.contains(&tid) {
-                self.others.push(tid);
-            }
-        }
-    }
-
-    /// The thread by which events seem to be filtered, and the first few others that switch with
-    /// it. It is part of all of at least 20 switches of the CPU, and goes to sleep in two fifths;
-    /// there are two others. Else `None`.
-    fn filtered_thread(&self) -> Option<(i32, &[i32])> {
-        let &[(tid, slept)] = &self.always[..] else { return None };
-        let told = self.count >= SWITCHES_LEAST && slept * 5 >= self.count * 2;
-        (tid > 0 && told && self.others.len() >= 2).then_some((tid, &self.others))
-    }
 }
 
 impl Timeline {

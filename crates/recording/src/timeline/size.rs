@@ -5,8 +5,8 @@
 //! bounded: the memory kept, with that of the reader, and the memory of a replay, several times as
 //! much. A perf.data file of 200 MB has some two million events and comes to a third of either.
 
-use super::{CPUS_MAX, State, Timeline};
-use crate::event::Stop;
+use super::{State, Timeline};
+use crate::event::{CPUS_MAX, Stop};
 use crate::thread::{Edge, Io, Queued, Ready, Thread, Wait};
 use cpumax_workload::bounds::{MAX_GROUP_DEPTH, MAX_GROUPS};
 

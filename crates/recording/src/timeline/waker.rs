@@ -7,7 +7,7 @@
 
 use super::Timeline;
 use super::on_cpu::Began;
-use super::signs::Watched;
+use super::watched::Watched;
 use crate::event::{Event, Irq, Kind};
 use crate::thread::Interrupt;
 

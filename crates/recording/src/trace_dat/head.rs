@@ -2,12 +2,12 @@
 
 use super::chunks::Algorithm;
 use super::options::{self, Options};
+use crate::event::CPUS_MAX;
 use crate::raw::{Formats, Walk, WalkError};
 use crate::tracepoint::Tracepoint;
 use linux_perf_event_reader::Endianness;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-pub(super) const CPUS_MAX: u32 = 4096;
 /// Accepted sizes of a page of the ring buffer.
 const PAGE_BYTES: std::ops::RangeInclusive<u32> = 1024..=1 << 20;
 /// Bound on all descriptive sections together, each counted as often as it is referred to.

@@ -1,8 +1,9 @@
 //! Version 7: sections whose places stand in options, each perhaps compressed.
 
 use super::chunks::{Algorithm, unpack};
-use super::head::{Buffer, CPUS_MAX, Head, SECTIONS_MAX_BYTES, add, latency_text};
+use super::head::{Buffer, Head, SECTIONS_MAX_BYTES, add, latency_text};
 use super::options::{self, DONE};
+use crate::event::CPUS_MAX;
 use crate::raw::{Walk, WalkError};
 use linux_perf_event_reader::Endianness;
 use std::io::{BufReader, Read, Seek, SeekFrom};

@@ -1,7 +1,7 @@
 //! An excerpt of a run in the trace format.
 
 use super::{Args, Entry, LIMITS, TASKS, Writer, entry};
-use cpumax_forecast::traced::{Does, Stretch};
+use cpumax_forecast::stretch::{Does, Stretch};
 use cpumax_outcome::trace::Names;
 use std::io::{self, Write};
 

@@ -5,7 +5,7 @@ use super::script::packed;
 use crate::chrome::{state_name, write_stretch};
 use crate::escape::xml;
 use crate::units::duration;
-use cpumax_forecast::traced::{Does, RunTrace, Stretch, Thread, Wait, Why};
+use cpumax_forecast::stretch::{Does, RunTrace, Stretch, Thread, Wait, Why};
 use std::fmt::Write;
 
 /// Heights of a thread's lane and of the runtime's lane, pixels.

@@ -1,7 +1,7 @@
 //! `cpumax advise --stat` and `--openmetrics`: limits from counters alone.
 
-use super::advise::{AdviseArgs, THIN};
-use super::verify::Counting;
+use super::{AdviseArgs, THIN};
+use crate::command::verify::Counting;
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;

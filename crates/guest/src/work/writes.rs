@@ -3,7 +3,7 @@
 //! Bytes differ in cost: on 6.12 a page of the first 256 KiB of a file takes 10 us, a later one 11
 //! to 12 us.
 
-use crate::work::Rate;
+use super::Rate;
 
 /// Lengths of the writes that are measured, bytes.
 pub(crate) const SIZES: [usize; 9] =
