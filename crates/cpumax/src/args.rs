@@ -166,6 +166,10 @@ pub struct RunArgs {
     /// /limited:cpu.weight=50
     #[arg(long, value_name = "GROUP:LIMIT", allow_hyphen_values = true)]
     pub set: Vec<String>,
+    /// Give a rule of the model another value on all kernels, e.g. release=Sync, to see what it
+    /// does; `cpumax kernels --diff 6.1 6.18` shows rules and values
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub rule: Vec<String>,
     #[command(flatten)]
     pub varied: crate::command::run::VaryArgs,
     /// Length of the run instead of the scenario's own, e.g. 10s
