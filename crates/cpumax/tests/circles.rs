@@ -22,8 +22,8 @@ const LEFT: &[(&str, &str, &str)] = &[
     (
         "machine",
         "",
-        "absence bandwidth births cfs_rq choice cost cpu fair faults group interleave job kernel \
-         lock machine named noise spin task watch",
+        "absence bandwidth births cfs_rq choice cost cpu fair group job lock machine noise spin \
+         task watch",
     ),
     ("observed", "", "counted fitted"),
     ("observed", "counters", "cpus group"),

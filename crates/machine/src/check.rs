@@ -1,10 +1,10 @@
 //! Invariants, verified after every event on request. Each message says what was found and where.
 
 use crate::Error;
-use crate::bandwidth::rules::{Queue, Unit};
 use crate::ids::{CfsRqId, CpuId, Id, TaskId};
 use crate::lock::Waiter;
 use crate::machine::Machine;
+use crate::rules::{Queue, Unit};
 use crate::se::Owner;
 use crate::spin::Spinner;
 use crate::task::{Segment, State};

@@ -1,8 +1,8 @@
 //! Explains a scheduling decision: how close another task came to being picked.
 
-use crate::bandwidth::rules::{Queue, Unit};
 use crate::ids::{CpuId, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::{Queue, Unit};
 use crate::se::NICE_0_WEIGHT;
 use crate::task::State;
 

@@ -15,10 +15,10 @@ pub(crate) mod timeline;
 pub(crate) mod util;
 pub(crate) mod weight;
 
-use crate::bandwidth::rules::{Queue, Unit};
 use crate::cfs_rq::CfsRq;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::{Queue, Unit};
 use crate::se::{Owner, Se};
 
 /// Why a task comes onto a queue.
@@ -340,7 +340,7 @@ impl Machine<'_> {
 
     /// Changes a group's and its ancestors' number of queued and parked tasks (pull rules only).
     pub(crate) fn change_group_tasks(&mut self, group: GroupId, change: i32) {
-        if self.rules.group_share != crate::bandwidth::rules::GroupShare::Queued {
+        if self.rules.group_share != crate::rules::GroupShare::Queued {
             return;
         }
         let mut group = group;

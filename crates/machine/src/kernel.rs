@@ -1,17 +1,18 @@
 //! Which kernel version has which rules.
 //!
 //! [`RELEASES`] is the history of bandwidth control in the model; `--kernel` texts are looked up
-//! in it. [`crate::named`] maps kernels of distributions and stable releases to these.
+//! in it. [`named`] maps kernels of distributions and stable releases to these.
 
 mod by_name;
 mod list;
+pub mod named;
 
 pub use by_name::{RuleError, rules};
 pub use list::{covers, parse_kernels};
 
-use crate::bandwidth::rules::{self, Rules};
 #[cfg(any(test, feature = "faults"))]
 use crate::faults::Fault;
+use crate::rules::{self, Rules};
 use cpumax_limit::one_line;
 use cpumax_workload::Preempt;
 use std::fmt;

@@ -1,7 +1,6 @@
 //! The state of the whole machine, and how an event is processed. Each concept adds its own `impl
 //! Machine` in its own file.
 
-use crate::bandwidth::rules::{Hrtick, Queue, Rules};
 use crate::births::Births;
 use crate::cfs_rq::CfsRq;
 use crate::choice::{Choice, Question};
@@ -13,11 +12,12 @@ use crate::fair::balance::Balancing;
 use crate::fair::pelt::Queued;
 use crate::fair::util::TaskUtil;
 use crate::group::Group;
-use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
+use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, Mask, SeId, TaskId};
 use crate::job::{Due, JobCounts, NO_JOB};
 use crate::latency::Latencies;
 use crate::lock::{Channel, Lock, is_barging, is_in_kernel, is_written};
 use crate::noise::Noise;
+use crate::rules::{Hrtick, Queue, Rules};
 use crate::se::{Se, Turn};
 use crate::task::{Code, Task};
 use crate::watch::Watching;
@@ -222,28 +222,6 @@ fn preempt_of(observed: Preemption) -> Preempt {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mask(Vec<u64>);
-
-impl Mask {
-    /// The set of these CPUs, of a machine with `cpus` of them; others are left out.
-    pub fn of(cpus: usize, members: impl Iterator<Item = u16>) -> Mask {
-        let mut words = vec![0; cpus.div_ceil(64)];
-        for cpu in members.filter(|&cpu| usize::from(cpu) < cpus) {
-            words[usize::from(cpu) / 64] |= 1 << (cpu % 64);
-        }
-        Mask(words)
-    }
-    pub fn contains(&self, cpu: CpuId) -> bool {
-        self.0[cpu.ix() / 64] >> (cpu.0 % 64) & 1 == 1
-    }
-
-    /// Whether exactly one CPU is in the set.
-    pub fn is_one(&self) -> bool {
-        self.0.iter().map(|word| word.count_ones()).sum::<u32>() == 1
-    }
-}
-
 impl<'a> Machine<'a> {
     /// The machine at time 0, built for a workload and a kernel, with the first events scheduled.
     pub fn new(
@@ -393,6 +371,20 @@ impl<'a> Machine<'a> {
     /// Whether all tasks of a CPU compete on one queue, whatever their groups (7.3).
     pub fn is_flat(&self) -> bool {
         self.rules.queue == Queue::EevdfFlat
+    }
+
+    /// Whether this fault, a deliberate mistake for tests, is injected into the run.
+    #[cfg(any(test, feature = "faults"))]
+    pub(crate) fn has(&self, fault: crate::faults::Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// False: faults are injected in tests only.
+    #[cfg(not(any(test, feature = "faults")))]
+    #[expect(clippy::unused_self, reason = "tests ask the machine")]
+    #[inline]
+    pub(crate) fn has(&self, _: crate::faults::Fault) -> bool {
+        false
     }
 
     /// The root run queue of a CPU.

@@ -1,13 +1,13 @@
 //! Changing a task while it runs, waits or is parked: its group, CPUs, nice, class (kernel:
 //! `sched_move_task()`, `set_cpus_allowed_ptr()`, `set_user_nice()`, `__sched_setscheduler()`).
 
-use crate::bandwidth::rules::{Exhaustion, Queue, Unit};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::fair::{Dequeue, Enqueue};
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::{Exhaustion, Queue, Unit};
 use crate::task::{Code, Moving, Segment, State, Task};
 use cpumax_workload::Class;
 

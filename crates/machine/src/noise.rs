@@ -7,9 +7,9 @@
 
 mod kind;
 
-use crate::bandwidth::rules::Queue;
 use crate::ids::{CfsRqId, CpuId, LockId, TaskId};
 use crate::machine::Machine;
+use crate::rules::Queue;
 use crate::task::{Code, Mode, Segment, State};
 use cpumax_workload::{Domain, Op, Preempt, Stream};
 use kind::{KINDS, MOST_WRONG_NS, READ_PAGE_NS, WRITE_PAGE_NS};

@@ -5,12 +5,12 @@
 //! kernel stops at the level that both share, that level is computed, since levels that are *not*
 //! checked matter in 7.2.
 
-use crate::bandwidth::rules::{Exhaustion, Hrtick, Queue, Unit, WorkTest};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::fair::Dequeue;
 use crate::ids::{CfsRqId, CpuId, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::{Exhaustion, Hrtick, Queue, Unit, WorkTest};
 use crate::se::Owner;
 use crate::task::{Mode, Segment, State};
 use cpumax_outcome::trace::What;

@@ -1,13 +1,13 @@
 //! Actions on tasks and CPUs from outside: signals, interventions, hotplug (kernel:
 //! `complete_signal()`, `sched_cpu_dying()`, `unthrottle_offline_cfs_rqs()`).
 
-use crate::bandwidth::rules::Offline;
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
+use crate::rules::Offline;
 use crate::task::{Mode, Moving, Segment, State, Wait};
 use cpumax_workload::{Action, Signal};
 

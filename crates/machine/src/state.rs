@@ -1,9 +1,9 @@
 //! Snapshots of a group, a CPU or a task while a run is under way.
 
-use crate::bandwidth::rules::Unit;
 use crate::fair::weight;
 use crate::ids::{CpuId, GroupId, Id, TaskId};
 use crate::machine::Machine;
+use crate::rules::Unit;
 use crate::task::{State, Wait};
 
 /// A group at one moment.

@@ -6,12 +6,12 @@
 //! changed shares. With `step_every_tick` every tick is one; a test proves that results are the
 //! same.
 
-use crate::bandwidth::rules::{Hrtick, Queue, Unprotected};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
 use crate::noise::Kind;
+use crate::rules::{Hrtick, Queue, Unprotected};
 use crate::task::Segment;
 
 /// Shortest time to a high-resolution tick, ns.

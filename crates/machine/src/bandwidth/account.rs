@@ -1,12 +1,12 @@
 //! Charging run queues for running time (kernel: `account_cfs_rq_runtime()`,
 //! `check_enqueue_throttle()`, `check_cfs_rq_runtime()`).
 
-use crate::bandwidth::rules::{Exhaustion, Unit};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, GroupId, Id};
 use crate::machine::Machine;
+use crate::rules::{Exhaustion, Unit};
 
 impl Machine<'_> {
     /// Whether the group or an ancestor has a finite quota. The root never has.

@@ -1,12 +1,12 @@
 //! Distributing the pool to throttled run queues (kernel: `distribute_cfs_runtime()`,
 //! `__cfsb_csd_unthrottle()`).
 
-use crate::bandwidth::rules::{Exhaustion, UnthrottleBy};
 use crate::cost::{REMOTE_NS, Section};
 use crate::events::NEVER;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::{Event, Machine};
+use crate::rules::{Exhaustion, UnthrottleBy};
 use cpumax_outcome::Releaser;
 
 /// From the end of a distribution until the timer's own CPU processes its list, ns (7.2+).

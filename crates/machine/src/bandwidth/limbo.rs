@@ -1,13 +1,13 @@
 //! Parked tasks (6.18+; kernel: `throttle_cfs_rq_work()`, `task_throttle_setup_work()`,
 //! `throttled_limbo_list`).
 
-use crate::bandwidth::rules::Unit;
 use crate::cpu::Resched;
 use crate::fair::{Dequeue, Enqueue};
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, TaskId};
 use crate::machine::Machine;
 use crate::noise::Kind;
+use crate::rules::Unit;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {

@@ -9,7 +9,7 @@
 
 mod check;
 #[cfg(test)]
-mod faults;
+mod tests;
 mod tree;
 mod weight;
 

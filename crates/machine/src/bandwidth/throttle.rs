@@ -1,10 +1,10 @@
 //! Throttling a run queue (kernel: `throttle_cfs_rq()`, `tg_throttle_down()`).
 
-use crate::bandwidth::rules::{Exhaustion, SecondChance, ThrottledInsert, Unit};
 use crate::fair::Dequeue;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
+use crate::rules::{Exhaustion, SecondChance, ThrottledInsert, Unit};
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {

@@ -1,11 +1,11 @@
 //! Unthrottling a run queue (kernel: `unthrottle_cfs_rq()`, `tg_unthrottle_up()`).
 
-use crate::bandwidth::rules::{Precheck, Unit};
 use crate::cpu::Resched;
 use crate::fair::{Dequeue, Enqueue};
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
+use crate::rules::{Precheck, Unit};
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {

@@ -5,9 +5,9 @@
 //! leaves the queue, on its own level and on those above that name its group; other levels keep
 //! theirs.
 
-use crate::bandwidth::rules::Queue;
 use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
+use crate::rules::Queue;
 
 /// Buddies that only CFS has (to 6.5); the one shared with EEVDF is the queue's `next`.
 #[derive(Debug, Clone, Copy)]

@@ -2,12 +2,12 @@
 //! `pick_next_entity()`, `place_entity()`, `check_preempt_tick()`, `wakeup_preempt_entity()`,
 //! `sched_slice()` as in 6.1).
 
-use crate::bandwidth::rules::Queue;
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::fair::buddies::Buddies;
 use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
+use crate::rules::Queue;
 use crate::se::{Owner, scale};
 use cpumax_workload::Class;
 

@@ -5,12 +5,12 @@
 //! is eligible when it is not ahead of V. Not modelled: the shorter slice that a group entity
 //! inherits from a short-slice task below it.
 
-use crate::bandwidth::rules::{LagLimit, Queue, Reweight, Unprotected, WakeupPick};
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::fair::timeline::Node;
 use crate::ids::{CfsRqId, SeId};
 use crate::machine::Machine;
+use crate::rules::{LagLimit, Queue, Reweight, Unprotected, WakeupPick};
 use crate::se::{Owner, rescale};
 
 /// Sums are re-based when V has moved this far from their zero, so that most fit 64 bits.

@@ -2,11 +2,11 @@
 //! kernel/sched/pelt.c). Loads are averaged with the kernel's half-life of 32 periods of about a
 //! millisecond. Utilisation is in `util.rs`.
 
-use crate::bandwidth::rules::PeltFreeze;
 use crate::cfs_rq::{CfsRq, Pelt};
 use crate::group::Group;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::PeltFreeze;
 use crate::se::{NICE_0_WEIGHT, Owner, scale};
 use crate::task::{State, Task};
 

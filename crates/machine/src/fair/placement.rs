@@ -2,13 +2,13 @@
 //! `select_idle_sibling()`; simplified, see docs/reference/model.md). Throttling plays no part, in
 //! any generation.
 
-use crate::bandwidth::rules::{Queue, Unit};
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::fair::balance::IMBALANCE_PCT;
 use crate::fair::pelt::WHOLE;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::{Queue, Unit};
 use crate::se::Owner;
 use crate::task::{Code, State, Task};
 use cpumax_outcome::trace::What;

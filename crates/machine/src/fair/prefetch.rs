@@ -1,9 +1,9 @@
 //! Prefetching. A large machine does not fit into the caches, and what will be unthrottled or
 //! parked next, and which CPU comes next, is known some steps before. Affects only speed.
 
-use crate::bandwidth::rules::Unit;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::Unit;
 use crate::se::Owner;
 
 const LINE: usize = 64;

@@ -2,7 +2,7 @@
 //! are those that kernels have, written as in `rules.rs`.
 
 use super::{Kernel, RELEASES, UNRELEASED};
-use crate::bandwidth::rules::Rules;
+use crate::rules::Rules;
 use cpumax_limit::one_line;
 
 /// A field of [`Rules`].

@@ -2,11 +2,11 @@
 //! `detach_task()`). `balance.rs` decides how many are wanted and from which CPU.
 
 use super::{Balancing, NICE_TRIES};
-use crate::bandwidth::rules::{BalanceTest, Unit};
 use crate::fair::balance::interval::Found;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::{BalanceTest, Unit};
 use crate::se::Owner;
 use cpumax_workload::Class;
 
