@@ -19,12 +19,7 @@ const LEFT: &[(&str, &str, &str)] = &[
     ("guest", "", "cgroup lending"),
     ("guest", "", "owner plan"),
     ("guest", "", "work writes"),
-    (
-        "machine",
-        "",
-        "absence bandwidth births cfs_rq choice cost cpu fair group job lock machine noise spin \
-         task watch",
-    ),
+    ("machine", "", "bandwidth births cfs_rq cpu fair group machine task"),
     ("observed", "", "counted fitted"),
     ("observed", "counters", "cpus group"),
     ("observed", "fitted", "measured service"),

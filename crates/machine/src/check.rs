@@ -2,11 +2,11 @@
 
 use crate::Error;
 use crate::ids::{CfsRqId, CpuId, Id, TaskId};
+use crate::lock::Spinner;
 use crate::lock::Waiter;
 use crate::machine::Machine;
 use crate::rules::{Queue, Unit};
 use crate::se::Owner;
-use crate::spin::Spinner;
 use crate::task::{Segment, State};
 use cpumax_workload::Class;
 

@@ -13,13 +13,13 @@ use crate::fair::pelt::Queued;
 use crate::fair::util::TaskUtil;
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, Mask, SeId, TaskId};
-use crate::job::{Due, JobCounts, NO_JOB};
 use crate::latency::Latencies;
 use crate::lock::{Channel, Lock, is_barging, is_in_kernel, is_written};
 use crate::noise::Noise;
 use crate::rules::{Hrtick, Queue, Rules};
 use crate::se::{Se, Turn};
 use crate::task::{Code, Task};
+use crate::token::{Due, JobCounts, NO_JOB};
 use crate::watch::Watching;
 use crate::{Error, Options};
 use cpumax_outcome::trace::{Message, TraceEvent, TraceSink, What};
@@ -199,7 +199,7 @@ pub(crate) struct Machine<'a> {
     pub parked: Vec<crate::bandwidth::pull::Parked>,
     pub buddies: Vec<crate::fair::buddies::Buddies>,
     /// Tasks that spin for a mutex or rwsem, in order of arrival.
-    pub spinners: Vec<crate::spin::Spinner>,
+    pub spinners: Vec<crate::lock::Spinner>,
     /// Reused buffers of the balancer.
     pub balancing: Balancing,
     pub watching: Option<Box<Watching>>,

@@ -1,13 +1,13 @@
 //! Tasks executing their programs, one instruction at a time.
 
-use crate::absence::Absence;
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
-use crate::job::{NO_JOB, Token};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
+use crate::task::Absence;
 use crate::task::{Code, Mode, Passing, Segment, State, Task, Wait};
+use crate::token::{NO_JOB, Token};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target};
 

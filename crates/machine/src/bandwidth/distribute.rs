@@ -8,6 +8,7 @@ use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::{Event, Machine};
 use crate::rules::{Exhaustion, UnthrottleBy};
 use cpumax_outcome::Releaser;
+use cpumax_outcome::trace::What;
 
 /// From the end of a distribution until the timer's own CPU processes its list, ns (7.2+).
 const LOCAL_FLUSH_NS: u64 = 500;
@@ -47,6 +48,19 @@ enum Step {
 }
 
 impl Machine<'_> {
+    /// Begins an irq-off section on the CPU, in place of the last one. Sections do not nest.
+    pub(crate) fn begin_section(&mut self, by: Releaser, cpu: CpuId) {
+        self.unthrottle_cost.resume(Section::begun(by, cpu, self.now));
+    }
+
+    /// Ends the section under way, records it and emits it as a trace event; returns its length by
+    /// the cost model, ns. 0 if it unthrottled nothing.
+    pub(crate) fn end_section(&mut self) -> u64 {
+        let Some((by, call)) = self.unthrottle_cost.finish_section() else { return 0 };
+        self.emit(CpuId(call.cpu.into()), What::release(by, call));
+        call.ns
+    }
+
     /// Grants the group's throttled run queues, in order, runtime to pay their debt and 1 ns, while
     /// the pool lasts, and unthrottles those that become positive, at once or by interrupt (kernel:
     /// `distribute_cfs_runtime()`). True if it is over; false where this takes time, as the

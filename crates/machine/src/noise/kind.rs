@@ -151,7 +151,7 @@ impl Kind {
 
 /// Longest time for a page that is read, and for one that is written under a lock, where
 /// instructions are counted, ns.
-pub(super) const READ_PAGE_NS: u64 = 205_000;
-pub(super) const WRITE_PAGE_NS: u64 = 12_000;
+pub(crate) const READ_PAGE_NS: u64 = 205_000;
+pub(crate) const WRITE_PAGE_NS: u64 = 12_000;
 /// Largest deviation of work from its length, ns.
-pub(super) const MOST_WRONG_NS: u64 = 5_000;
+pub(crate) const MOST_WRONG_NS: u64 = 5_000;
