@@ -19,7 +19,6 @@ const LEFT: &[(&str, &str, &str)] = &[
     ("guest", "", "cgroup lending"),
     ("guest", "", "owner plan"),
     ("guest", "", "work writes"),
-    ("machine", "", "bandwidth births cfs_rq cpu fair group machine task"),
     ("observed", "", "counted fitted"),
     ("observed", "counters", "cpus group"),
     ("observed", "fitted", "measured service"),

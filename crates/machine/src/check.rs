@@ -2,8 +2,7 @@
 
 use crate::Error;
 use crate::ids::{CfsRqId, CpuId, Id, TaskId};
-use crate::lock::Spinner;
-use crate::lock::Waiter;
+use crate::lock::{Spinner, Waiter};
 use crate::machine::Machine;
 use crate::rules::{Queue, Unit};
 use crate::se::Owner;
@@ -185,7 +184,7 @@ impl Machine<'_> {
         if self.rules.queue == Queue::Cfs {
             return Ok(());
         }
-        let weight = |n: &crate::fair::timeline::Node| self.weight_in_sums(self.ses[n.se].weight);
+        let weight = |n: &crate::timeline::Node| self.weight_in_sums(self.ses[n.se].weight);
         let sum_weight: i64 = nodes.iter().map(weight).sum();
         let sum: i128 = nodes
             .iter()

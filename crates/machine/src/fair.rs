@@ -8,14 +8,13 @@ pub(crate) mod buddies;
 pub(crate) mod cfs;
 pub(crate) mod eevdf;
 pub(crate) mod levels;
-pub(crate) mod pelt;
+mod load;
 pub(crate) mod placement;
 mod prefetch;
-pub(crate) mod timeline;
 pub(crate) mod util;
 pub(crate) mod weight;
 
-use crate::cfs_rq::CfsRq;
+use crate::cfs_rq::{CfsRq, Vacant};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::rules::{Queue, Unit};
@@ -46,21 +45,6 @@ pub(crate) enum Dequeue {
 
 /// Run queues allocated at once for one CPU, side by side in memory.
 const BLOCK: u32 = 32;
-
-/// Memory for a CPU's next run queues and their entities.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Vacant {
-    rq: CfsRqId,
-    se: SeId,
-    left: u32,
-    /// Group run queues of this CPU in use.
-    pub made: u32,
-}
-
-impl Vacant {
-    /// Nothing allocated yet.
-    pub const NONE: Vacant = Vacant { rq: CfsRqId::NONE, se: SeId::NONE, left: 0, made: 0 };
-}
 
 impl Machine<'_> {
     /// The group's run queue on a CPU; made, with its ancestors', where missing, throttled like

@@ -121,7 +121,7 @@ pub enum ThrottleClock {
     FirstPark,
 }
 
-/// When a `cfs_rq`'s load stops decaying. Read in `fair/pelt.rs`.
+/// When a `cfs_rq`'s load stops decaying. Read in `fair/load.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeltFreeze {
     /// While its hierarchy is throttled (to 6.17).
@@ -229,7 +229,7 @@ pub enum WakeupPick {
 }
 
 /// The timer that ends slices when several tasks compete (kernel: `hrtick`). Read in `tick.rs`,
-/// `machine.rs` and `schedule.rs`.
+/// `build.rs` and `schedule.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hrtick {
     /// By what is left of the slice since the task was picked; off unless asked for (to 7.0).
@@ -288,7 +288,7 @@ pub struct Rules {
     /// A task that sleeps with negative lag stays queued until its lag is served (6.12+).
     /// `fair/eevdf.rs`.
     pub delayed_dequeue: bool,
-    /// EEVDF base slice for one CPU, ns. `machine.rs`.
+    /// EEVDF base slice for one CPU, ns. `build.rs`.
     pub base_slice_ns: u64,
     pub lag_limit: LagLimit,
     pub unprotected: Unprotected,
@@ -332,7 +332,7 @@ pub struct Rules {
     /// Moving a queued task to another group tests for preemption (7.0+); before, the task waits
     /// for something else to come to its CPU, even if that is idle. `moves.rs`.
     pub move_tests_preemption: bool,
-    /// Default preemption model. `machine.rs`.
+    /// Default preemption model. `build.rs`.
     pub preempt: Preempt,
     /// CPUs pull: grants come by mail, tasks come back with the runtime that feeds them, groups
     /// owe and run queues do not. No kernel does this. `bandwidth/pull.rs`, docs/lab/proposal.md.

@@ -1,10 +1,11 @@
 //! A task: its state, its place, and its remaining work.
 
 use crate::events::NEVER;
-use crate::fair::pelt::WHOLE;
-use crate::fair::placement::Wakees;
 use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
+use crate::pelt::WHOLE;
+use crate::wakees::Wakees;
 use cpumax_workload::{Class, LockMode, Stream};
+use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -337,4 +338,15 @@ impl Task {
             && self.passing == Passing::No
             && self.has_user_mode()
     }
+}
+
+/// Numbers of tasks created, and places of exited ones.
+#[derive(Debug, Default)]
+pub(crate) struct Births {
+    /// Tasks created so far, those outside the workload included.
+    pub count: u32,
+    /// Exited tasks that still have their places, and when they exited, ns.
+    pub ended: VecDeque<(u64, TaskId)>,
+    /// Kind and instance of each task so far, for a trace that needs their names.
+    pub named: Vec<(u32, u32)>,
 }

@@ -4,6 +4,7 @@
 use crate::cost::{REMOTE_NS, Section};
 use crate::events::NEVER;
 use crate::faults::Fault;
+use crate::group::{Distribution, Timer};
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::{Event, Machine};
 use crate::rules::{Exhaustion, UnthrottleBy};
@@ -12,32 +13,6 @@ use cpumax_outcome::trace::What;
 
 /// From the end of a distribution until the timer's own CPU processes its list, ns (7.2+).
 const LOCAL_FLUSH_NS: u64 = 500;
-
-/// A distribution under way. Where unthrottling takes time, other events happen in between.
-#[derive(Debug, Clone)]
-pub(crate) struct Distribution {
-    /// The CPU whose interrupt it is.
-    pub cpu: CpuId,
-    timer: Timer,
-    list: Vec<CfsRqId>,
-    at: usize,
-    /// The run queue of the distributing CPU, which is unthrottled last.
-    local: CfsRqId,
-    still_throttled: bool,
-    /// Before 5.8 the distribution spends a copy of the pool, without what is given back
-    /// meanwhile.
-    copy_ns: u64,
-    /// Cost of this irq-off section, and of earlier sections of this call, ns.
-    section: Section,
-    spent_ns: u64,
-    pub next_ns: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Timer {
-    Period,
-    Slack,
-}
 
 enum Step {
     /// A run queue was unthrottled; the lock of this CPU is held for as long as that takes.

@@ -1,10 +1,10 @@
 //! The period timer (kernel: `sched_cfs_period_timer()`, `do_sched_cfs_period_timer()`,
 //! `start_cfs_bandwidth()`).
 
-use crate::bandwidth::distribute::Timer;
 use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
 use crate::faults::Fault;
+use crate::group::Timer;
 use crate::ids::{CpuId, GroupId, Id};
 use crate::machine::Machine;
 use crate::noise::Kind;

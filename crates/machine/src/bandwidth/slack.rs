@@ -3,9 +3,9 @@
 //! `do_sched_cfs_slack_timer()`). Until 5.3 the runtime of a run queue had a deadline
 //! (`expire_cfs_rq_runtime()`).
 
-use crate::bandwidth::distribute::Timer;
 use crate::events::NEVER;
 use crate::faults::Fault;
+use crate::group::Timer;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
 use crate::noise::Kind;

@@ -5,18 +5,10 @@
 //! leaves the queue, on its own level and on those above that name its group; other levels keep
 //! theirs.
 
+use crate::cfs_rq::Buddies;
 use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
 use crate::rules::Queue;
-
-/// Buddies that only CFS has (to 6.5); the one shared with EEVDF is the queue's `next`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Buddies {
-    /// Preempted by a wakeup on a crowded queue: to be picked again.
-    pub last: SeId,
-    /// Has yielded: another is to run if that is not too unfair.
-    pub skip: SeId,
-}
 
 impl Machine<'_> {
     /// Makes room for the buddies (CFS) of all run queues; to be called after new ones.

@@ -2,9 +2,9 @@
 //! `pick_next_entity()`, `place_entity()`, `check_preempt_tick()`, `wakeup_preempt_entity()`,
 //! `sched_slice()` as in 6.1).
 
+use crate::cfs_rq::Buddies;
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
-use crate::fair::buddies::Buddies;
 use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
 use crate::rules::Queue;

@@ -7,11 +7,11 @@
 
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
-use crate::fair::timeline::Node;
 use crate::ids::{CfsRqId, SeId};
 use crate::machine::Machine;
 use crate::rules::{LagLimit, Queue, Reweight, Unprotected, WakeupPick};
 use crate::se::{Owner, rescale};
+use crate::timeline::Node;
 
 /// Sums are re-based when V has moved this far from their zero, so that most fit 64 bits.
 const REBASE_BEYOND: i64 = 1 << 32;

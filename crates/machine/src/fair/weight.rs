@@ -1,9 +1,9 @@
 //! Weights: of tasks by nice and class, of groups by the fraction of their load on a CPU (kernel:
 //! `sched_prio_to_weight`, `calc_group_shares()`; 7.3: "concur" mode).
 
-use crate::fair::pelt::WEIGHT_SHIFT;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::pelt::WEIGHT_SHIFT;
 use crate::rules::{GroupShare, Unit};
 use crate::se::{NICE_0_WEIGHT, Owner, scale};
 use cpumax_workload::Class;

@@ -1,10 +1,10 @@
 //! Which tasks a balancer may take from a CPU, and taking one (kernel: `can_migrate_task()`,
 //! `detach_task()`). `balance.rs` decides how many are wanted and from which CPU.
 
-use super::{Balancing, NICE_TRIES};
-use crate::fair::balance::interval::Found;
+use super::NICE_TRIES;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
+use crate::interval::{Balancing, Found};
 use crate::machine::Machine;
 use crate::rules::{BalanceTest, Unit};
 use crate::se::Owner;
