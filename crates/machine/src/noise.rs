@@ -10,13 +10,13 @@ use kind::KINDS;
 pub(crate) use kind::{Kind, MOST_WRONG_NS, READ_PAGE_NS, WRITE_PAGE_NS};
 
 /// Percentage of each kind's range that is random; one of the three per run.
-pub(crate) const CHANCE: [u64; 3] = [1, 10, 100];
+const CHANCE: [u64; 3] = [1, 10, 100];
 
 #[derive(Debug)]
 pub(crate) struct Noise {
-    pub random: Stream,
+    random: Stream,
     pub typical_ns: [u64; KINDS.len()],
-    pub chance: u64,
+    chance: u64,
 }
 
 impl Noise {
@@ -26,7 +26,7 @@ impl Noise {
         let random = Stream::new(seed, Domain::Machine, 0);
         let chance = CHANCE[(seed % CHANCE.len() as u64) as usize];
         let mut noise = Noise { random, typical_ns: [0; KINDS.len()], chance };
-        for kind in KINDS {
+        for &kind in KINDS {
             let (least, most) = kind.range_ns();
             let certain = (most - least) * (100 - noise.chance_of(kind)) / 100;
             noise.typical_ns[kind as usize] = least + noise.random.below(certain + 1);
@@ -36,7 +36,7 @@ impl Noise {
 
     /// Percentage of a kind's range that is random in each draw; 100 for where a tick falls in a
     /// page.
-    pub fn chance_of(&self, kind: Kind) -> u64 {
+    fn chance_of(&self, kind: Kind) -> u64 {
         if matches!(kind, Kind::Point | Kind::WritePoint) { 100 } else { self.chance }
     }
 
