@@ -12,7 +12,6 @@ use crate::latency::Latencies;
 use crate::lock::{Lock, is_barging, is_in_kernel, is_written};
 use crate::machine::{Event, KindStat, Machine, SourceState};
 use crate::noise::Noise;
-use crate::rules::{Hrtick, Queue};
 use crate::task::Births;
 use crate::token::{Due, JobCounts};
 use crate::windows::Windows;
@@ -39,7 +38,7 @@ impl<'a> Machine<'a> {
         let tick_ns = 1_000_000_000 / u64::from(hz.clamp(1, 1_000_000));
         let scaling = u64::from((cpus as u64).min(8).ilog2()) + 1;
         let everywhere = Mask::of(cpus, 0..spec.cpus.max(1));
-        let hrtick = chosen(seen.hrtick, spec.hrtick, rules.hrtick == Hrtick::Deadline);
+        let hrtick = chosen(seen.hrtick, spec.hrtick, !rules.hrtick.is_by_slice());
         let mut machine = Machine {
             workload,
             rules,
@@ -65,7 +64,7 @@ impl<'a> Machine<'a> {
             turns: Arena::new(),
             task_utils: Vec::new(),
             queued: Vec::new(),
-            counts_turns: rules.queue == Queue::Cfs || hrtick && rules.hrtick == Hrtick::Slice,
+            counts_turns: rules.queue.is_cfs() || hrtick && rules.hrtick.is_by_slice(),
             tasks: Arena::new(),
             births: Births::default(),
             locks: Arena::new(),

@@ -7,7 +7,6 @@
 use crate::ids::{CfsRqId, CpuId, LockId, TaskId};
 use crate::machine::Machine;
 use crate::noise::{Kind, MOST_WRONG_NS, Noise, READ_PAGE_NS, WRITE_PAGE_NS};
-use crate::rules::Queue;
 use crate::task::{Code, Mode, Segment, State};
 use cpumax_workload::{Op, Preempt};
 use std::num::NonZeroU64;
@@ -230,7 +229,7 @@ impl Machine<'_> {
                 let c = &mut self.cpus[cpu];
                 c.tick_took_ns += over_ns;
                 // Without deadlines the order does not matter.
-                if self.rules.queue == Queue::Cfs {
+                if self.rules.queue.is_cfs() {
                     c.leaves_irq_ns += over_ns;
                 } else {
                     c.tick_over_ns = over_ns;

@@ -3,7 +3,6 @@
 use crate::choice::{Choice, Other};
 use crate::ids::{CpuId, SeId, TaskId};
 use crate::machine::Machine;
-use crate::rules::{Queue, Unit};
 use crate::se::NICE_0_WEIGHT;
 use crate::task::State;
 
@@ -41,7 +40,7 @@ impl Machine<'_> {
         let mut up = b;
         while up.is_some() && self.ses[up].on_rq {
             let q = self.ses[up].q;
-            if self.cfs_rqs[q].bandwidth.throttled && self.rules.unit == Unit::Entity {
+            if self.cfs_rqs[q].bandwidth.throttled && self.rules.unit.is_entity() {
                 return Other::Throttled;
             }
             up = self.cfs_rqs[q].se;
@@ -67,7 +66,7 @@ impl Machine<'_> {
             u64::try_from(ns).unwrap_or(0)
         };
         let (first, second) = (&self.ses[a], &self.ses[b]);
-        if self.rules.queue == Queue::Cfs {
+        if self.rules.queue.is_cfs() {
             let apart = second.vruntime - first.vruntime;
             return time(a, apart).min(time(b, apart));
         }

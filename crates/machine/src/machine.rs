@@ -14,7 +14,7 @@ use crate::latency::Latencies;
 use crate::lock::{Channel, Lock};
 use crate::noise::Noise;
 use crate::pelt::{Queued, TaskUtil};
-use crate::rules::{Queue, Rules};
+use crate::rules::Rules;
 use crate::se::{Se, Turn};
 use crate::task::{Births, Code, Task};
 use crate::token::{Due, JobCounts, NO_JOB};
@@ -202,10 +202,10 @@ pub(crate) struct Machine<'a> {
     pub watching: Option<Box<Watching>>,
 }
 
-impl<'a> Machine<'a> {
+impl Machine<'_> {
     /// Whether all tasks of a CPU compete on one queue, whatever their groups (7.3).
     pub fn is_flat(&self) -> bool {
-        self.rules.queue == Queue::EevdfFlat
+        self.rules.queue.is_flat()
     }
 
     /// Whether this fault, a deliberate mistake for tests, is injected into the run.

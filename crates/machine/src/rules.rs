@@ -33,12 +33,22 @@ pub enum Expiry {
 
 /// Effect of running out of runtime on the running task. Read in `bandwidth/` (account,
 /// distribute, throttle), `schedule.rs` and `moves.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Exhaustion {
     /// A reschedule is requested; the throttle happens at the next pick or put (to 7.1).
     Resched,
     /// Throttle on the spot (7.2+).
     Throttle,
+}
+
+impl Exhaustion {
+    /// Whether the accounting throttles by itself.
+    pub(crate) fn throttles(self) -> bool {
+        match self {
+            Exhaustion::Throttle => true,
+            Exhaustion::Resched => false,
+        }
+    }
 }
 
 /// Runtime that a `cfs_rq` may still take when it is about to be throttled. Read in
@@ -54,12 +64,22 @@ pub enum SecondChance {
 }
 
 /// The unit that a throttle stops. Read wherever a throttled hierarchy matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Unit {
     /// The group's entity leaves its parent's queue with all its tasks (to 6.17).
     Entity,
     /// Each task parks itself on its way to user mode (6.18+).
     Task,
+}
+
+impl Unit {
+    /// Whether whole groups leave the queue.
+    pub(crate) fn is_entity(self) -> bool {
+        match self {
+            Unit::Entity => true,
+            Unit::Task => false,
+        }
+    }
 }
 
 /// Where tasks are stopped: which levels are checked for throttling when a task is picked. Read in
@@ -161,7 +181,7 @@ pub enum Offline {
 }
 
 /// The run queue of the fair class. Read throughout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Queue {
     /// One tree per group, smallest vruntime first (to 6.5).
     Cfs,
@@ -169,6 +189,24 @@ pub enum Queue {
     Eevdf,
     /// One tree per CPU, tasks only (7.3).
     EevdfFlat,
+}
+
+impl Queue {
+    /// Whether vruntime alone decides.
+    pub(crate) fn is_cfs(self) -> bool {
+        match self {
+            Queue::Cfs => true,
+            Queue::Eevdf | Queue::EevdfFlat => false,
+        }
+    }
+
+    /// Whether all tasks of a CPU compete on one queue.
+    pub(crate) fn is_flat(self) -> bool {
+        match self {
+            Queue::EevdfFlat => true,
+            Queue::Cfs | Queue::Eevdf => false,
+        }
+    }
 }
 
 /// How a group's weight is distributed over CPUs. Read in `fair.rs` and `fair/weight.rs`.
@@ -230,7 +268,7 @@ pub enum WakeupPick {
 
 /// The timer that ends slices when several tasks compete (kernel: `hrtick`). Read in `tick.rs`,
 /// `build.rs` and `schedule.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Hrtick {
     /// By what is left of the slice since the task was picked; off unless asked for (to 7.0).
     Slice,
@@ -238,8 +276,18 @@ pub enum Hrtick {
     Deadline,
 }
 
+impl Hrtick {
+    /// Whether the slice counts from the pick.
+    pub(crate) fn is_by_slice(self) -> bool {
+        match self {
+            Hrtick::Slice => true,
+            Hrtick::Deadline => false,
+        }
+    }
+}
+
 /// Everything in which two generations differ; the enums above describe their fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Rules {
     pub expiry: Expiry,
     pub refill: Refill,

@@ -7,7 +7,6 @@ use crate::faults::Fault;
 use crate::ids::{CfsRqId, TaskId};
 use crate::machine::Machine;
 use crate::noise::Kind;
-use crate::rules::Unit;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
@@ -16,7 +15,7 @@ impl Machine<'_> {
     /// interrupted.
     pub(crate) fn give_throttle_work(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        if self.rules.unit == Unit::Task && t.is_fair() && t.has_user_mode() && !t.exiting {
+        if !self.rules.unit.is_entity() && t.is_fair() && t.has_user_mode() && !t.exiting {
             t.throttle_work = true;
             // A task in user mode on another CPU is made to enter the kernel.
             if !self.has(Fault::NotKicked) {

@@ -7,7 +7,6 @@ use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
-use crate::rules::Queue;
 use crate::se::{Owner, scale};
 use cpumax_workload::Class;
 
@@ -41,7 +40,7 @@ impl Machine<'_> {
     /// Sets the minimum vruntime of a new queue in comparisons with a real kernel, where it has
     /// been in use long enough for groups to get the full sleeper's bonus.
     pub(crate) fn set_initial_min_vruntime(&mut self, q: CfsRqId) {
-        if self.rules.queue == Queue::Cfs && self.observed.is_some() {
+        if self.rules.queue.is_cfs() && self.observed.is_some() {
             self.cfs_rqs[q].base_vruntime = self.sleeper_bonus(false);
         }
     }

@@ -8,7 +8,7 @@ use crate::fair::balance::IMBALANCE_PCT;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::pelt::WHOLE;
-use crate::rules::{Queue, Unit};
+use crate::rules::Queue;
 use crate::se::Owner;
 use crate::task::{Code, State, Task};
 use cpumax_outcome::trace::What;
@@ -118,8 +118,7 @@ impl Machine<'_> {
         if stays || self.cpus.len() == 1 {
             return prev;
         }
-        let first =
-            if why == Enqueue::Fork { self.first_placement(task) } else { First::WhereItIs };
+        let first = if why.is_fork() { self.first_placement(task) } else { First::WhereItIs };
         if let First::On(cpu) = first {
             return cpu;
         }
@@ -340,7 +339,7 @@ impl Machine<'_> {
         self.emit(cpu, What::Wake { task: task.0 });
         self.enqueue_task(task, why);
         let curr = self.cpus[cpu].curr;
-        if why != Enqueue::Fork || self.rules.fork_preempts || curr.is_none() {
+        if !why.is_fork() || self.rules.fork_preempts || curr.is_none() {
             self.check_preempt(task);
         }
     }
@@ -353,7 +352,7 @@ impl Machine<'_> {
             return;
         }
         let q = self.ses[se].q;
-        if self.rules.queue == Queue::Cfs && q.is_some() {
+        if self.rules.queue.is_cfs() && q.is_some() {
             self.detach_from_queue(q, se);
         }
         self.tasks[task].cpu = cpu;
@@ -389,11 +388,11 @@ impl Machine<'_> {
             return;
         }
         let leaf = self.ses[se].q;
-        let entity_unit = self.rules.unit == Unit::Entity;
+        let entity_unit = self.rules.unit.is_entity();
         if entity_unit && self.in_throttled_hierarchy(leaf) {
             return;
         }
-        if self.rules.queue != Queue::EevdfFlat && self.cpus[cpu].resched == Resched::Now {
+        if !self.is_flat() && self.cpus[cpu].resched == Resched::Now {
             return;
         }
         let (q, se, running) = if self.is_flat() {
@@ -408,7 +407,7 @@ impl Machine<'_> {
         let [newcomer, present] = [(task, se), (curr, running)].map(|(task, se)| {
             // To 6.5 the class of a task counts whatever groups it is in.
             let is_own = self.ses[se].owner() == Owner::Task(task);
-            is_idle(task) && (is_own || self.rules.queue == Queue::Cfs)
+            is_idle(task) && (is_own || self.rules.queue.is_cfs())
         });
         let makes_way = present && !newcomer;
         if !makes_way && (present || newcomer || is_idle(task)) {

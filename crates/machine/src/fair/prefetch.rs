@@ -3,7 +3,6 @@
 
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
-use crate::rules::Unit;
 use crate::se::Owner;
 
 const LINE: usize = 64;
@@ -35,7 +34,7 @@ impl Machine<'_> {
     /// Prefetches run queues that are about to be unthrottled, with their parked tasks.
     pub(crate) fn prefetch_unthrottle(&self, cfs_rqs: &[CfsRqId]) {
         self.prefetch_cfs_rqs(cfs_rqs);
-        if self.rules.unit == Unit::Entity {
+        if self.rules.unit.is_entity() {
             // Only the group's entity is put back.
             return;
         }
@@ -61,7 +60,7 @@ impl Machine<'_> {
     /// Prefetches run queues that are about to be throttled, with their tasks.
     pub(crate) fn prefetch_throttle(&self, cfs_rqs: &[CfsRqId]) {
         self.prefetch_cfs_rqs(cfs_rqs);
-        if self.rules.unit == Unit::Entity {
+        if self.rules.unit.is_entity() {
             return;
         }
         for &q in cfs_rqs {

@@ -4,7 +4,7 @@
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::pelt::WEIGHT_SHIFT;
-use crate::rules::{GroupShare, Unit};
+use crate::rules::GroupShare;
 use crate::se::{NICE_0_WEIGHT, Owner, scale};
 use cpumax_workload::Class;
 
@@ -64,7 +64,7 @@ impl Machine<'_> {
         if se.is_none() || is_empty && keeps && !loses_weight {
             return;
         }
-        if self.rules.unit == Unit::Entity && rq.bandwidth.throttle_count > 0 {
+        if self.rules.unit.is_entity() && rq.bandwidth.throttle_count > 0 {
             rq.bandwidth.weight_is_late = true;
             return;
         }
