@@ -5,10 +5,9 @@ use crate::cfs_rq::{CfsRq, Vacant};
 use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
-use crate::group::{Group, Pool, Stat};
+use crate::group::{Group, Pool};
 use crate::ids::{Arena, CfsRqId, CpuId, GroupId, Id, Mask, SeId, TaskId};
 use crate::interval::Balancing;
-use crate::latency::Latencies;
 use crate::lock::{Lock, is_barging, is_in_kernel, is_written};
 use crate::machine::{Event, KindStat, Machine, SourceState};
 use crate::noise::Noise;
@@ -162,7 +161,7 @@ impl<'a> Machine<'a> {
         }
         for (index, intervention) in workload.interventions.iter().enumerate() {
             let at_ns = self.action_time_ns(intervention.at_ns);
-            self.heap.push(at_ns, Event::Intervention { index: index as u32 });
+            self.heap.push(at_ns, Event::Intervention(index as u32));
         }
     }
 
@@ -177,18 +176,10 @@ impl<'a> Machine<'a> {
             let group = self.groups.push(Group {
                 parent: if is_root { GroupId(0) } else { parent },
                 cfs_rqs,
-                subtree: 0,
                 weight: crate::fair::weight::of_group(spec.weight),
                 pool: Pool::new(),
-                stat: Stat::default(),
-                load_avg: 0,
-                h_nr: 0,
-                runnable_avg: 0,
-                gathered_ns: 0,
-                usage_ns: 0,
-                throttled_self_ns: 0,
                 windows: Windows::new(spec.limit.period_ns()),
-                latencies: Latencies::default(),
+                ..Group::default()
             });
             debug_assert_eq!(group.ix(), index);
             let mut ancestor = group;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 /// Large machines have tens of thousands of these, and memory bounds their speed. Fields used by
 /// queueing come first, and fields used together share cache lines. On a flat queue a group needs
 /// the first two lines.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[repr(C, align(64))]
 pub(crate) struct CfsRq {
     pub group: GroupId,
@@ -53,7 +53,7 @@ pub(crate) struct CfsRq {
 }
 
 /// Bandwidth state of a group on one CPU (kernel: the bandwidth fields of `cfs_rq`).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub(crate) struct CfsRqBandwidth {
     /// The group has a finite quota and the CPU is on line.
@@ -120,38 +120,13 @@ impl CfsRq {
             cpu,
             parent,
             se,
-            first_child: CfsRqId::NONE,
-            next_sibling: CfsRqId::NONE,
-            curr: SeId::NONE,
-            prev: SeId::NONE,
-            next: SeId::NONE,
-            exec_start_ns: 0,
-            nr: 0,
-            h_nr: 0,
-            h_runnable: 0,
-            timeline: Timeline::default(),
-            load: 0,
-            load_parked: 0,
-            sum_weight: 0,
-            sum_weighted_vruntime: 0,
-            base_vruntime: 0,
             bandwidth: CfsRqBandwidth {
-                enabled: false,
-                throttled: false,
-                csd_pending: false,
-                pelt_frozen: false,
-                counts_as_parked: false,
-                weight_is_late: false,
-                throttle_count: 0,
-                runtime_remaining_ns: 0,
-                expires_ns: 0,
-                expires_seq: 0,
                 subtree: u32::MAX,
                 throttled_clock_ns: NEVER,
                 throttled_clock_self_ns: NEVER,
-                limbo: Limbo::new(),
+                ..CfsRqBandwidth::default()
             },
-            pelt: Pelt::default(),
+            ..CfsRq::default()
         }
     }
 }

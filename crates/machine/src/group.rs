@@ -6,7 +6,7 @@ use crate::latency::Latencies;
 use crate::windows::Windows;
 
 /// Fields that queueing uses come first and fit a cache line.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Group {
     pub parent: GroupId,
@@ -41,7 +41,7 @@ const _: () = {
 };
 
 /// The pool from which a group's CPUs take runtime.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub(crate) struct Pool {
     /// Quota, ns; `None`: unlimited.
@@ -128,30 +128,10 @@ impl Pool {
     /// A pool without limit, with the default period.
     pub fn new() -> Pool {
         Pool {
-            quota_ns: None,
             period_ns: cpumax_limit::DEFAULT_PERIOD_NS,
-            burst_ns: 0,
-            runtime_ns: 0,
-            runtime_snap_ns: 0,
-            idle: false,
-            active: false,
-            expiry_ns: 0,
             timer_cpu: CpuId(0),
-            passes: 0,
-            slack_started: false,
             slack_cpu: CpuId(0),
-            distributing: false,
-            distribution: None,
-            throttled: Vec::new(),
-            expires_ns: 0,
-            expires_seq: 0,
-            refilled_ns: 0,
-            discarded_ns: 0,
-            charged_ns: 0,
-            epoch: 0,
-            debt_ns: 0,
-            share_ns: 0,
-            denied: false,
+            ..Pool::default()
         }
     }
 }

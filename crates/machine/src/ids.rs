@@ -34,6 +34,12 @@ macro_rules! id {
             }
         }
 
+        impl Default for $name {
+            fn default() -> Self {
+                Self::NONE
+            }
+        }
+
         impl Id for $name {
             fn ix(self) -> usize {
                 self.0 as usize

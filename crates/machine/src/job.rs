@@ -106,7 +106,7 @@ impl<'a> Machine<'a> {
             return;
         }
         if let Some(place) = self.due.put(DueToken { channel, job, since_ns }) {
-            self.heap.push(self.action_time_ns(due_ns), Event::TokenDue { place });
+            self.heap.push(self.action_time_ns(due_ns), Event::TokenDue(place));
         } else {
             let at_ns = self.now;
             self.failed.get_or_insert(Error::TooManyDue { at_ns });

@@ -299,16 +299,10 @@ impl Generation {
 impl fmt::Display for Generation {
     /// Writes the generation's name, such as `G2a`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Generation::G0 => "G0",
-            Generation::G1 => "G1",
-            Generation::G2 => "G2",
-            Generation::G2a => "G2a",
-            Generation::G3 => "G3",
-            Generation::G4 => "G4",
-            Generation::G4F => "G4F",
-            Generation::Own => "own",
-        })
+        match self {
+            Generation::Own => f.pad("own"),
+            released => f.pad(&format!("{released:?}")),
+        }
     }
 }
 

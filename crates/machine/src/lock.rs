@@ -90,7 +90,7 @@ pub(crate) struct Arrived {
     pub n: u64,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Channel {
     pub capacity: u64,
     pub tokens: u64,
@@ -112,13 +112,9 @@ impl Channel {
     pub fn new(spec: &ChannelSpec) -> Channel {
         Channel {
             capacity: spec.capacity,
-            tokens: 0,
-            arrivals: VecDeque::new(),
             oldest_first: spec.oldest_first,
-            receivers: VecDeque::new(),
             barging: true,
-            polled: false,
-            senders: VecDeque::new(),
+            ..Channel::default()
         }
     }
 

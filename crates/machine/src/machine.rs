@@ -27,48 +27,24 @@ use std::collections::VecDeque;
 /// Events that happen once. Timers that are armed again and again have slots instead ([`Timers`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
-    /// The start of the first or a further instance of a kind of task begins.
-    Start {
-        kind: u32,
-        instance: u32,
-    },
+    /// The start of the first or a further instance of a kind of task begins: kind, instance.
+    Start(u32, u32),
     /// An instance has been created and becomes runnable.
-    Birth {
-        kind: u32,
-        instance: u32,
-    },
-    /// A sleep ends, if the task is still in its `sleeps`-th sleep.
-    WakeUp {
-        task: TaskId,
-        sleeps: u32,
-    },
+    Birth(u32, u32),
+    /// A sleep ends, if the task is still in the sleep of this number.
+    WakeUp(TaskId, u32),
     /// Another sleep ends in the interrupt that ended earlier ones.
-    NextWakeUp {
-        task: TaskId,
-        sleeps: u32,
-    },
+    NextWakeUp(TaskId, u32),
     /// A reader that a lock admitted together with others is woken.
-    WakeReader {
-        task: TaskId,
-    },
+    WakeReader(TaskId),
     /// A token that was scheduled for later arrives.
-    TokenDue {
-        place: u32,
-    },
-    Arrival {
-        source: u32,
-    },
-    Intervention {
-        index: u32,
-    },
+    TokenDue(u32),
+    Arrival(u32),
+    Intervention(u32),
     /// A regular softirq section is due (`PREEMPT_RT`).
-    Softirq {
-        index: u32,
-    },
+    Softirq(u32),
     Balance,
-    Distribution {
-        group: GroupId,
-    },
+    Distribution(GroupId),
 }
 
 /// Statistics of a kind of task, summed over its instances.
@@ -283,7 +259,7 @@ impl Machine<'_> {
             self.timer_event(slot);
         } else if let Some((_, event)) = self.heap.pop() {
             self.process_or_postpone(event);
-            if let Event::WakeUp { task, .. } = event
+            if let Event::WakeUp(task, ..) = event
                 && self.tasks[task].code == Code::Outside
             {
                 // The interrupted task's CPU must have switched before the outside task acts.
@@ -309,11 +285,11 @@ impl Machine<'_> {
     /// Processes an event, or pushes one from outside again for when the outside task is free.
     fn process_or_postpone(&mut self, event: Event) {
         let at_ns = match event {
-            Event::Intervention { .. } if self.born_until_ns > self.now => Some(self.born_until_ns),
-            Event::Start { .. }
-            | Event::Arrival { .. }
-            | Event::TokenDue { .. }
-            | Event::Intervention { .. } => self.outside_arrival_ns(),
+            Event::Intervention(..) if self.born_until_ns > self.now => Some(self.born_until_ns),
+            Event::Start(..)
+            | Event::Arrival(..)
+            | Event::TokenDue(..)
+            | Event::Intervention(..) => self.outside_arrival_ns(),
             _ => None,
         };
         match at_ns {
@@ -326,11 +302,11 @@ impl Machine<'_> {
     /// from outside.
     fn execute_on_its_cpu(&mut self, event: Event) {
         self.here = match event {
-            Event::Start { .. }
-            | Event::Birth { .. }
-            | Event::Arrival { .. }
-            | Event::TokenDue { .. }
-            | Event::Intervention { .. } => self.outside_cpu(),
+            Event::Start(..)
+            | Event::Birth(..)
+            | Event::Arrival(..)
+            | Event::TokenDue(..)
+            | Event::Intervention(..) => self.outside_cpu(),
             _ => CpuId::NONE,
         };
         self.execute_event(event);
@@ -364,17 +340,17 @@ impl Machine<'_> {
     /// Calls the handler of a heap event.
     fn execute_event(&mut self, event: Event) {
         match event {
-            Event::Start { kind, instance } => self.start_instance(kind, instance),
-            Event::Birth { kind, instance } => self.create_instance(kind, instance),
-            Event::WakeUp { task, sleeps } => self.sleep_ends(task, sleeps, false),
-            Event::NextWakeUp { task, sleeps } => self.sleep_ends(task, sleeps, true),
-            Event::WakeReader { task } => self.wake_reader(task),
-            Event::Arrival { source } => self.deliver_arrival(source),
-            Event::TokenDue { place } => self.deliver_due(place),
-            Event::Intervention { index } => self.intervene(index),
-            Event::Softirq { index } => self.softirq_due(index),
+            Event::Start(kind, instance) => self.start_instance(kind, instance),
+            Event::Birth(kind, instance) => self.create_instance(kind, instance),
+            Event::WakeUp(task, sleeps) => self.sleep_ends(task, sleeps, false),
+            Event::NextWakeUp(task, sleeps) => self.sleep_ends(task, sleeps, true),
+            Event::WakeReader(task) => self.wake_reader(task),
+            Event::Arrival(source) => self.deliver_arrival(source),
+            Event::TokenDue(place) => self.deliver_due(place),
+            Event::Intervention(index) => self.intervene(index),
+            Event::Softirq(index) => self.softirq_due(index),
             Event::Balance => self.balance(),
-            Event::Distribution { group } => self.continue_distribution(group),
+            Event::Distribution(group) => self.continue_distribution(group),
         }
     }
 

@@ -3,13 +3,10 @@
 
 /// A period is 2^20 ns.
 pub(crate) const PERIOD_SHIFT: u32 = 20;
-
 /// Bits of a whole weight, as weights are scaled.
 pub(crate) const WEIGHT_SHIFT: u32 = 10;
-
 /// Bits of one runnable task in averages; published averages use 10.
 pub(crate) const RUNNABLE_SHIFT: u32 = 16;
-
 /// 2^32 times 2^(-k/32).
 const DECAY: [u64; 32] = [
     0x1_0000_0000,
@@ -59,7 +56,6 @@ pub(crate) fn decay(value: u64, periods: u64) -> u64 {
 
 /// All of an entity's time in averages: fine enough that rounding is no load.
 pub(crate) const ALL: u64 = 1 << 24;
-
 /// All of a task's time in averages.
 pub(crate) const WHOLE: u64 = 1 << 16;
 

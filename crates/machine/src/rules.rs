@@ -2,13 +2,12 @@
 //!
 //! One [`Rules`] literal for each generation, and for each release inside one that changed
 //! something the model shows: the difference between two kernels is the difference between two
-//! literals. Comments name the files that read a field; `unit`, `queue` and `pull` are read
-//! throughout. Sources: kernel/sched/fair.c of the versions named.
+//! literals. A comment names the file that reads a field, where it is one. Sources:
+//! kernel/sched/fair.c of the versions named.
 
 use cpumax_workload::Preempt;
 
-/// How a refill treats what is left of the last period. Read in `bandwidth/pool.rs` and
-/// `bandwidth/period.rs`.
+/// How a refill treats what is left of the last period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refill {
     /// The pool is set to the quota (before 5.14).
@@ -17,8 +16,7 @@ pub enum Refill {
     AddCapped,
 }
 
-/// Fate of a `cfs_rq`'s runtime when its period is over. Read in `bandwidth/slack.rs`, in
-/// `bandwidth/period.rs`, which sets the deadline, and through [`Rules::has_deadlines`].
+/// Fate of a `cfs_rq`'s runtime when its period is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
     /// Runtime stays: the deadline is put off where the pool has a newer one, although the reverse
@@ -31,8 +29,7 @@ pub enum Expiry {
     Never,
 }
 
-/// Effect of running out of runtime on the running task. Read in `bandwidth/` (account,
-/// distribute, throttle), `schedule.rs` and `moves.rs`.
+/// Effect of running out of runtime on the running task.
 #[derive(Debug, Clone, Copy)]
 pub enum Exhaustion {
     /// A reschedule is requested; the throttle happens at the next pick or put (to 7.1).
@@ -63,7 +60,7 @@ pub enum SecondChance {
     SliceIfRunning,
 }
 
-/// The unit that a throttle stops. Read wherever a throttled hierarchy matters.
+/// The unit that a throttle stops.
 #[derive(Debug, Clone, Copy)]
 pub enum Unit {
     /// The group's entity leaves its parent's queue with all its tasks (to 6.17).
@@ -180,7 +177,7 @@ pub enum Offline {
     DyingCpu,
 }
 
-/// The run queue of the fair class. Read throughout.
+/// The run queue of the fair class.
 #[derive(Debug, Clone, Copy)]
 pub enum Queue {
     /// One tree per group, smallest vruntime first (to 6.5).
@@ -209,7 +206,7 @@ impl Queue {
     }
 }
 
-/// How a group's weight is distributed over CPUs. Read in `fair.rs` and `fair/weight.rs`.
+/// How a group's weight is distributed over CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupShare {
     /// By load: all shares together make up the group's weight.
@@ -231,7 +228,7 @@ pub enum LagLimit {
 }
 
 /// Treatment of a running entity whose protected time is over, when it is charged beside
-/// competitors. Read in `fair/eevdf.rs` and `tick.rs`.
+/// competitors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unprotected {
     /// The entity runs to its deadline (to 6.11).
@@ -266,8 +263,7 @@ pub enum WakeupPick {
     Full,
 }
 
-/// The timer that ends slices when several tasks compete (kernel: `hrtick`). Read in `tick.rs`,
-/// `build.rs` and `schedule.rs`.
+/// The timer that ends slices when several tasks compete (kernel: `hrtick`).
 #[derive(Debug, Clone, Copy)]
 pub enum Hrtick {
     /// By what is left of the slice since the task was picked; off unless asked for (to 7.0).

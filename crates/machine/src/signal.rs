@@ -22,7 +22,7 @@ impl Machine<'_> {
             let number = (self.now - first_ns) / every_ns + 1;
             let next_ns = first_ns.saturating_add(number.saturating_mul(every_ns));
             if next_ns < intervention.until_ns {
-                self.heap.push(self.action_time_ns(next_ns), Event::Intervention { index });
+                self.heap.push(self.action_time_ns(next_ns), Event::Intervention(index));
             }
         }
     }

@@ -137,7 +137,7 @@ impl Machine<'_> {
                 walk.next_ns = self.now + took_ns;
                 // Other interrupts come after the next step.
                 self.cpus[walk.cpu].irqs_off_until_ns = walk.next_ns + 1;
-                self.heap.push(walk.next_ns, Event::Distribution { group });
+                self.heap.push(walk.next_ns, Event::Distribution(group));
                 self.groups[group].pool.distribution = Some(walk);
                 return;
             }
