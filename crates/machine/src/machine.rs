@@ -1,5 +1,5 @@
-//! The state of the whole machine, and how an event is processed. Each concept adds its own `impl
-//! Machine` in its own file.
+//! The state of the whole machine, and how an event is processed. Its parts (`task.rs`, `cpu.rs`,
+//! `group.rs`) know nothing of it; each concept adds its own `impl Machine` in its own file.
 
 use crate::Error;
 use crate::cfs_rq::{CfsRq, Vacant};
