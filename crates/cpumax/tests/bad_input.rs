@@ -111,6 +111,21 @@ fn an_unknown_kernel() {
 }
 
 #[test]
+fn a_rule_that_the_model_does_not_have() {
+    let (_folder, path) = file("good.toml", limited("").as_bytes());
+    for (rule, says) in [
+        ("realease=Csd", "no rule 'realease': give one of expiry, refill,"),
+        ("release=Soon", "no value 'Soon': give one of Sync, Csd, CsdAll"),
+        ("release", "no value '': give one of Sync, Csd, CsdAll"),
+    ] {
+        let message = refused(&["run", text(&path), "--rule", rule]);
+        assert!(message.contains(says), "{rule}: {message}");
+    }
+    let message = refused(&["run", text(&path), "--rule", "release=Csd", "--on", "host"]);
+    assert!(message.contains("--rule works with --on model only"), "{message}");
+}
+
+#[test]
 fn a_limit_on_the_command_line_that_the_kernel_would_refuse() {
     let (_folder, path) = file("good.toml", limited("").as_bytes());
     for (set, says) in [

@@ -13,12 +13,6 @@ const LEFT: &[(&str, &str, &str)] = &[
         "attributes call collect hung memory_map rehearsal releases requests run script task trace \
          world",
     ),
-    (
-        "machine",
-        "",
-        "absence bandwidth births cfs_rq choice cost cpu fair faults group interleave job kernel \
-         lock machine named noise spin task watch",
-    ),
     ("observed", "", "counted fitted"),
     ("observed", "counters", "cpus group"),
     ("observed", "fitted", "measured service"),

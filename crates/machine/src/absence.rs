@@ -6,37 +6,13 @@
 use crate::events::NEVER;
 use crate::ids::{CpuId, TaskId};
 use crate::machine::Machine;
-use crate::task::{Code, Mode, Segment, State, Task};
+use crate::task::{Absence, Code, Mode, Segment, State, Task};
 
 /// The longest absence that is counted as work, ns (guest: `SLACK_NS`).
 const UNSEEN_NS: u64 = 50_000;
 /// Work in user mode between two looks at the clock, ns (guest: `CHUNK_NS`); on average half of it
 /// is left.
 const CHUNK_NS: u64 = 20_000;
-
-/// Time that a task did not run during its current piece of work.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Absence {
-    /// Duration since it last made progress (in the kernel: during the whole call), ns.
-    ns: u64,
-    /// Start of the preemption under way, ns; else [`NEVER`].
-    since_ns: u64,
-}
-
-impl Absence {
-    pub const NONE: Absence = Absence::of(0);
-
-    /// An absence of `ns` up to now: of a task that begins work after it was in calls, or
-    /// preempted, without a look at the clock since.
-    pub const fn of(ns: u64) -> Absence {
-        Absence { ns, since_ns: NEVER }
-    }
-
-    /// Lengthens the absence by `ns`.
-    pub const fn add_ns(&mut self, ns: u64) {
-        self.ns += ns;
-    }
-}
 
 impl Task {
     /// The part of an absence, ns, that a task in user mode mistakes for work done, as it measures

@@ -10,7 +10,6 @@ pub(crate) mod limbo;
 pub(crate) mod period;
 pub(crate) mod pool;
 pub(crate) mod pull;
-pub mod rules;
 pub(crate) mod slack;
 pub(crate) mod stat;
 pub(crate) mod throttle;

@@ -7,18 +7,6 @@ use crate::se::{NICE_0_WEIGHT, Owner, Se, Turn};
 use crate::task::{State, Task};
 use crate::{Error, MAX_LIVING};
 use cpumax_outcome::trace::{Message, What};
-use std::collections::VecDeque;
-
-/// Numbers of tasks created, and places of exited ones.
-#[derive(Debug, Default)]
-pub(crate) struct Births {
-    /// Tasks created so far, those outside the workload included.
-    count: u32,
-    /// Exited tasks that still have their places, and when they exited, ns.
-    ended: VecDeque<(u64, TaskId)>,
-    /// Kind and instance of each task so far, for a trace that needs their names.
-    named: Vec<(u32, u32)>,
-}
 
 impl Machine<'_> {
     /// Adds a task and its entity to the machine, in the place of an exited one if possible, and

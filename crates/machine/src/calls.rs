@@ -127,7 +127,7 @@ impl Machine<'_> {
         c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
         let turn_ns = c.leaves_irq_ns;
         self.steal_from_current(cpu, Kind::WakeToo, ns);
-        self.heap.push(turn_ns, Event::WakeReader { task });
+        self.heap.push(turn_ns, Event::WakeReader(task));
         true
     }
 

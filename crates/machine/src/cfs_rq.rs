@@ -1,14 +1,15 @@
 //! A group's run queue on one CPU (kernel: `cfs_rq`), made when first needed.
 
 use crate::events::NEVER;
-use crate::fair::timeline::Timeline;
 use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
+use crate::timeline::Timeline;
 use smallvec::SmallVec;
+use std::rc::Rc;
 
 /// Large machines have tens of thousands of these, and memory bounds their speed. Fields used by
 /// queueing come first, and fields used together share cache lines. On a flat queue a group needs
 /// the first two lines.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[repr(C, align(64))]
 pub(crate) struct CfsRq {
     pub group: GroupId,
@@ -52,7 +53,7 @@ pub(crate) struct CfsRq {
 }
 
 /// Bandwidth state of a group on one CPU (kernel: the bandwidth fields of `cfs_rq`).
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub(crate) struct CfsRqBandwidth {
     /// The group has a finite quota and the CPU is on line.
@@ -87,7 +88,7 @@ pub(crate) struct CfsRqBandwidth {
 /// Parked tasks; a few fit inline.
 pub(crate) type Limbo = SmallVec<[TaskId; 4]>;
 
-/// Load tracking of a group on one CPU. See `fair/pelt.rs`.
+/// Load tracking of a group on one CPU. See `fair/load.rs`.
 #[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub(crate) struct Pelt {
@@ -119,38 +120,70 @@ impl CfsRq {
             cpu,
             parent,
             se,
-            first_child: CfsRqId::NONE,
-            next_sibling: CfsRqId::NONE,
-            curr: SeId::NONE,
-            prev: SeId::NONE,
-            next: SeId::NONE,
-            exec_start_ns: 0,
-            nr: 0,
-            h_nr: 0,
-            h_runnable: 0,
-            timeline: Timeline::default(),
-            load: 0,
-            load_parked: 0,
-            sum_weight: 0,
-            sum_weighted_vruntime: 0,
-            base_vruntime: 0,
             bandwidth: CfsRqBandwidth {
-                enabled: false,
-                throttled: false,
-                csd_pending: false,
-                pelt_frozen: false,
-                counts_as_parked: false,
-                weight_is_late: false,
-                throttle_count: 0,
-                runtime_remaining_ns: 0,
-                expires_ns: 0,
-                expires_seq: 0,
                 subtree: u32::MAX,
                 throttled_clock_ns: NEVER,
                 throttled_clock_self_ns: NEVER,
-                limbo: Limbo::new(),
+                ..CfsRqBandwidth::default()
             },
-            pelt: Pelt::default(),
+            ..CfsRq::default()
         }
     }
+}
+
+/// Buddies that only CFS has (to 6.5); the one shared with EEVDF is the queue's `next`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Buddies {
+    /// Preempted by a wakeup on a crowded queue: to be picked again.
+    pub last: SeId,
+    /// Has yielded: another is to run if that is not too unfair.
+    pub skip: SeId,
+}
+
+/// Extra state of a run queue under the pull rules: one cache line.
+#[derive(Debug, Clone, Default)]
+#[repr(align(64))]
+pub(crate) struct Parked {
+    /// Run queues of child groups with parked tasks that this level does not hold back, the next
+    /// one first.
+    pub children: SmallVec<[CfsRqId; 4]>,
+    /// Whether it is one of its parent's `children`.
+    pub linked: bool,
+    /// Whether it is in its group's list of waiting run queues.
+    pub waiting: bool,
+    /// Where a level has both parked tasks and such children, they alternate.
+    pub own_turn: bool,
+    /// Time of its last turn among its parent's `children`, ns; they are sorted by it.
+    pub turn_ns: u64,
+    /// The pool's epoch when it was denied.
+    pub epoch: u64,
+    /// Runtime it got that has not yet brought back a task, ns.
+    pub feed_ns: i64,
+    /// Runtime mailed to it and not opened yet, ns.
+    pub mail_ns: u64,
+}
+
+const _: () = assert!(size_of::<Parked>() == 64);
+
+/// Memory for a CPU's next run queues and their entities.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Vacant {
+    pub rq: CfsRqId,
+    pub se: SeId,
+    pub left: u32,
+    /// Group run queues of this CPU in use.
+    pub made: u32,
+}
+
+impl Vacant {
+    /// Nothing allocated yet.
+    pub const NONE: Vacant = Vacant { rq: CfsRqId::NONE, se: SeId::NONE, left: 0, made: 0 };
+}
+
+/// A run queue and all below it, children before parents.
+#[derive(Debug)]
+pub(crate) struct Subtree {
+    pub cfs_rqs: Rc<[CfsRqId]>,
+    /// Run queues that the CPU had when this was computed.
+    pub of_made: u32,
 }

@@ -1,12 +1,10 @@
 //! Invariants, verified after every event on request. Each message says what was found and where.
 
 use crate::Error;
-use crate::bandwidth::rules::{Queue, Unit};
 use crate::ids::{CfsRqId, CpuId, Id, TaskId};
-use crate::lock::Waiter;
+use crate::lock::{Spinner, Waiter};
 use crate::machine::Machine;
 use crate::se::Owner;
-use crate::spin::Spinner;
 use crate::task::{Segment, State};
 use cpumax_workload::Class;
 
@@ -42,7 +40,7 @@ impl Machine<'_> {
         if t.parked && t.mode == crate::task::Mode::Kernel && !running {
             return Err(format!("{} is parked inside the kernel", name()));
         }
-        if t.parked && self.rules.unit == Unit::Entity {
+        if t.parked && self.rules.unit.is_entity() {
             return Err(format!("{} is parked by a kernel that parks nobody", name()));
         }
         if t.parked && !t.has_user_mode() {
@@ -182,10 +180,10 @@ impl Machine<'_> {
         if nodes.iter().any(|n| self.ses[n.se].vruntime != n.vruntime) {
             return Err("timeline holds an old vruntime".to_owned());
         }
-        if self.rules.queue == Queue::Cfs {
+        if self.rules.queue.is_cfs() {
             return Ok(());
         }
-        let weight = |n: &crate::fair::timeline::Node| self.weight_in_sums(self.ses[n.se].weight);
+        let weight = |n: &crate::timeline::Node| self.weight_in_sums(self.ses[n.se].weight);
         let sum_weight: i64 = nodes.iter().map(weight).sum();
         let sum: i128 = nodes
             .iter()

@@ -2,8 +2,6 @@
 //! counted; it takes time only if the workload asks for it.
 
 use crate::ids::CpuId;
-use crate::machine::Machine;
-use cpumax_outcome::trace::What;
 use cpumax_outcome::{Call, IrqOff, ReleaseOutcome, Releaser};
 use hdrhistogram::Histogram;
 
@@ -61,21 +59,6 @@ impl Default for UnthrottleCost {
     }
 }
 
-impl Machine<'_> {
-    /// Begins an irq-off section on the CPU, in place of the last one. Sections do not nest.
-    pub(crate) fn begin_section(&mut self, by: Releaser, cpu: CpuId) {
-        self.unthrottle_cost.resume(Section::begun(by, cpu, self.now));
-    }
-
-    /// Ends the section under way, records it and emits it as a trace event; returns its length by
-    /// the cost model, ns. 0 if it unthrottled nothing.
-    pub(crate) fn end_section(&mut self) -> u64 {
-        let Some((by, call)) = self.unthrottle_cost.finish_section() else { return 0 };
-        self.emit(CpuId(call.cpu.into()), What::release(by, call));
-        call.ns
-    }
-}
-
 impl UnthrottleCost {
     /// Takes the section out while other events happen; `resume()` continues it.
     pub fn suspend(&mut self) -> Section {
@@ -98,7 +81,7 @@ impl UnthrottleCost {
     }
 
     /// Ends the section and adds it to totals and histogram; `None` if it unthrottled nothing.
-    fn finish_section(&mut self) -> Option<(Releaser, Call)> {
+    pub fn finish_section(&mut self) -> Option<(Releaser, Call)> {
         let Section { by, acted, call } = self.suspend();
         let by = by.filter(|_| acted)?;
         self.all.of(by).add(call);

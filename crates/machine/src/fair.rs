@@ -8,21 +8,20 @@ pub(crate) mod buddies;
 pub(crate) mod cfs;
 pub(crate) mod eevdf;
 pub(crate) mod levels;
-pub(crate) mod pelt;
+mod load;
 pub(crate) mod placement;
 mod prefetch;
-pub(crate) mod timeline;
 pub(crate) mod util;
 pub(crate) mod weight;
 
-use crate::bandwidth::rules::{Queue, Unit};
-use crate::cfs_rq::CfsRq;
+use crate::cfs_rq::{CfsRq, Vacant};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::Queue;
 use crate::se::{Owner, Se};
 
 /// Why a task comes onto a queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Enqueue {
     Fork,
     /// A sleeping or parked task.
@@ -31,8 +30,26 @@ pub(crate) enum Enqueue {
     Move,
 }
 
+impl Enqueue {
+    /// A new task.
+    pub(crate) fn is_fork(self) -> bool {
+        match self {
+            Enqueue::Fork => true,
+            Enqueue::WakeUp | Enqueue::Move => false,
+        }
+    }
+
+    /// Its load is part of its queue's.
+    pub(crate) fn is_wakeup(self) -> bool {
+        match self {
+            Enqueue::WakeUp => true,
+            Enqueue::Fork | Enqueue::Move => false,
+        }
+    }
+}
+
 /// Why a task leaves its queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Dequeue {
     /// To sleep; the task may stay queued (delayed) until its lag is served.
     Sleep,
@@ -44,23 +61,34 @@ pub(crate) enum Dequeue {
     Move,
 }
 
+impl Dequeue {
+    /// To sleep.
+    pub(crate) fn is_sleep(self) -> bool {
+        match self {
+            Dequeue::Sleep => true,
+            Dequeue::Now | Dequeue::Throttle | Dequeue::Move => false,
+        }
+    }
+
+    /// To park, or with its group.
+    pub(crate) fn is_throttle(self) -> bool {
+        match self {
+            Dequeue::Throttle => true,
+            Dequeue::Sleep | Dequeue::Now | Dequeue::Move => false,
+        }
+    }
+
+    /// To another queue.
+    pub(crate) fn is_move(self) -> bool {
+        match self {
+            Dequeue::Move => true,
+            Dequeue::Sleep | Dequeue::Now | Dequeue::Throttle => false,
+        }
+    }
+}
+
 /// Run queues allocated at once for one CPU, side by side in memory.
 const BLOCK: u32 = 32;
-
-/// Memory for a CPU's next run queues and their entities.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Vacant {
-    rq: CfsRqId,
-    se: SeId,
-    left: u32,
-    /// Group run queues of this CPU in use.
-    pub made: u32,
-}
-
-impl Vacant {
-    /// Nothing allocated yet.
-    pub const NONE: Vacant = Vacant { rq: CfsRqId::NONE, se: SeId::NONE, left: 0, made: 0 };
-}
 
 impl Machine<'_> {
     /// The group's run queue on a CPU; made, with its ancestors', where missing, throttled like
@@ -173,8 +201,8 @@ impl Machine<'_> {
         self.ses[se].q = leaf;
         self.change_group_tasks(group, 1);
         self.add_expected_util(task);
-        if why != Enqueue::WakeUp {
-            self.attach_load_on_single_cpu(task, leaf, why == Enqueue::Fork);
+        if !why.is_wakeup() {
+            self.attach_load_on_single_cpu(task, leaf, why.is_fork());
         }
         let mut child = se;
         let mut q = leaf;
@@ -193,7 +221,7 @@ impl Machine<'_> {
             let rq = &mut self.cfs_rqs[q];
             rq.h_nr += 1;
             rq.h_runnable += 1;
-            if self.rules.unit == Unit::Entity && rq.bandwidth.throttled {
+            if self.rules.unit.is_entity() && rq.bandwidth.throttled {
                 return;
             }
             child = rq.se;
@@ -226,7 +254,7 @@ impl Machine<'_> {
         self.charge_running(cpu);
         self.charge(self.timeline_of(leaf));
         self.remove_expected_util(task, why);
-        if why == Dequeue::Sleep && !was_delayed && self.delays_dequeue(se) {
+        if why.is_sleep() && !was_delayed && self.delays_dequeue(se) {
             self.mark_entity_delayed(self.timeline_of(leaf), se);
             self.count_runnable(leaf, -1);
             return false;
@@ -242,15 +270,15 @@ impl Machine<'_> {
         loop {
             if dequeueing
                 && child != se
-                && why != Dequeue::Throttle
+                && !why.is_throttle()
                 && self.delay_group_if_owing(q, child)
             {
                 dequeueing = false;
             }
             if dequeueing {
                 self.dequeue_entity(q, child, why);
-                let stopped = self.rules.unit == Unit::Entity && self.in_throttled_hierarchy(q);
-                if self.cfs_rqs[q].nr > 0 && why != Dequeue::Move && !stopped {
+                let stopped = self.rules.unit.is_entity() && self.in_throttled_hierarchy(q);
+                if self.cfs_rqs[q].nr > 0 && !why.is_move() && !stopped {
                     self.set_next_buddy(self.cfs_rqs[q].se);
                 }
             }
@@ -258,7 +286,7 @@ impl Machine<'_> {
             let rq = &mut self.cfs_rqs[q];
             rq.h_nr -= 1;
             rq.h_runnable -= u32::from(!was_delayed);
-            if self.rules.unit == Unit::Entity && rq.bandwidth.throttled {
+            if self.rules.unit.is_entity() && rq.bandwidth.throttled {
                 break;
             }
             child = rq.se;
@@ -319,7 +347,7 @@ impl Machine<'_> {
             self.pelt_update(q);
             let rq = &mut self.cfs_rqs[q];
             rq.h_runnable = rq.h_runnable.checked_add_signed(change).expect("counts match");
-            if self.rules.unit == Unit::Entity && rq.bandwidth.throttled {
+            if self.rules.unit.is_entity() && rq.bandwidth.throttled {
                 return;
             }
             q = rq.parent;
@@ -340,7 +368,7 @@ impl Machine<'_> {
 
     /// Changes a group's and its ancestors' number of queued and parked tasks (pull rules only).
     pub(crate) fn change_group_tasks(&mut self, group: GroupId, change: i32) {
-        if self.rules.group_share != crate::bandwidth::rules::GroupShare::Queued {
+        if self.rules.group_share != crate::rules::GroupShare::Queued {
             return;
         }
         let mut group = group;
@@ -413,7 +441,7 @@ impl Machine<'_> {
         let load = self.load_of(se);
         self.update_queued(se);
         self.ses[se].on_rq = false;
-        if self.rules.queue == Queue::Cfs && why != Dequeue::Move {
+        if self.rules.queue.is_cfs() && !why.is_move() {
             // A task that moves may return to where it was: see `detach_from_queue()`.
             self.update_min_vruntime(q);
         }
@@ -578,12 +606,12 @@ impl Machine<'_> {
     /// another queue, as absolute ones cannot be compared.
     fn keep_distance(&mut self, tq: CfsRqId, se: SeId, why: Dequeue) {
         match self.rules.queue {
-            Queue::Cfs if why == Dequeue::Move => self.make_relative(tq, se),
+            Queue::Cfs if why.is_move() => self.make_relative(tq, se),
             Queue::Cfs => {}
             Queue::Eevdf | Queue::EevdfFlat => {
                 let entity = &mut self.ses[se];
-                entity.deadline_is_relative = why == Dequeue::Move;
-                if why == Dequeue::Move {
+                entity.deadline_is_relative = why.is_move();
+                if why.is_move() {
                     entity.deadline -= entity.vruntime;
                 }
             }

@@ -1,9 +1,7 @@
 //! Faults injected into the model on purpose, one at a time, to see that tests notice them:
-//! `bandwidth/pull/faults.rs` does that for the pull rules, `make mutants` for those of Linux (it
+//! `bandwidth/pull/tests.rs` does that for the pull rules, `make mutants` for those of Linux (it
 //! also gives each rule each other value). Otherwise no machine has a fault, and asking costs
 //! nothing.
-
-use crate::machine::Machine;
 
 macro_rules! faults {
     ($($(#[$doc:meta])+ $name:ident,)*) => {
@@ -142,21 +140,5 @@ impl Fault {
     /// Whether it is a fault of the pull rules.
     pub fn is_of_pull(self) -> bool {
         self as usize >= Fault::RefillUnseen as usize
-    }
-}
-
-impl Machine<'_> {
-    /// Whether this fault, a deliberate mistake for tests, is injected into the run.
-    #[cfg(any(test, feature = "faults"))]
-    pub(crate) fn has(&self, fault: Fault) -> bool {
-        self.fault == Some(fault)
-    }
-
-    /// False: faults are injected in tests only.
-    #[cfg(not(any(test, feature = "faults")))]
-    #[expect(clippy::unused_self, reason = "tests ask the machine")]
-    #[inline]
-    pub(crate) fn has(&self, _: Fault) -> bool {
-        false
     }
 }

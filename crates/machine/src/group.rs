@@ -1,13 +1,12 @@
 //! A group of tasks and its bandwidth pool (kernel: `task_group`, `cfs_bandwidth`).
 
-use crate::bandwidth::distribute::Distribution;
-use crate::ids::{CfsRqId, CpuId, GroupId, Id};
+use crate::cost::Section;
+use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::latency::Latencies;
-use crate::machine::Machine;
 use crate::windows::Windows;
 
 /// Fields that queueing uses come first and fit a cache line.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Group {
     pub parent: GroupId,
@@ -16,7 +15,7 @@ pub(crate) struct Group {
     /// Tasks queued or parked in its subtree on all CPUs (pull rules).
     pub h_nr: u32,
     /// Sum of the runnable averages that its run queues published, 1024 per task. See
-    /// `fair/pelt.rs`.
+    /// `fair/load.rs`.
     pub runnable_avg: u32,
     pub weight: u64,
     /// Sum of the loads that its run queues published. See `fair/weight.rs`.
@@ -42,7 +41,7 @@ const _: () = {
 };
 
 /// The pool from which a group's CPUs take runtime.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub(crate) struct Pool {
     /// Quota, ns; `None`: unlimited.
@@ -89,6 +88,32 @@ pub(crate) struct Pool {
     pub denied: bool,
 }
 
+/// A distribution under way. Where unthrottling takes time, other events happen in between.
+#[derive(Debug, Clone)]
+pub(crate) struct Distribution {
+    /// The CPU whose interrupt it is.
+    pub cpu: CpuId,
+    pub timer: Timer,
+    pub list: Vec<CfsRqId>,
+    pub at: usize,
+    /// The run queue of the distributing CPU, which is unthrottled last.
+    pub local: CfsRqId,
+    pub still_throttled: bool,
+    /// Before 5.8 the distribution spends a copy of the pool, without what is given back
+    /// meanwhile.
+    pub copy_ns: u64,
+    /// Cost of this irq-off section, and of earlier sections of this call, ns.
+    pub section: Section,
+    pub spent_ns: u64,
+    pub next_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timer {
+    Period,
+    Slack,
+}
+
 /// The fields of `cpu.stat` that bandwidth control keeps.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stat {
@@ -99,92 +124,14 @@ pub(crate) struct Stat {
     pub burst_ns: u64,
 }
 
-impl Machine<'_> {
-    /// Adds the workload's groups to the machine, without limits; run queues are made when first
-    /// needed.
-    pub(crate) fn build_groups(&mut self, cpus: usize) {
-        let workload = self.workload;
-        for (index, spec) in workload.groups.iter().enumerate() {
-            let parent = spec.parent.map_or(GroupId::NONE, GroupId);
-            let is_root = parent.is_none();
-            let cfs_rqs = if is_root { vec![CfsRqId::NONE; cpus] } else { Vec::new() };
-            let group = self.groups.push(Group {
-                parent: if is_root { GroupId(0) } else { parent },
-                cfs_rqs,
-                subtree: 0,
-                weight: crate::fair::weight::of_group(spec.weight),
-                pool: Pool::new(),
-                stat: Stat::default(),
-                load_avg: 0,
-                h_nr: 0,
-                runnable_avg: 0,
-                gathered_ns: 0,
-                usage_ns: 0,
-                throttled_self_ns: 0,
-                windows: Windows::new(spec.limit.period_ns()),
-                latencies: Latencies::default(),
-            });
-            debug_assert_eq!(group.ix(), index);
-            let mut ancestor = group;
-            loop {
-                self.groups[ancestor].subtree += 1;
-                if ancestor.ix() == 0 {
-                    break;
-                }
-                ancestor = self.groups[ancestor].parent;
-            }
-        }
-    }
-
-    /// Sets the limits of all groups, in the workload's order, before anything runs; fills pools
-    /// and arms period timers.
-    pub(crate) fn write_initial_limits(&mut self) {
-        let workload = self.workload;
-        let mut written = 0;
-        for (index, spec) in workload.groups.iter().enumerate().skip(1) {
-            let group = GroupId(index as u32);
-            let phase_ns = self.initial_phase_ns(group, spec.limit.period_ns());
-            self.groups[group].pool.expiry_ns = phase_ns;
-            if workload.machine.cost_timing {
-                // Each is written on the next CPU, so that their timers need not wait for each
-                // other's work.
-                self.here = CpuId(written % self.cpus.len() as u32);
-            }
-            written += u32::from(spec.limit.quota_ns().is_some());
-            self.set_initial_limit(group, spec);
-            self.here = CpuId::NONE;
-        }
-    }
-}
-
 impl Pool {
     /// A pool without limit, with the default period.
-    fn new() -> Pool {
+    pub fn new() -> Pool {
         Pool {
-            quota_ns: None,
             period_ns: cpumax_limit::DEFAULT_PERIOD_NS,
-            burst_ns: 0,
-            runtime_ns: 0,
-            runtime_snap_ns: 0,
-            idle: false,
-            active: false,
-            expiry_ns: 0,
             timer_cpu: CpuId(0),
-            passes: 0,
-            slack_started: false,
             slack_cpu: CpuId(0),
-            distributing: false,
-            distribution: None,
-            throttled: Vec::new(),
-            expires_ns: 0,
-            expires_seq: 0,
-            refilled_ns: 0,
-            discarded_ns: 0,
-            charged_ns: 0,
-            epoch: 0,
-            debt_ns: 0,
-            share_ns: 0,
-            denied: false,
+            ..Pool::default()
         }
     }
 }

@@ -34,6 +34,12 @@ macro_rules! id {
             }
         }
 
+        impl Default for $name {
+            fn default() -> Self {
+                Self::NONE
+            }
+        }
+
         impl Id for $name {
             fn ix(self) -> usize {
                 self.0 as usize
@@ -101,5 +107,28 @@ impl<I: Id, T> Index<I> for Arena<I, T> {
 impl<I: Id, T> IndexMut<I> for Arena<I, T> {
     fn index_mut(&mut self, id: I) -> &mut T {
         &mut self.items[id.ix()]
+    }
+}
+
+/// A set of CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mask(Vec<u64>);
+
+impl Mask {
+    /// The set of these CPUs, of a machine with `cpus` of them; others are left out.
+    pub fn of(cpus: usize, members: impl Iterator<Item = u16>) -> Mask {
+        let mut words = vec![0; cpus.div_ceil(64)];
+        for cpu in members.filter(|&cpu| usize::from(cpu) < cpus) {
+            words[usize::from(cpu) / 64] |= 1 << (cpu % 64);
+        }
+        Mask(words)
+    }
+    pub fn contains(&self, cpu: CpuId) -> bool {
+        self.0[cpu.ix() / 64] >> (cpu.0 % 64) & 1 == 1
+    }
+
+    /// Whether exactly one CPU is in the set.
+    pub fn is_one(&self) -> bool {
+        self.0.iter().map(|word| word.count_ones()).sum::<u32>() == 1
     }
 }

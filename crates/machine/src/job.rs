@@ -3,80 +3,12 @@
 //! A task that serves a channel executes the program of the job it took, and then continues its
 //! own. Tokens scheduled for later wait in [`Due`].
 
+use crate::Error;
 use crate::ids::{ChannelId, Id, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
-use crate::{Error, MAX_TOKENS_DUE};
+use crate::token::{DueToken, JobCounts, NO_JOB, Token};
 use cpumax_workload::{Op, Span};
-
-/// The job of a token that carries none.
-pub(crate) const NO_JOB: u32 = u32::MAX;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Token {
-    /// When its request started, ns.
-    pub since_ns: u64,
-    pub job: u32,
-}
-
-impl Token {
-    /// A token without a job of a request that began at `since_ns`.
-    pub fn plain(since_ns: u64) -> Token {
-        Token { since_ns, job: NO_JOB }
-    }
-}
-
-/// A token scheduled for later.
-#[derive(Debug, Clone, Copy)]
-struct DueToken {
-    channel: ChannelId,
-    job: u32,
-    /// Start of its request, ns; `None`: its arrival.
-    since_ns: Option<u64>,
-}
-
-/// Tokens scheduled for later, by place; free places are reused.
-#[derive(Debug, Default)]
-pub(crate) struct Due {
-    places: Vec<DueToken>,
-    free: Vec<u32>,
-}
-
-impl Due {
-    /// Stores a token that is due later; returns its place, or `None` if [`MAX_TOKENS_DUE`] are
-    /// stored.
-    fn put(&mut self, coming: DueToken) -> Option<u32> {
-        if let Some(place) = self.free.pop() {
-            self.places[place as usize] = coming;
-            return Some(place);
-        }
-        if self.places.len() == MAX_TOKENS_DUE {
-            return None;
-        }
-        self.places.push(coming);
-        Some(self.places.len() as u32 - 1)
-    }
-
-    /// Removes and returns the token at this place, which becomes free.
-    fn take(&mut self, place: u32) -> DueToken {
-        self.free.push(place);
-        self.places[place as usize]
-    }
-}
-
-/// Counts of tokens with jobs, for the conservation check.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct JobCounts {
-    /// Put in a channel.
-    pub put: u64,
-    /// Taken by a task that executes the job.
-    pub begun: u64,
-    /// Taken by a task that does not.
-    pub ignored: u64,
-    pub ended: u64,
-    /// Under way when their task exited.
-    pub broken_off: u64,
-}
 
 impl<'a> Machine<'a> {
     /// The program that a task executes: its kind's, or its job's.
@@ -174,7 +106,7 @@ impl<'a> Machine<'a> {
             return;
         }
         if let Some(place) = self.due.put(DueToken { channel, job, since_ns }) {
-            self.heap.push(self.action_time_ns(due_ns), Event::TokenDue { place });
+            self.heap.push(self.action_time_ns(due_ns), Event::TokenDue(place));
         } else {
             let at_ns = self.now;
             self.failed.get_or_insert(Error::TooManyDue { at_ns });

@@ -1,17 +1,18 @@
 //! Which kernel version has which rules.
 //!
 //! [`RELEASES`] is the history of bandwidth control in the model; `--kernel` texts are looked up
-//! in it. [`crate::named`] maps kernels of distributions and stable releases to these.
+//! in it. [`named`] maps kernels of distributions and stable releases to these.
 
 mod by_name;
 mod list;
+pub mod named;
 
 pub use by_name::{RuleError, rules};
 pub use list::{covers, parse_kernels};
 
-use crate::bandwidth::rules::{self, Rules};
 #[cfg(any(test, feature = "faults"))]
 use crate::faults::Fault;
+use crate::rules::{self, Rules};
 use cpumax_limit::one_line;
 use cpumax_workload::Preempt;
 use std::fmt;
@@ -298,16 +299,10 @@ impl Generation {
 impl fmt::Display for Generation {
     /// Writes the generation's name, such as `G2a`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Generation::G0 => "G0",
-            Generation::G1 => "G1",
-            Generation::G2 => "G2",
-            Generation::G2a => "G2a",
-            Generation::G3 => "G3",
-            Generation::G4 => "G4",
-            Generation::G4F => "G4F",
-            Generation::Own => "own",
-        })
+        match self {
+            Generation::Own => f.pad("own"),
+            released => f.pad(&format!("{released:?}")),
+        }
     }
 }
 

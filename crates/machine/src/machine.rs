@@ -1,77 +1,50 @@
-//! The state of the whole machine, and how an event is processed. Each concept adds its own `impl
-//! Machine` in its own file.
+//! The state of the whole machine, and how an event is processed. Its parts (`task.rs`, `cpu.rs`,
+//! `group.rs`) know nothing of it; each concept adds its own `impl Machine` in its own file.
 
-use crate::bandwidth::rules::{Hrtick, Queue, Rules};
-use crate::births::Births;
-use crate::cfs_rq::CfsRq;
+use crate::Error;
+use crate::cfs_rq::{CfsRq, Vacant};
 use crate::choice::{Choice, Question};
 use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
-use crate::fair::Vacant;
-use crate::fair::balance::Balancing;
-use crate::fair::pelt::Queued;
-use crate::fair::util::TaskUtil;
 use crate::group::Group;
-use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
-use crate::job::{Due, JobCounts, NO_JOB};
+use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, Mask, SeId, TaskId};
+use crate::interval::Balancing;
 use crate::latency::Latencies;
-use crate::lock::{Channel, Lock, is_barging, is_in_kernel, is_written};
+use crate::lock::{Channel, Lock};
 use crate::noise::Noise;
+use crate::pelt::{Queued, TaskUtil};
+use crate::rules::Rules;
 use crate::se::{Se, Turn};
-use crate::task::{Code, Task};
+use crate::task::{Births, Code, Task};
+use crate::token::{Due, JobCounts, NO_JOB};
 use crate::watch::Watching;
-use crate::{Error, Options};
+use cpumax_outcome::Conditions;
 use cpumax_outcome::trace::{Message, TraceEvent, TraceSink, What};
-use cpumax_outcome::{Conditions, Preemption};
-use cpumax_workload::{Domain, Op, Preempt, Stream, Workload};
+use cpumax_workload::{Op, Preempt, Stream, Workload};
 use std::collections::VecDeque;
 
 /// Events that happen once. Timers that are armed again and again have slots instead ([`Timers`]).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event {
-    /// The start of the first or a further instance of a kind of task begins.
-    Start {
-        kind: u32,
-        instance: u32,
-    },
+    /// The start of the first or a further instance of a kind of task begins: kind, instance.
+    Start(u32, u32),
     /// An instance has been created and becomes runnable.
-    Birth {
-        kind: u32,
-        instance: u32,
-    },
-    /// A sleep ends, if the task is still in its `sleeps`-th sleep.
-    WakeUp {
-        task: TaskId,
-        sleeps: u32,
-    },
+    Birth(u32, u32),
+    /// A sleep ends, if the task is still in the sleep of this number.
+    WakeUp(TaskId, u32),
     /// Another sleep ends in the interrupt that ended earlier ones.
-    NextWakeUp {
-        task: TaskId,
-        sleeps: u32,
-    },
+    NextWakeUp(TaskId, u32),
     /// A reader that a lock admitted together with others is woken.
-    WakeReader {
-        task: TaskId,
-    },
+    WakeReader(TaskId),
     /// A token that was scheduled for later arrives.
-    TokenDue {
-        place: u32,
-    },
-    Arrival {
-        source: u32,
-    },
-    Intervention {
-        index: u32,
-    },
+    TokenDue(u32),
+    Arrival(u32),
+    Intervention(u32),
     /// A regular softirq section is due (`PREEMPT_RT`).
-    Softirq {
-        index: u32,
-    },
+    Softirq(u32),
     Balance,
-    Distribution {
-        group: GroupId,
-    },
+    Distribution(GroupId),
 }
 
 /// Statistics of a kind of task, summed over its instances.
@@ -192,207 +165,37 @@ pub(crate) struct Machine<'a> {
     /// The task that is putting tokens into a channel.
     pub sends: TaskId,
     /// Cached lists of a run queue and all below it.
-    pub subtrees: Vec<crate::bandwidth::walk::Subtree>,
+    pub subtrees: Vec<crate::cfs_rq::Subtree>,
     /// Reused buffer for a list that changes while it is iterated.
     pub scratch: Vec<CfsRqId>,
     /// Pull rules: extra state of each run queue.
-    pub parked: Vec<crate::bandwidth::pull::Parked>,
-    pub buddies: Vec<crate::fair::buddies::Buddies>,
+    pub parked: Vec<crate::cfs_rq::Parked>,
+    pub buddies: Vec<crate::cfs_rq::Buddies>,
     /// Tasks that spin for a mutex or rwsem, in order of arrival.
-    pub spinners: Vec<crate::spin::Spinner>,
+    pub spinners: Vec<crate::lock::Spinner>,
     /// Reused buffers of the balancer.
     pub balancing: Balancing,
     pub watching: Option<Box<Watching>>,
 }
 
-/// The value seen on a real kernel, else the scenario's, else the kernel's default.
-fn chosen<T>(seen: Option<T>, asked: Option<T>, own: T) -> T {
-    seen.or(asked).unwrap_or(own)
-}
-
-/// The model's value for an observed preemption model.
-fn preempt_of(observed: Preemption) -> Preempt {
-    match observed {
-        Preemption::None => Preempt::None,
-        Preemption::Voluntary => Preempt::Voluntary,
-        Preemption::Lazy => Preempt::Lazy,
-        Preemption::Full => Preempt::Full,
-        Preemption::Rt => Preempt::Rt,
-        Preemption::RtLazy => Preempt::RtLazy,
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mask(Vec<u64>);
-
-impl Mask {
-    /// The set of these CPUs, of a machine with `cpus` of them; others are left out.
-    pub fn of(cpus: usize, members: impl Iterator<Item = u16>) -> Mask {
-        let mut words = vec![0; cpus.div_ceil(64)];
-        for cpu in members.filter(|&cpu| usize::from(cpu) < cpus) {
-            words[usize::from(cpu) / 64] |= 1 << (cpu % 64);
-        }
-        Mask(words)
-    }
-    pub fn contains(&self, cpu: CpuId) -> bool {
-        self.0[cpu.ix() / 64] >> (cpu.0 % 64) & 1 == 1
-    }
-
-    /// Whether exactly one CPU is in the set.
-    pub fn is_one(&self) -> bool {
-        self.0.iter().map(|word| word.count_ones()).sum::<u32>() == 1
-    }
-}
-
-impl<'a> Machine<'a> {
-    /// The machine at time 0, built for a workload and a kernel, with the first events scheduled.
-    pub fn new(
-        workload: &'a Workload,
-        options: &Options<'a>,
-        trace: Option<&'a mut dyn TraceSink>,
-    ) -> Self {
-        let spec = &workload.machine;
-        let rules = options.kernel.rules;
-        let cpus = usize::from(spec.cpus.max(1));
-        let observed = options.observed;
-        let nothing = Conditions::default();
-        let seen = observed.unwrap_or(&nothing);
-        let seen_slice_ns = seen.base_slice_ns.filter(|&ns| ns > 0);
-        let hz = seen.hz.unwrap_or(spec.hz);
-        let tick_ns = 1_000_000_000 / u64::from(hz.clamp(1, 1_000_000));
-        let scaling = u64::from((cpus as u64).min(8).ilog2()) + 1;
-        let everywhere = Mask::of(cpus, 0..spec.cpus.max(1));
-        let hrtick = chosen(seen.hrtick, spec.hrtick, rules.hrtick == Hrtick::Deadline);
-        let mut machine = Machine {
-            workload,
-            rules,
-            preempt: chosen(seen.preempt.map(preempt_of), spec.preempt, rules.preempt),
-            hrtick,
-            check: options.check,
-            step_every_tick: options.step_every_tick,
-            seed: options.seed,
-            observed,
-            reads_cpu_time: seen.page_ns.is_some(),
-            noise: options.noise.map(Noise::new),
-            noise_from: options.noise_from,
-            born_until_ns: 0,
-            now: 0,
-            slot: usize::MAX,
-            here: CpuId::NONE,
-            cpus: Arena::new(),
-            nr_running: vec![0; cpus],
-            groups: Arena::new(),
-            cfs_rqs: Arena::new(),
-            vacant: vec![Vacant::NONE; cpus],
-            ses: Arena::new(),
-            turns: Arena::new(),
-            task_utils: Vec::new(),
-            queued: Vec::new(),
-            counts_turns: rules.queue == Queue::Cfs || hrtick && rules.hrtick == Hrtick::Slice,
-            tasks: Arena::new(),
-            births: Births::default(),
-            locks: Arena::new(),
-            threadgroup: None,
-            movers: VecDeque::new(),
-            channels: Arena::new(),
-            room_for_tokens: 0,
-            sources: Vec::new(),
-            programs: workload.programs().collect(),
-            due: Due::default(),
-            job_counts: JobCounts::default(),
-            masks: vec![everywhere],
-            tasks_created: 0,
-            kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
-            living: vec![Vec::new(); workload.tasks.len()],
-            timers: Timers::new(2 * workload.groups.len(), cpus),
-            heap: Heap::new(),
-            touched: Vec::new(),
-            balance_due_ns: NEVER,
-            outside: TaskId::NONE,
-            tick_ns,
-            base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
-            slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
-            scaling,
-            question: None,
-            unthrottle_cost: UnthrottleCost::default(),
-            events: 0,
-            #[cfg(test)]
-            ticks: (0, 0),
-            #[cfg(any(test, feature = "faults"))]
-            fault: options.kernel.fault,
-            failed: None,
-            tells_messages: trace.as_ref().is_some_and(|trace| trace.wants_messages()),
-            trace,
-            sends: TaskId::NONE,
-            subtrees: Vec::new(),
-            scratch: Vec::new(),
-            parked: Vec::new(),
-            buddies: Vec::new(),
-            spinners: Vec::new(),
-            balancing: Balancing::default(),
-            watching: None,
-        };
-        machine.populate(cpus);
-        machine
-    }
-
-    /// Creates locks, channels, groups, CPUs and special tasks, writes limits, schedules events.
-    fn populate(&mut self, cpus: usize) {
-        let workload = self.workload;
-        for set in &workload.cpu_sets {
-            self.masks.push(Mask::of(cpus, set.0.iter().copied()));
-        }
-        // After the sets: one mask for each single CPU, for tasks pinned one to each.
-        for cpu in 0..cpus {
-            self.masks.push(Mask::of(cpus, std::iter::once(cpu as u16)));
-        }
-        for (ix, lock) in workload.locks.iter().enumerate() {
-            let in_kernel = is_in_kernel(workload, ix as u32);
-            let barging = in_kernel && is_barging(lock.kind, self.preempt);
-            let written = barging && is_written(workload, ix as u32);
-            self.locks.push(Lock { in_kernel, ..Lock::new(lock.kind, barging, written) });
-        }
-        self.build_move_lock();
-        self.build_threadgroup();
-        self.build_channels();
-        self.build_groups(cpus);
-        for cpu in 0..cpus {
-            let skew = workload.machine.tick_skew;
-            let skewed_ns = if skew { self.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
-            let first_ns = self.observed.and_then(|o| o.first_tick_ns).unwrap_or(0);
-            let phase_ns = (first_ns % self.tick_ns + skewed_ns) % self.tick_ns;
-            let random = Stream::new(self.seed, Domain::Cpu, cpu as u64);
-            let cpu = self.cpus.push(Cpu::new(phase_ns, self.tick_ns, random));
-            let root = self.cfs_rqs.push(CfsRq::new(GroupId(0), cpu, CfsRqId::NONE, SeId::NONE));
-            self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
-            self.grow_parked();
-            self.grow_buddies();
-            self.set_initial_min_vruntime(root);
-        }
-        self.draw_balancing();
-        self.draw_remote_ticks();
-        self.write_initial_limits();
-        self.build_realtime();
-        self.build_outside();
-        for (index, source) in workload.sources.iter().enumerate() {
-            let random = Stream::new(self.seed, Domain::Source, index as u64);
-            self.sources.push(SourceState { random, arrived: 0, due_ns: 0 });
-            self.schedule_arrival(index as u32, source.start_ns);
-        }
-        for (kind, spec) in workload.tasks.iter().enumerate() {
-            if spec.count > 0 {
-                self.schedule_start(kind as u32, 0);
-            }
-        }
-        for (index, intervention) in workload.interventions.iter().enumerate() {
-            let at_ns = self.action_time_ns(intervention.at_ns);
-            self.heap.push(at_ns, Event::Intervention { index: index as u32 });
-        }
-    }
-
+impl Machine<'_> {
     /// Whether all tasks of a CPU compete on one queue, whatever their groups (7.3).
     pub fn is_flat(&self) -> bool {
-        self.rules.queue == Queue::EevdfFlat
+        self.rules.queue.is_flat()
+    }
+
+    /// Whether this fault, a deliberate mistake for tests, is injected into the run.
+    #[cfg(any(test, feature = "faults"))]
+    pub(crate) fn has(&self, fault: crate::faults::Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// False: faults are injected in tests only.
+    #[cfg(not(any(test, feature = "faults")))]
+    #[expect(clippy::unused_self, reason = "tests ask the machine")]
+    #[inline]
+    pub(crate) fn has(&self, _: crate::faults::Fault) -> bool {
+        false
     }
 
     /// The root run queue of a CPU.
@@ -456,7 +259,7 @@ impl<'a> Machine<'a> {
             self.timer_event(slot);
         } else if let Some((_, event)) = self.heap.pop() {
             self.process_or_postpone(event);
-            if let Event::WakeUp { task, .. } = event
+            if let Event::WakeUp(task, ..) = event
                 && self.tasks[task].code == Code::Outside
             {
                 // The interrupted task's CPU must have switched before the outside task acts.
@@ -482,11 +285,11 @@ impl<'a> Machine<'a> {
     /// Processes an event, or pushes one from outside again for when the outside task is free.
     fn process_or_postpone(&mut self, event: Event) {
         let at_ns = match event {
-            Event::Intervention { .. } if self.born_until_ns > self.now => Some(self.born_until_ns),
-            Event::Start { .. }
-            | Event::Arrival { .. }
-            | Event::TokenDue { .. }
-            | Event::Intervention { .. } => self.outside_arrival_ns(),
+            Event::Intervention(..) if self.born_until_ns > self.now => Some(self.born_until_ns),
+            Event::Start(..)
+            | Event::Arrival(..)
+            | Event::TokenDue(..)
+            | Event::Intervention(..) => self.outside_arrival_ns(),
             _ => None,
         };
         match at_ns {
@@ -499,11 +302,11 @@ impl<'a> Machine<'a> {
     /// from outside.
     fn execute_on_its_cpu(&mut self, event: Event) {
         self.here = match event {
-            Event::Start { .. }
-            | Event::Birth { .. }
-            | Event::Arrival { .. }
-            | Event::TokenDue { .. }
-            | Event::Intervention { .. } => self.outside_cpu(),
+            Event::Start(..)
+            | Event::Birth(..)
+            | Event::Arrival(..)
+            | Event::TokenDue(..)
+            | Event::Intervention(..) => self.outside_cpu(),
             _ => CpuId::NONE,
         };
         self.execute_event(event);
@@ -537,17 +340,17 @@ impl<'a> Machine<'a> {
     /// Calls the handler of a heap event.
     fn execute_event(&mut self, event: Event) {
         match event {
-            Event::Start { kind, instance } => self.start_instance(kind, instance),
-            Event::Birth { kind, instance } => self.create_instance(kind, instance),
-            Event::WakeUp { task, sleeps } => self.sleep_ends(task, sleeps, false),
-            Event::NextWakeUp { task, sleeps } => self.sleep_ends(task, sleeps, true),
-            Event::WakeReader { task } => self.wake_reader(task),
-            Event::Arrival { source } => self.deliver_arrival(source),
-            Event::TokenDue { place } => self.deliver_due(place),
-            Event::Intervention { index } => self.intervene(index),
-            Event::Softirq { index } => self.softirq_due(index),
+            Event::Start(kind, instance) => self.start_instance(kind, instance),
+            Event::Birth(kind, instance) => self.create_instance(kind, instance),
+            Event::WakeUp(task, sleeps) => self.sleep_ends(task, sleeps, false),
+            Event::NextWakeUp(task, sleeps) => self.sleep_ends(task, sleeps, true),
+            Event::WakeReader(task) => self.wake_reader(task),
+            Event::Arrival(source) => self.deliver_arrival(source),
+            Event::TokenDue(place) => self.deliver_due(place),
+            Event::Intervention(index) => self.intervene(index),
+            Event::Softirq(index) => self.softirq_due(index),
             Event::Balance => self.balance(),
-            Event::Distribution { group } => self.continue_distribution(group),
+            Event::Distribution(group) => self.continue_distribution(group),
         }
     }
 

@@ -1,7 +1,6 @@
 //! Changing a task while it runs, waits or is parked: its group, CPUs, nice, class (kernel:
 //! `sched_move_task()`, `set_cpus_allowed_ptr()`, `set_user_nice()`, `__sched_setscheduler()`).
 
-use crate::bandwidth::rules::{Exhaustion, Queue, Unit};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::fair::{Dequeue, Enqueue};
@@ -116,7 +115,7 @@ impl Machine<'_> {
     /// without runtime take some or request a reschedule, which a throttled one also does.
     fn set_running(&mut self, cpu: CpuId, task: TaskId) {
         self.set_next(cpu, TaskId::NONE, task, self.rules.change_protects);
-        if self.rules.exhaustion == Exhaustion::Resched {
+        if !self.rules.exhaustion.throttles() {
             let mut q = self.ses[self.tasks[task].se].q;
             while q.is_some() {
                 self.account_runtime(q, 0);
@@ -147,7 +146,7 @@ impl Machine<'_> {
         if !self.has(Fault::LateUseStays) {
             self.account_late_usage(self.tasks[task].group, group, self.now - late_from_ns);
         }
-        if self.rules.queue == Queue::Cfs && q.is_some() {
+        if self.rules.queue.is_cfs() && q.is_some() {
             self.detach_from_queue(q, se);
         }
         self.tasks[task].group = group;
@@ -272,7 +271,7 @@ impl Machine<'_> {
         }
         let before = self.dequeue_for_change(task);
         let q = self.ses[self.tasks[task].se].q;
-        if moves && self.rules.queue == Queue::Cfs && q.is_some() {
+        if moves && self.rules.queue.is_cfs() && q.is_some() {
             self.update_min_vruntime_up(q);
         }
         let old = self.nominal_weight(task);
@@ -385,7 +384,7 @@ impl Machine<'_> {
         let t = &self.tasks[task];
         let q = self.ses[t.se].q;
         t.parked
-            || (self.rules.unit == Unit::Entity && q.is_some() && self.is_below_throttled_entity(q))
+            || (self.rules.unit.is_entity() && q.is_some() && self.is_below_throttled_entity(q))
     }
 
     /// Whether the task is runnable and not running, parked tasks included.

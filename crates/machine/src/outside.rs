@@ -28,7 +28,7 @@ impl Machine<'_> {
         }
         let task = self.add_task(task, self.base_slice_ns);
         self.outside = task;
-        self.heap.push_first(first_ns, Event::WakeUp { task, sleeps: 0 });
+        self.heap.push_first(first_ns, Event::WakeUp(task, 0));
     }
 
     /// The CPU of the outside task; none without one, or on a single CPU. Other CPUs learn of its
@@ -118,7 +118,7 @@ impl Machine<'_> {
             self.tasks[task].sleeps += 1;
             let sleeps = self.tasks[task].sleeps;
             // The outside task arrives before its actions.
-            self.heap.push_first(from_ns, Event::WakeUp { task, sleeps });
+            self.heap.push_first(from_ns, Event::WakeUp(task, sleeps));
             self.block(task, Wait::Timer);
             return;
         }

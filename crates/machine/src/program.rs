@@ -1,13 +1,12 @@
 //! Tasks executing their programs, one instruction at a time.
 
-use crate::absence::Absence;
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
-use crate::job::{NO_JOB, Token};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
-use crate::task::{Code, Mode, Passing, Segment, State, Task, Wait};
+use crate::task::{Absence, Code, Mode, Passing, Segment, State, Task, Wait};
+use crate::token::{NO_JOB, Token};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target};
 
@@ -329,7 +328,7 @@ impl Machine<'_> {
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
         let ends_ns = until_ns.saturating_add(self.wakeup_lateness_ns());
-        self.heap.push(ends_ns, Event::WakeUp { task, sleeps });
+        self.heap.push(ends_ns, Event::WakeUp(task, sleeps));
         self.block(task, Wait::Timer);
     }
 
@@ -344,7 +343,7 @@ impl Machine<'_> {
         let cpu = t.cpu;
         let irqs_off_until_ns = self.cpus[cpu].irqs_off_until_ns;
         if irqs_off_until_ns > self.now {
-            self.heap.push(irqs_off_until_ns, Event::WakeUp { task, sleeps });
+            self.heap.push(irqs_off_until_ns, Event::WakeUp(task, sleeps));
             return;
         }
         if self.hand_wakeup_to_ktimers(task, sleeps) {
@@ -357,7 +356,7 @@ impl Machine<'_> {
             _ if in_turn => {}
             _ => {
                 if let Some(turn_ns) = self.begin_timer_wakeup(cpu, task) {
-                    self.heap.push(turn_ns, Event::NextWakeUp { task, sleeps });
+                    self.heap.push(turn_ns, Event::NextWakeUp(task, sleeps));
                     return;
                 }
             }
@@ -394,7 +393,7 @@ impl Machine<'_> {
             if let Some(visit) = visit {
                 let at_ns = self.birth_time_ns(kind, instance, visit);
                 self.born_until_ns = self.born_until_ns.max(at_ns);
-                self.heap.push(at_ns, Event::Birth { kind, instance });
+                self.heap.push(at_ns, Event::Birth(kind, instance));
             } else {
                 self.create_instance(kind, instance);
             }
@@ -450,7 +449,7 @@ impl Machine<'_> {
     /// Schedules the start of an instance at its planned time, and of those that start with it.
     pub(crate) fn schedule_start(&mut self, kind: u32, instance: u32) {
         let at_ns = self.action_time_ns(self.planned_start_ns(kind, instance));
-        self.heap.push(at_ns, Event::Start { kind, instance });
+        self.heap.push(at_ns, Event::Start(kind, instance));
     }
 
     /// When an instance starts by the workload, ns.
@@ -587,6 +586,6 @@ impl Machine<'_> {
                 .saturating_add(self.workload.distributions[*d as usize].draw(&mut state.random)),
         };
         state.due_ns = at_ns;
-        self.heap.push(self.action_time_ns(at_ns), Event::Arrival { source });
+        self.heap.push(self.action_time_ns(at_ns), Event::Arrival(source));
     }
 }

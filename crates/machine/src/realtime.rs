@@ -36,14 +36,14 @@ impl Machine<'_> {
             self.cpus[cpu].ktimers = task;
         }
         for (index, section) in self.workload.machine.softirqs.iter().enumerate() {
-            self.heap.push(section.every_ns, Event::Softirq { index: index as u32 });
+            self.heap.push(section.every_ns, Event::Softirq(index as u32));
         }
     }
 
     /// Queues a softirq section that is due for its CPU's timer thread, and schedules the next one.
     pub(crate) fn softirq_due(&mut self, index: u32) {
         let section = &self.workload.machine.softirqs[index as usize];
-        self.heap.push(self.now.saturating_add(section.every_ns.max(1)), Event::Softirq { index });
+        self.heap.push(self.now.saturating_add(section.every_ns.max(1)), Event::Softirq(index));
         if self.preempt.is_rt() {
             let cpu = CpuId(u32::from(section.cpu).min(self.cpus.len() as u32 - 1));
             self.raise_softirq(cpu, SoftirqWork::Section(index));

@@ -5,12 +5,12 @@
 //! kernel stops at the level that both share, that level is computed, since levels that are *not*
 //! checked matter in 7.2.
 
-use crate::bandwidth::rules::{Exhaustion, Hrtick, Queue, Unit, WorkTest};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::fair::Dequeue;
 use crate::ids::{CfsRqId, CpuId, SeId, TaskId};
 use crate::machine::Machine;
+use crate::rules::{Queue, WorkTest};
 use crate::se::Owner;
 use crate::task::{Mode, Segment, State};
 use cpumax_outcome::trace::What;
@@ -23,7 +23,7 @@ impl Machine<'_> {
         let prev = self.cpus[cpu].curr;
         self.cpus[cpu].resched = Resched::No;
         self.cpus[cpu].has_unnoticed_move = false;
-        if self.rules.hrtick == Hrtick::Slice {
+        if self.rules.hrtick.is_by_slice() {
             self.cpus[cpu].hrtick_ns = NEVER;
         }
         self.account_work(cpu);
@@ -177,7 +177,7 @@ impl Machine<'_> {
             }
             return false;
         }
-        if self.rules.unit == Unit::Entity {
+        if self.rules.unit.is_entity() {
             self.check_runtime_from_above(self.ses[se].q);
         }
         let mut queued = false;
@@ -275,7 +275,7 @@ impl Machine<'_> {
                 let se = self.pick(q);
                 if se.is_none() {
                     debug_assert!(
-                        q == self.root(cpu) || self.rules.queue == Queue::Cfs,
+                        q == self.root(cpu) || self.rules.queue.is_cfs(),
                         "empty group queued"
                     );
                     return TaskId::NONE;
@@ -316,13 +316,13 @@ impl Machine<'_> {
     /// Throttles a level that is out of runtime during the descent of a pick (6.6 to 7.1), and sets
     /// `throttled` where the task is to park. True: the pick must start again.
     fn check_level_at_pick(&mut self, q: CfsRqId, throttled: &mut bool) -> bool {
-        if self.rules.exhaustion == Exhaustion::Throttle || self.rules.queue == Queue::Cfs {
+        if self.rules.exhaustion.throttles() || self.rules.queue.is_cfs() {
             return false;
         }
         let bw = &self.cfs_rqs[q].bandwidth;
         if bw.enabled && !bw.throttled && bw.runtime_remaining_ns <= 0 {
             let stopped = self.throttle(q);
-            if stopped && self.rules.unit == Unit::Entity {
+            if stopped && self.rules.unit.is_entity() {
                 return true;
             }
         }
@@ -376,7 +376,7 @@ impl Machine<'_> {
                 if anew {
                     self.clear_buddies(q, child);
                 }
-                if anew && protects && self.rules.queue != Queue::Cfs {
+                if anew && protects && !self.rules.queue.is_cfs() {
                     self.protect(q, child);
                 }
             }

@@ -1,13 +1,13 @@
 //! Actions on tasks and CPUs from outside: signals, interventions, hotplug (kernel:
 //! `complete_signal()`, `sched_cpu_dying()`, `unthrottle_offline_cfs_rqs()`).
 
-use crate::bandwidth::rules::Offline;
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
+use crate::rules::Offline;
 use crate::task::{Mode, Moving, Segment, State, Wait};
 use cpumax_workload::{Action, Signal};
 
@@ -22,7 +22,7 @@ impl Machine<'_> {
             let number = (self.now - first_ns) / every_ns + 1;
             let next_ns = first_ns.saturating_add(number.saturating_mul(every_ns));
             if next_ns < intervention.until_ns {
-                self.heap.push(self.action_time_ns(next_ns), Event::Intervention { index });
+                self.heap.push(self.action_time_ns(next_ns), Event::Intervention(index));
             }
         }
     }

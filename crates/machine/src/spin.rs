@@ -9,17 +9,10 @@
 
 use crate::cpu::Resched;
 use crate::ids::{CpuId, Id, LockId, TaskId};
+use crate::lock::Spinner;
 use crate::machine::Machine;
 use crate::task::{Mode, Segment, State};
 use cpumax_workload::{Class, LockKind, LockMode};
-
-/// A spinning task, its lock, and since when it spins, ns.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Spinner {
-    pub task: TaskId,
-    pub lock: LockId,
-    since_ns: u64,
-}
 
 impl Machine<'_> {
     /// Whether the running task is to spin for a kernel's mutex or rwsem that it cannot have: its

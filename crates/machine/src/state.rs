@@ -1,6 +1,5 @@
 //! Snapshots of a group, a CPU or a task while a run is under way.
 
-use crate::bandwidth::rules::Unit;
 use crate::fair::weight;
 use crate::ids::{CpuId, GroupId, Id, TaskId};
 use crate::machine::Machine;
@@ -159,7 +158,7 @@ impl Machine<'_> {
         let is_queued = task.is_fair() && self.ses[task.se].q.is_some();
         let in_throttled =
             || is_queued && self.cfs_rqs[self.ses[task.se].q].bandwidth.throttle_count > 0;
-        task.parked || self.rules.unit == Unit::Entity && in_throttled()
+        task.parked || self.rules.unit.is_entity() && in_throttled()
     }
 
     /// Tasks that run now.

@@ -1,11 +1,11 @@
 //! A task: its state, its place, and its remaining work.
 
-use crate::absence::Absence;
 use crate::events::NEVER;
-use crate::fair::pelt::WHOLE;
-use crate::fair::placement::Wakees;
 use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
+use crate::pelt::WHOLE;
+use crate::wakees::Wakees;
 use cpumax_workload::{Class, LockMode, Stream};
+use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,6 +90,30 @@ pub(crate) enum Code {
     Softirq(u32),
     /// The task that starts others and intervenes from outside.
     Outside,
+}
+
+/// Time that a task did not run during its current piece of work.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Absence {
+    /// Duration since it last made progress (in the kernel: during the whole call), ns.
+    pub ns: u64,
+    /// Start of the preemption under way, ns; else [`NEVER`].
+    pub since_ns: u64,
+}
+
+impl Absence {
+    pub const NONE: Absence = Absence::of(0);
+
+    /// An absence of `ns` up to now: of a task that begins work after it was in calls, or
+    /// preempted, without a look at the clock since.
+    pub const fn of(ns: u64) -> Absence {
+        Absence { ns, since_ns: NEVER }
+    }
+
+    /// Lengthens the absence by `ns`.
+    pub const fn add_ns(&mut self, ns: u64) {
+        self.ns += ns;
+    }
 }
 
 /// Fields used to park, unpark and switch come first and fit a cache line.
@@ -314,4 +338,15 @@ impl Task {
             && self.passing == Passing::No
             && self.has_user_mode()
     }
+}
+
+/// Numbers of tasks created, and places of exited ones.
+#[derive(Debug, Default)]
+pub(crate) struct Births {
+    /// Tasks created so far, those outside the workload included.
+    pub count: u32,
+    /// Exited tasks that still have their places, and when they exited, ns.
+    pub ended: VecDeque<(u64, TaskId)>,
+    /// Kind and instance of each task so far, for a trace that needs their names.
+    pub named: Vec<(u32, u32)>,
 }

@@ -6,12 +6,12 @@
 //! changed shares. With `step_every_tick` every tick is one; a test proves that results are the
 //! same.
 
-use crate::bandwidth::rules::{Hrtick, Queue, Unprotected};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
 use crate::noise::Kind;
+use crate::rules::{Queue, Unprotected};
 use crate::task::Segment;
 
 /// Shortest time to a high-resolution tick, ns.
@@ -125,7 +125,7 @@ impl Machine<'_> {
             if self.cfs_rqs[q].bandwidth.weight_is_late {
                 due_ns = self.now;
             }
-            if self.rules.queue == Queue::Cfs {
+            if self.rules.queue.is_cfs() {
                 if let Some(ns) = self.cfs_preemption_due_ns(q) {
                     due_ns = due_ns.min(self.cfs_rqs[q].exec_start_ns.saturating_add(ns));
                 }
@@ -183,7 +183,7 @@ impl Machine<'_> {
         let mut q = self.ses[self.tasks[curr].se].q;
         while q.is_some() {
             self.charge(q);
-            if self.rules.queue == Queue::Cfs {
+            if self.rules.queue.is_cfs() {
                 self.check_preempt_tick(q);
             }
             if self.rules.pull {
@@ -240,7 +240,7 @@ impl Machine<'_> {
         let over_ns = self.now + stolen_ns + left_ns.max(HRTICK_MIN_NS) + late_ns;
         let set_ns = self.cpus[cpu].hrtick_ns;
         let moves = set_ns == NEVER || set_ns.abs_diff(over_ns) > SAME_NS;
-        if moves || self.rules.hrtick == Hrtick::Slice {
+        if moves || self.rules.hrtick.is_by_slice() {
             self.cpus[cpu].hrtick_ns = over_ns;
         }
     }
@@ -249,7 +249,7 @@ impl Machine<'_> {
     /// reschedule if the slice is over (kernel: `hrtick_update()`).
     pub(crate) fn update_hrtick(&mut self, cpu: CpuId, came: bool) {
         let is_set = self.cpus[cpu].hrtick_ns != NEVER;
-        if !self.hrtick || self.rules.hrtick == Hrtick::Deadline && (is_set || !came) {
+        if !self.hrtick || !self.rules.hrtick.is_by_slice() && (is_set || !came) {
             return;
         }
         match self.slice_left(cpu) {
@@ -270,7 +270,7 @@ impl Machine<'_> {
         let tq = self.timeline_of(self.ses[se].q);
         self.charge_to_last_tick(tq);
         let entity = &self.ses[se];
-        if self.rules.hrtick == Hrtick::Deadline {
+        if !self.rules.hrtick.is_by_slice() {
             let over = entity.deadline < entity.vruntime;
             return Some((entity.ns_until(entity.deadline), over));
         }

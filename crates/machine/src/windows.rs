@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Windows {
     period_ns: u64,
     /// The first window of those kept one by one.
@@ -37,15 +37,7 @@ const MOST: usize = 1 << 16;
 impl Windows {
     /// No usage yet, in windows of this length from time 0 on.
     pub fn new(period_ns: u64) -> Windows {
-        Windows {
-            period_ns,
-            first: 0,
-            last_ns: VecDeque::new(),
-            before: VecDeque::new(),
-            open: 0,
-            many: FEW,
-            max_ns: 0,
-        }
+        Windows { period_ns, many: FEW, ..Windows::default() }
     }
 
     /// Begins anew with windows of another length, if it is another, and keeps the maximum so far.

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Name of a setting outside of scenarios: the seed of a run's random microseconds.
 pub const NOISE: &str = "noise";
+/// Before the name of a rule of the model, to make a setting of it.
+const RULE: &str = "rule.";
 
 /// A scenario with the changes under which it will run.
 #[derive(Debug, Clone)]
@@ -61,8 +63,22 @@ impl Plan {
     }
 
     /// Changes a setting: a field of its `[machine]`; `noise`; the limit of a group (`/web`) or a
-    /// file of it (`/web:cpu.weight`), of several groups with commas between. After a change other
-    /// than of `noise` or `timer_phase`, expectations no longer apply.
+    /// file of it (`/web:cpu.weight`), of several groups with commas between; a rule of the model
+    /// on all kernels (`rule.release`). After a change other than of `noise` or `timer_phase`,
+    /// expectations no longer apply.
+    ///
+    /// ```
+    /// use cpumax_study::suite::{Plan, Suite};
+    /// use cpumax_study::{Model, kernels, scenario};
+    ///
+    /// let plan = Plan::new(scenario::load("fibtest-8")?);
+    /// let plans = vec![plan.clone(), plan.with_setting("rule.expiry", "Never")?];
+    /// let suite = Suite::new(plans, kernels::modelled("4.19")?, 1..=1, Box::new(Model::default()))?;
+    /// let ended = suite.run(&suite.jobs(), &())?;
+    /// let used = [0, 1].map(|at| ended[at].reports[0].outcome.groups["/limited"].usage_usec);
+    /// assert!(used[1] > used[0], "slices that expire are lost: {used:?}");
+    /// # Ok::<(), cpumax_study::Error>(())
+    /// ```
     ///
     /// # Errors
     /// There is no such setting, or it does not take that value.
@@ -78,6 +94,10 @@ impl Plan {
                 let between = if group.contains(':') { '=' } else { ':' };
                 self = self.with_limit(&format!("{group}{between}{value}"))?;
             }
+        } else if let Some(rule) = name.strip_prefix(RULE) {
+            let known = Kernel::newest().with_rule(rule, value);
+            known.map_err(|error| Error::Change(error.to_string()))?;
+            self.changed = true;
         } else {
             self.workload = Arc::new(self.workload.with_machine(name, value)?);
             self.changed |= name != "timer_phase";
@@ -124,6 +144,16 @@ impl Plan {
     /// Settings given in place of its own: names and values, in the order given.
     pub fn settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The kernel with the rules that were given.
+    fn ruled(&self, mut named: NamedKernel) -> NamedKernel {
+        for (name, value) in self.settings() {
+            if let Some(rule) = name.strip_prefix(RULE) {
+                named.kernel = named.kernel.with_rule(rule, value).expect("it was looked up");
+            }
+        }
+        named
     }
 
     /// Translations of limits that are not in the kernel's form: `500m = 50000 100000`.
@@ -254,6 +284,7 @@ impl Suite {
         self.plans.iter().zip(&self.references).map(|(plan, references)| {
             let references = references.iter().copied().map(NamedKernel::from);
             let kernels = self.asked.iter().cloned().chain(references);
+            let kernels = kernels.map(|kernel| plan.ruled(kernel));
             let study = Study::new(Arc::clone(&plan.workload)).on(kernels);
             study.with_seeds(self.seeds.clone()).with_noise(plan.noise)
         })

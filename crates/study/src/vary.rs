@@ -141,7 +141,15 @@ mod tests {
         assert!(
             plans[5].is_changed() && !of(&["noise=1", "timer_phase=0ms"]).unwrap()[0].is_changed()
         );
-        for refused in ["noise=x", "hz=251", "colour=red", "/limitd=1", "/limited=none"] {
+        for refused in [
+            "noise=x",
+            "hz=251",
+            "rule.realease=Csd",
+            "rule.release=Now",
+            "colour=red",
+            "/limitd=1",
+            "/limited=none",
+        ] {
             assert!(of(&[refused]).is_err(), "{refused}");
         }
         let many = of(&["noise=1..1000", "timer_phase=0ms,1ms"]).unwrap_err().to_string();

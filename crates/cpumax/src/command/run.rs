@@ -74,6 +74,10 @@ pub struct RunArgs {
     /// /limited:cpu.weight=50
     #[arg(long, value_name = "GROUP:LIMIT", allow_hyphen_values = true)]
     pub set: Vec<String>,
+    /// Give a rule of the model another value on all kernels, e.g. release=Sync, to see what it
+    /// does; `cpumax kernels --diff 6.1 6.18` shows rules and values
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub rule: Vec<String>,
     #[command(flatten)]
     pub varied: VaryArgs,
     /// Length of the run instead of the scenario's own, e.g. 10s
@@ -167,8 +171,11 @@ fn check_options(args: &RunArgs) -> anyhow::Result<()> {
             let on = if args.on == RunOn::Host { "host" } else { "vm" };
             bail!("{option} does not work with --on {on}: use --on model");
         }
-        let varied = args.varied.vary.iter().any(|vary| vary.setting == NOISE);
-        if running.noise.is_some() || varied {
+        let varied = |start| args.varied.vary.iter().any(|vary| vary.setting.starts_with(start));
+        if !args.rule.is_empty() || varied("rule.") {
+            bail!("--rule works with --on model only: a real kernel has its own rules");
+        }
+        if running.noise.is_some() || varied(NOISE) {
             bail!("--noise works with --on model only: real kernels have noise of their own");
         }
     }
@@ -226,6 +233,10 @@ fn plans(name: &str, args: &RunArgs) -> Result<Vec<Plan>, Failure> {
         let changed =
             plan.with_limit(set).with_context(|| format!("--set '{}'", escape::line(set)));
         plan = changed.context(name)?;
+    }
+    for rule in &args.rule {
+        let (name, value) = rule.split_once('=').unwrap_or((rule, ""));
+        plan = plan.with_setting(&format!("rule.{name}"), value)?;
     }
     if let Some(duration_ns) = args.duration {
         plan = plan.with_duration(duration_ns)?;

@@ -1,12 +1,12 @@
 //! Charging run queues for running time (kernel: `account_cfs_rq_runtime()`,
 //! `check_enqueue_throttle()`, `check_cfs_rq_runtime()`).
 
-use crate::bandwidth::rules::{Exhaustion, Unit};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, GroupId, Id};
 use crate::machine::Machine;
+use crate::rules::Exhaustion;
 
 impl Machine<'_> {
     /// Whether the group or an ancestor has a finite quota. The root never has.
@@ -90,7 +90,7 @@ impl Machine<'_> {
     /// its load average decay again (6.18+), and starts its clocks of throttled time (6.6 to 6.17).
     pub(crate) fn after_first_enqueue(&mut self, q: CfsRqId) {
         self.check_enqueue_throttle(q);
-        if self.rules.unit == Unit::Task && !self.has(Fault::FilledStaysFrozen) {
+        if !self.rules.unit.is_entity() && !self.has(Fault::FilledStaysFrozen) {
             self.pelt_unfreeze(q);
         }
         self.start_clocks_at_enqueue(q);
@@ -119,7 +119,7 @@ impl Machine<'_> {
         if !self.has(Fault::NothingGivenBack) {
             self.return_runtime(q);
         }
-        if self.rules.unit == Unit::Task && !self.has(Fault::EmptyNotFrozen) {
+        if !self.rules.unit.is_entity() && !self.has(Fault::EmptyNotFrozen) {
             self.pelt_freeze(q);
         }
     }
@@ -129,7 +129,7 @@ impl Machine<'_> {
     #[inline]
     pub(crate) fn check_runtime_at_put(&mut self, q: CfsRqId) {
         let bw = &self.cfs_rqs[q].bandwidth;
-        let stays = self.rules.exhaustion == Exhaustion::Throttle || !bw.enabled || bw.throttled;
+        let stays = self.rules.exhaustion.throttles() || !bw.enabled || bw.throttled;
         if !stays && bw.runtime_remaining_ns <= 0 && !self.has(Fault::PutUnasked) {
             self.throttle(q);
         }

@@ -1,42 +1,18 @@
 //! Distributing the pool to throttled run queues (kernel: `distribute_cfs_runtime()`,
 //! `__cfsb_csd_unthrottle()`).
 
-use crate::bandwidth::rules::{Exhaustion, UnthrottleBy};
 use crate::cost::{REMOTE_NS, Section};
 use crate::events::NEVER;
 use crate::faults::Fault;
+use crate::group::{Distribution, Timer};
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::{Event, Machine};
+use crate::rules::{Exhaustion, UnthrottleBy};
 use cpumax_outcome::Releaser;
+use cpumax_outcome::trace::What;
 
 /// From the end of a distribution until the timer's own CPU processes its list, ns (7.2+).
 const LOCAL_FLUSH_NS: u64 = 500;
-
-/// A distribution under way. Where unthrottling takes time, other events happen in between.
-#[derive(Debug, Clone)]
-pub(crate) struct Distribution {
-    /// The CPU whose interrupt it is.
-    pub cpu: CpuId,
-    timer: Timer,
-    list: Vec<CfsRqId>,
-    at: usize,
-    /// The run queue of the distributing CPU, which is unthrottled last.
-    local: CfsRqId,
-    still_throttled: bool,
-    /// Before 5.8 the distribution spends a copy of the pool, without what is given back
-    /// meanwhile.
-    copy_ns: u64,
-    /// Cost of this irq-off section, and of earlier sections of this call, ns.
-    section: Section,
-    spent_ns: u64,
-    pub next_ns: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Timer {
-    Period,
-    Slack,
-}
 
 enum Step {
     /// A run queue was unthrottled; the lock of this CPU is held for as long as that takes.
@@ -47,6 +23,19 @@ enum Step {
 }
 
 impl Machine<'_> {
+    /// Begins an irq-off section on the CPU, in place of the last one. Sections do not nest.
+    pub(crate) fn begin_section(&mut self, by: Releaser, cpu: CpuId) {
+        self.unthrottle_cost.resume(Section::begun(by, cpu, self.now));
+    }
+
+    /// Ends the section under way, records it and emits it as a trace event; returns its length by
+    /// the cost model, ns. 0 if it unthrottled nothing.
+    pub(crate) fn end_section(&mut self) -> u64 {
+        let Some((by, call)) = self.unthrottle_cost.finish_section() else { return 0 };
+        self.emit(CpuId(call.cpu.into()), What::release(by, call));
+        call.ns
+    }
+
     /// Grants the group's throttled run queues, in order, runtime to pay their debt and 1 ns, while
     /// the pool lasts, and unthrottles those that become positive, at once or by interrupt (kernel:
     /// `distribute_cfs_runtime()`). True if it is over; false where this takes time, as the
@@ -148,7 +137,7 @@ impl Machine<'_> {
                 walk.next_ns = self.now + took_ns;
                 // Other interrupts come after the next step.
                 self.cpus[walk.cpu].irqs_off_until_ns = walk.next_ns + 1;
-                self.heap.push(walk.next_ns, Event::Distribution { group });
+                self.heap.push(walk.next_ns, Event::Distribution(group));
                 self.groups[group].pool.distribution = Some(walk);
                 return;
             }

@@ -1,7 +1,6 @@
 //! Parked tasks (6.18+; kernel: `throttle_cfs_rq_work()`, `task_throttle_setup_work()`,
 //! `throttled_limbo_list`).
 
-use crate::bandwidth::rules::Unit;
 use crate::cpu::Resched;
 use crate::fair::{Dequeue, Enqueue};
 use crate::faults::Fault;
@@ -16,7 +15,7 @@ impl Machine<'_> {
     /// interrupted.
     pub(crate) fn give_throttle_work(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        if self.rules.unit == Unit::Task && t.is_fair() && t.has_user_mode() && !t.exiting {
+        if !self.rules.unit.is_entity() && t.is_fair() && t.has_user_mode() && !t.exiting {
             t.throttle_work = true;
             // A task in user mode on another CPU is made to enter the kernel.
             if !self.has(Fault::NotKicked) {

@@ -1,14 +1,14 @@
 //! The period timer (kernel: `sched_cfs_period_timer()`, `do_sched_cfs_period_timer()`,
 //! `start_cfs_bandwidth()`).
 
-use crate::bandwidth::distribute::Timer;
-use crate::bandwidth::rules::{Expiry, PeriodScaling, Refill};
 use crate::cpu::SoftirqWork;
 use crate::events::NEVER;
 use crate::faults::Fault;
+use crate::group::Timer;
 use crate::ids::{CpuId, GroupId, Id};
 use crate::machine::Machine;
 use crate::noise::Kind;
+use crate::rules::{Expiry, PeriodScaling, Refill};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Domain, Stream};
 

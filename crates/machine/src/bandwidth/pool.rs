@@ -2,10 +2,10 @@
 //! they run empty (kernel: `__refill_cfs_bandwidth_runtime()`, `__assign_cfs_rq_runtime()`,
 //! `__return_cfs_rq_runtime()`, `tg_set_cfs_bandwidth()`).
 
-use crate::bandwidth::rules::Refill;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
+use crate::rules::Refill;
 use cpumax_limit::Limit;
 use cpumax_outcome::trace::What;
 use cpumax_workload::GroupSpec;

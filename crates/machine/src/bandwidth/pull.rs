@@ -9,7 +9,7 @@
 
 mod check;
 #[cfg(test)]
-mod faults;
+mod tests;
 mod tree;
 mod weight;
 
@@ -19,7 +19,6 @@ use crate::ids::{CfsRqId, CpuId, GroupId, Id};
 use crate::machine::Machine;
 use cpumax_outcome::Releaser;
 use cpumax_outcome::trace::What;
-use smallvec::SmallVec;
 
 /// Smallest share for a waiting CPU, ns, if the pool and the slice allow it: less would not pay
 /// for its interrupt.
@@ -28,31 +27,6 @@ const MIN_GRANT_NS: u64 = 100_000;
 const FANOUT: u32 = 4;
 /// A group that owes more than so many quotas gets nothing until it owes less.
 const MAX_DEBT_QUOTAS: u64 = 4;
-
-/// Extra state of a run queue under these rules: one cache line.
-#[derive(Debug, Clone, Default)]
-#[repr(align(64))]
-pub(crate) struct Parked {
-    /// Run queues of child groups with parked tasks that this level does not hold back, the next
-    /// one first.
-    children: SmallVec<[CfsRqId; 4]>,
-    /// Whether it is one of its parent's `children`.
-    linked: bool,
-    /// Whether it is in its group's list of waiting run queues.
-    waiting: bool,
-    /// Where a level has both parked tasks and such children, they alternate.
-    own_turn: bool,
-    /// Time of its last turn among its parent's `children`, ns; they are sorted by it.
-    turn_ns: u64,
-    /// The pool's epoch when it was denied.
-    epoch: u64,
-    /// Runtime it got that has not yet brought back a task, ns.
-    feed_ns: i64,
-    /// Runtime mailed to it and not opened yet, ns.
-    mail_ns: u64,
-}
-
-const _: () = assert!(size_of::<Parked>() == 64);
 
 impl Machine<'_> {
     /// Whether tasks are parked on this run queue, or on linked ones below it.

@@ -3,13 +3,13 @@
 //! `do_sched_cfs_slack_timer()`). Until 5.3 the runtime of a run queue had a deadline
 //! (`expire_cfs_rq_runtime()`).
 
-use crate::bandwidth::distribute::Timer;
-use crate::bandwidth::rules::Expiry;
 use crate::events::NEVER;
 use crate::faults::Fault;
+use crate::group::Timer;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
 use crate::noise::Kind;
+use crate::rules::Expiry;
 
 /// From a give-back to the distribution, ns (kernel: `cfs_bandwidth_slack_period`).
 const SLACK_DELAY_NS: u64 = 5_000_000;

@@ -1,11 +1,11 @@
 //! Throttled time, as `cpu.stat` and `cpu.stat.local` count it (kernel: `throttled_clock`,
 //! `throttled_clock_self`, `record_throttle_clock()`).
 
-use crate::bandwidth::rules::ThrottleClock;
 use crate::events::NEVER;
 use crate::faults::Fault;
 use crate::ids::CfsRqId;
 use crate::machine::Machine;
+use crate::rules::ThrottleClock;
 
 impl Machine<'_> {
     /// Starts the run queue's clock of time throttled by its own limit (`throttled_usec`) at its

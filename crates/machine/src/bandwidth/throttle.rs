@@ -1,10 +1,10 @@
 //! Throttling a run queue (kernel: `throttle_cfs_rq()`, `tg_throttle_down()`).
 
-use crate::bandwidth::rules::{Exhaustion, SecondChance, ThrottledInsert, Unit};
 use crate::fair::Dequeue;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
+use crate::rules::{SecondChance, ThrottledInsert};
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
@@ -30,7 +30,7 @@ impl Machine<'_> {
             self.arm_period_timer(group);
         }
         self.walk_down(q, Self::throttle_down);
-        if self.rules.unit == Unit::Entity {
+        if self.rules.unit.is_entity() {
             self.dequeue_group_entity(q);
         }
         self.cfs_rqs[q].bandwidth.throttled = true;
@@ -38,7 +38,7 @@ impl Machine<'_> {
         self.emit(cpu, What::Throttle { group: group.0 });
         self.touch(cpu, false);
         let tells = runs && !self.has(Fault::RunningNotTold);
-        if self.rules.exhaustion == Exhaustion::Throttle && tells {
+        if self.rules.exhaustion.throttles() && tells {
             self.give_work_to_running(cpu);
         }
         true

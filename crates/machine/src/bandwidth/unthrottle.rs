@@ -1,11 +1,11 @@
 //! Unthrottling a run queue (kernel: `unthrottle_cfs_rq()`, `tg_unthrottle_up()`).
 
-use crate::bandwidth::rules::{Precheck, Unit};
 use crate::cpu::Resched;
 use crate::fair::{Dequeue, Enqueue};
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
+use crate::rules::Precheck;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
@@ -37,7 +37,7 @@ impl Machine<'_> {
         let groups = self.groups[group].subtree;
         self.unthrottle_cost.count_unthrottled(u64::from(groups));
         self.walk_up(q, Self::unthrottle_up);
-        if self.rules.unit == Unit::Entity {
+        if self.rules.unit.is_entity() {
             self.requeue_group_entity(q);
         }
         let c = &self.cpus[cpu];

@@ -1,6 +1,7 @@
 //! Walks over a run queue and all below it on its CPU (kernel: `walk_tg_tree_from()`). Only those
 //! that exist are visited; costs count the others too.
 
+use crate::cfs_rq::Subtree;
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, Id};
 use crate::machine::Machine;
@@ -8,14 +9,6 @@ use std::rc::Rc;
 
 /// Run queues prefetched at a time.
 const AHEAD: usize = 64;
-
-/// A run queue and all below it, children before parents.
-#[derive(Debug)]
-pub(crate) struct Subtree {
-    cfs_rqs: Rc<[CfsRqId]>,
-    /// Run queues that the CPU had when this was computed.
-    of_made: u32,
-}
 
 impl Machine<'_> {
     /// Visits a run queue and all below it on its CPU, children before parents.

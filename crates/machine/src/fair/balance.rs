@@ -2,18 +2,17 @@
 //! `sched_balance_domains()`; simplified, see docs/reference/model.md).
 //!
 //! A CPU about to go idle pulls one task from the busiest CPU, near ones first. While some CPU has
-//! waiting tasks, CPUs balance at ticks, at intervals of their own (`balance/interval.rs`). Idle
+//! waiting tasks, CPUs balance at ticks, at intervals of their own (`interval.rs`). Idle
 //! CPUs pull half of what the busiest has. Busy CPUs that share a cache even out their average
 //! loads; two caches even out their numbers of tasks.
 
 mod detach;
-pub(crate) mod interval;
 
 use crate::events::NEVER;
-use crate::fair::balance::interval::Found;
-use crate::fair::pelt::{RUNNABLE_SHIFT, WHOLE};
-use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
+use crate::ids::{CfsRqId, CpuId, Id, TaskId};
+use crate::interval::Found;
 use crate::machine::{Event, Machine};
+use crate::pelt::{RUNNABLE_SHIFT, WHOLE};
 use crate::se::scale;
 use cpumax_workload::{Domain, Stream};
 use std::ops::Range;
@@ -41,12 +40,6 @@ const LATE: u64 = 10;
 const MOST_BETWEEN_NS: u64 = 100_000_000;
 /// Most CPUs tried at once where the tasks of the busiest ones may not move. (Kernels try all.)
 const MAX_TRIED: usize = 4;
-
-#[derive(Debug, Default)]
-pub(crate) struct Balancing {
-    pending: Vec<SeId>,
-    movable: Vec<TaskId>,
-}
 
 impl Machine<'_> {
     /// Starts rounds of balancing, from the next tick on, unless they run already or there is one

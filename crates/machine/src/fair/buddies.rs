@@ -5,23 +5,14 @@
 //! leaves the queue, on its own level and on those above that name its group; other levels keep
 //! theirs.
 
-use crate::bandwidth::rules::Queue;
+use crate::cfs_rq::Buddies;
 use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
-
-/// Buddies that only CFS has (to 6.5); the one shared with EEVDF is the queue's `next`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Buddies {
-    /// Preempted by a wakeup on a crowded queue: to be picked again.
-    pub last: SeId,
-    /// Has yielded: another is to run if that is not too unfair.
-    pub skip: SeId,
-}
 
 impl Machine<'_> {
     /// Makes room for the buddies (CFS) of all run queues; to be called after new ones.
     pub(crate) fn grow_buddies(&mut self) {
-        if self.rules.queue == Queue::Cfs {
+        if self.rules.queue.is_cfs() {
             let none = Buddies { last: SeId::NONE, skip: SeId::NONE };
             self.buddies.resize(self.cfs_rqs.len(), none);
         }
@@ -30,7 +21,7 @@ impl Machine<'_> {
     /// Makes the next pick prefer this entity, and its groups above (kernel: `set_next_buddy()`).
     /// Nothing on a flat queue.
     pub(crate) fn set_next_buddy(&mut self, mut se: SeId) {
-        if self.rules.queue == Queue::EevdfFlat {
+        if self.rules.queue.is_flat() {
             return;
         }
         while se.is_some() && self.ses[se].on_rq {
@@ -66,7 +57,7 @@ impl Machine<'_> {
         if self.cfs_rqs[q].next == se {
             self.clear_upwards(q, se, |machine, q| &mut machine.cfs_rqs[q].next);
         }
-        if self.rules.queue == Queue::Cfs {
+        if self.rules.queue.is_cfs() {
             self.clear_upwards(q, se, |machine, q| &mut machine.buddies[q.ix()].last);
             self.clear_upwards(q, se, |machine, q| &mut machine.buddies[q.ix()].skip);
         }

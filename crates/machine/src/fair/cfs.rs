@@ -2,10 +2,9 @@
 //! `pick_next_entity()`, `place_entity()`, `check_preempt_tick()`, `wakeup_preempt_entity()`,
 //! `sched_slice()` as in 6.1).
 
-use crate::bandwidth::rules::Queue;
+use crate::cfs_rq::Buddies;
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
-use crate::fair::buddies::Buddies;
 use crate::ids::{CfsRqId, Id, SeId};
 use crate::machine::Machine;
 use crate::se::{Owner, scale};
@@ -41,7 +40,7 @@ impl Machine<'_> {
     /// Sets the minimum vruntime of a new queue in comparisons with a real kernel, where it has
     /// been in use long enough for groups to get the full sleeper's bonus.
     pub(crate) fn set_initial_min_vruntime(&mut self, q: CfsRqId) {
-        if self.rules.queue == Queue::Cfs && self.observed.is_some() {
+        if self.rules.queue.is_cfs() && self.observed.is_some() {
             self.cfs_rqs[q].base_vruntime = self.sleeper_bonus(false);
         }
     }

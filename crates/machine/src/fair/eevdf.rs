@@ -5,13 +5,13 @@
 //! is eligible when it is not ahead of V. Not modelled: the shorter slice that a group entity
 //! inherits from a short-slice task below it.
 
-use crate::bandwidth::rules::{LagLimit, Queue, Reweight, Unprotected, WakeupPick};
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
-use crate::fair::timeline::Node;
 use crate::ids::{CfsRqId, SeId};
 use crate::machine::Machine;
+use crate::rules::{LagLimit, Reweight, Unprotected, WakeupPick};
 use crate::se::{Owner, rescale};
+use crate::timeline::Node;
 
 /// Sums are re-based when V has moved this far from their zero, so that most fit 64 bits.
 const REBASE_BEYOND: i64 = 1 << 32;
@@ -73,7 +73,7 @@ impl Machine<'_> {
         let entity = &self.ses[se];
         let weight = self.weight_in_sums(entity.weight);
         let rq = &mut self.cfs_rqs[q];
-        let cfs = self.rules.queue == Queue::Cfs;
+        let cfs = self.rules.queue.is_cfs();
         let key = if cfs { entity.vruntime } else { entity.deadline };
         rq.timeline.insert(Node { key, vruntime: entity.vruntime, se });
         if !cfs {
@@ -88,7 +88,7 @@ impl Machine<'_> {
         let entity = &self.ses[se];
         let weight = self.weight_in_sums(entity.weight);
         let rq = &mut self.cfs_rqs[q];
-        let cfs = self.rules.queue == Queue::Cfs;
+        let cfs = self.rules.queue.is_cfs();
         let key = if cfs { entity.vruntime } else { entity.deadline };
         rq.timeline.remove(key, se);
         if !cfs {
@@ -122,7 +122,7 @@ impl Machine<'_> {
             return;
         }
         let mut slice = entity.virtual_ns(entity.slice_ns(), self.rules.full_weights);
-        if why == Enqueue::Fork {
+        if why.is_fork() {
             slice /= 2;
         }
         entity.deadline = entity.vruntime + slice;
@@ -441,7 +441,7 @@ impl Machine<'_> {
     /// where the weight stays the same.
     #[inline]
     pub(crate) fn reweight(&mut self, se: SeId, weight: u64) {
-        if self.rules.queue == Queue::Cfs && self.ses[se].on_rq {
+        if self.rules.queue.is_cfs() && self.ses[se].on_rq {
             let q = self.ses[se].q;
             if self.cfs_rqs[q].curr == se {
                 self.charge(q);
@@ -473,7 +473,7 @@ impl Machine<'_> {
         // When the running task is preempted depends on all weights.
         let cpu = self.cfs_rqs[q].cpu;
         self.touch(cpu, false);
-        if self.rules.queue != Queue::Cfs {
+        if !self.rules.queue.is_cfs() {
             self.charge(tq);
         }
         let competes = !self.is_flat() || matches!(self.ses[se].owner(), Owner::Task(_));
@@ -487,7 +487,7 @@ impl Machine<'_> {
         }
         if !competes {
             self.ses[se].weight = weight;
-        } else if self.rules.queue == Queue::Cfs {
+        } else if self.rules.queue.is_cfs() {
             self.ses[se].weight = weight;
             self.ses[se].vruntime_rest = 0;
         } else {

@@ -2,51 +2,17 @@
 //! `select_idle_sibling()`; simplified, see docs/reference/model.md). Throttling plays no part, in
 //! any generation.
 
-use crate::bandwidth::rules::{Queue, Unit};
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::fair::balance::IMBALANCE_PCT;
-use crate::fair::pelt::WHOLE;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::pelt::WHOLE;
+use crate::rules::Queue;
 use crate::se::Owner;
 use crate::task::{Code, State, Task};
 use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
-
-/// The task that a waker woke last, and how often that changed, halved each second (kernel:
-/// `last_wakee`, `wakee_flips`).
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wakees {
-    /// Number of the last wakee.
-    last: Option<u32>,
-    flips: u32,
-    since_ns: u64,
-}
-
-impl Wakees {
-    /// Counts the wakeup of task `number`: a flip if it is another one than the last; flips are
-    /// halved every second (kernel: `record_wakee()`).
-    fn record(&mut self, number: u32, now: u64) {
-        const DECAY_NS: u64 = 1_000_000_000;
-        if now > self.since_ns + DECAY_NS {
-            self.flips /= 2;
-            self.since_ns = now;
-        }
-        if self.last != Some(number) {
-            self.last = Some(number);
-            self.flips += 1;
-        }
-    }
-
-    /// Whether waker (`self`) and wakee (`other`) are better spread, as both wake many different
-    /// tasks and one many more than the other (kernel: `wake_wide()`). `cpus`: size of the cache
-    /// domain.
-    fn is_wide(self, other: Wakees, cpus: u32) -> bool {
-        let (most, least) = (self.flips.max(other.flips), self.flips.min(other.flips));
-        least >= cpus && most >= least * cpus
-    }
-}
 
 /// Placement of a new task.
 enum First {
@@ -152,8 +118,7 @@ impl Machine<'_> {
         if stays || self.cpus.len() == 1 {
             return prev;
         }
-        let first =
-            if why == Enqueue::Fork { self.first_placement(task) } else { First::WhereItIs };
+        let first = if why.is_fork() { self.first_placement(task) } else { First::WhereItIs };
         if let First::On(cpu) = first {
             return cpu;
         }
@@ -374,7 +339,7 @@ impl Machine<'_> {
         self.emit(cpu, What::Wake { task: task.0 });
         self.enqueue_task(task, why);
         let curr = self.cpus[cpu].curr;
-        if why != Enqueue::Fork || self.rules.fork_preempts || curr.is_none() {
+        if !why.is_fork() || self.rules.fork_preempts || curr.is_none() {
             self.check_preempt(task);
         }
     }
@@ -387,7 +352,7 @@ impl Machine<'_> {
             return;
         }
         let q = self.ses[se].q;
-        if self.rules.queue == Queue::Cfs && q.is_some() {
+        if self.rules.queue.is_cfs() && q.is_some() {
             self.detach_from_queue(q, se);
         }
         self.tasks[task].cpu = cpu;
@@ -423,11 +388,11 @@ impl Machine<'_> {
             return;
         }
         let leaf = self.ses[se].q;
-        let entity_unit = self.rules.unit == Unit::Entity;
+        let entity_unit = self.rules.unit.is_entity();
         if entity_unit && self.in_throttled_hierarchy(leaf) {
             return;
         }
-        if self.rules.queue != Queue::EevdfFlat && self.cpus[cpu].resched == Resched::Now {
+        if !self.is_flat() && self.cpus[cpu].resched == Resched::Now {
             return;
         }
         let (q, se, running) = if self.is_flat() {
@@ -442,7 +407,7 @@ impl Machine<'_> {
         let [newcomer, present] = [(task, se), (curr, running)].map(|(task, se)| {
             // To 6.5 the class of a task counts whatever groups it is in.
             let is_own = self.ses[se].owner() == Owner::Task(task);
-            is_idle(task) && (is_own || self.rules.queue == Queue::Cfs)
+            is_idle(task) && (is_own || self.rules.queue.is_cfs())
         });
         let makes_way = present && !newcomer;
         if !makes_way && (present || newcomer || is_idle(task)) {
@@ -503,25 +468,7 @@ impl Machine<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use cpumax_outcome::trace::{Recorded, TraceEvent, What};
-
-    #[test]
-    fn a_waker_of_many_is_spread_from_a_waker_of_half_as_many() {
-        let (mut many, mut few) = (Wakees::default(), Wakees::default());
-        (0..6).for_each(|n| many.record(n % 3, 0));
-        few.record(0, 0);
-        few.record(0, 0);
-        assert!(!many.is_wide(few, 2), "who wakes the same one again and again");
-        few.record(1, 0);
-        assert!(many.is_wide(few, 2) && few.is_wide(many, 2));
-        assert!(!many.is_wide(few, 3), "fewer than there are CPUs");
-        many.record(0, 1_500_000_000);
-        assert_eq!(many.flips, 4, "half of them were a second ago");
-        many.record(0, 1_500_000_001);
-        assert_eq!(many.flips, 4);
-        assert!(many.is_wide(few, 2));
-    }
 
     /// A task of class idle is charged where it leaves: a group whose quota is used up by then is
     /// throttled there, not where the other task wakes up.

@@ -1,7 +1,6 @@
 //! Prefetching. A large machine does not fit into the caches, and what will be unthrottled or
 //! parked next, and which CPU comes next, is known some steps before. Affects only speed.
 
-use crate::bandwidth::rules::Unit;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;
@@ -35,7 +34,7 @@ impl Machine<'_> {
     /// Prefetches run queues that are about to be unthrottled, with their parked tasks.
     pub(crate) fn prefetch_unthrottle(&self, cfs_rqs: &[CfsRqId]) {
         self.prefetch_cfs_rqs(cfs_rqs);
-        if self.rules.unit == Unit::Entity {
+        if self.rules.unit.is_entity() {
             // Only the group's entity is put back.
             return;
         }
@@ -61,7 +60,7 @@ impl Machine<'_> {
     /// Prefetches run queues that are about to be throttled, with their tasks.
     pub(crate) fn prefetch_throttle(&self, cfs_rqs: &[CfsRqId]) {
         self.prefetch_cfs_rqs(cfs_rqs);
-        if self.rules.unit == Unit::Entity {
+        if self.rules.unit.is_entity() {
             return;
         }
         for &q in cfs_rqs {

@@ -5,67 +5,9 @@
 //! that is more.
 
 use crate::fair::Dequeue;
-use crate::fair::pelt::{PERIOD_SHIFT, WHOLE, decay};
 use crate::ids::{CpuId, Id, TaskId};
 use crate::machine::Machine;
-
-/// A smaller difference does not change the expectation (kernel: `UTIL_EST_MARGIN`).
-const MARGIN: u32 = (WHOLE / 100) as u32;
-
-/// Average fraction of time in which something ran.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct UtilAvg {
-    /// Over whole periods, 2^16 for all; more for a while on a CPU to which tasks came.
-    pub avg: u32,
-    /// Running time in the current period up to `updated_ns`, ns.
-    part_ns: u32,
-    updated_ns: u64,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TaskUtil {
-    used: UtilAvg,
-    expected: u32,
-    /// Its expectation is part of its CPU's sum.
-    counted: bool,
-}
-
-impl UtilAvg {
-    /// Updates the average to now, by whether the task or CPU was busy since the last update. To be
-    /// called before that changes.
-    pub fn update(&mut self, now: u64, is_busy: bool) {
-        const PERIOD_NS: u64 = 1 << PERIOD_SHIFT;
-        let boundary_ns = (self.updated_ns | (PERIOD_NS - 1)) + 1;
-        let ns = if is_busy { now.min(boundary_ns) - self.updated_ns } else { 0 };
-        self.part_ns += ns as u32;
-        self.updated_ns = now;
-        if now < boundary_ns {
-            return;
-        }
-        let mut pass = |part: u64, periods: u64| {
-            let avg = decay(self.avg.into(), periods) + (part - decay(part, periods));
-            self.avg = avg as u32;
-        };
-        let rest_ns = now - boundary_ns;
-        pass((WHOLE * u64::from(self.part_ns)) >> PERIOD_SHIFT, 1);
-        pass(if is_busy { WHOLE } else { 0 }, rest_ns >> PERIOD_SHIFT);
-        self.part_ns = if is_busy { (rest_ns & (PERIOD_NS - 1)) as u32 } else { 0 };
-    }
-}
-
-impl TaskUtil {
-    /// Updates the expected utilisation when a task sleeps or parks: at once to a higher value, by
-    /// a quarter of the difference to a lower one, unless the task wanted to run more (kernel:
-    /// `util_est_update()`).
-    fn update_expected(&mut self, wanted: u64) {
-        let (used, expected) = (self.used.avg, self.expected);
-        if used >= expected {
-            self.expected = used;
-        } else if expected - used >= MARGIN && u64::from(used + MARGIN) >= wanted {
-            self.expected -= (expected - used) / 4;
-        }
-    }
-}
+use crate::pelt::{TaskUtil, UtilAvg, WHOLE};
 
 impl Machine<'_> {
     /// Adds the utilisation of a new task, on machines with several CPUs.
@@ -190,43 +132,5 @@ impl Machine<'_> {
         } else {
             Err(format!("cpu {} expects {expected} of 65536 to be used, its tasks {sum}", cpu.0))
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn less_use_is_believed_slowly_and_not_of_who_was_kept_from_it() {
-        const PART: u32 = WHOLE as u32 / 8;
-        let of = |eighths: u32| UtilAvg { avg: eighths * PART, ..UtilAvg::default() };
-        let mut task = TaskUtil { used: of(4), ..TaskUtil::default() };
-        let mut expected = |eighths: u32, wanted: u64| {
-            task.used = of(eighths);
-            task.update_expected(wanted);
-            task.expected * 4 / PART
-        };
-        assert_eq!(expected(4, WHOLE), 16);
-        assert_eq!(expected(2, WHOLE), 16);
-        assert_eq!(expected(2, 2 * u64::from(PART)), 14);
-        assert_eq!(expected(6, WHOLE), 24);
-    }
-
-    #[test]
-    fn a_cpu_is_as_busy_as_it_was_of_late() {
-        const MS: u64 = 1 << 20;
-        let mut busy = UtilAvg::default();
-        busy.update(32 * MS, true);
-        assert!(busy.avg.abs_diff(1 << 15) <= 1, "{}", busy.avg);
-        busy.update(64 * MS, false);
-        assert!(busy.avg.abs_diff(1 << 14) <= 1, "{}", busy.avg);
-        // A third of each millisecond, however it is cut, is a third in the end.
-        let (mut busy, mut now) = (UtilAvg::default(), 0);
-        for step in 0..6_000 {
-            now += MS / 6;
-            busy.update(now, step % 3 == 0);
-        }
-        assert!(busy.avg.abs_diff((1 << 16) / 3) < 1 << 10, "{}", busy.avg);
     }
 }

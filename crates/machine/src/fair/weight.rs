@@ -1,10 +1,10 @@
 //! Weights: of tasks by nice and class, of groups by the fraction of their load on a CPU (kernel:
 //! `sched_prio_to_weight`, `calc_group_shares()`; 7.3: "concur" mode).
 
-use crate::bandwidth::rules::{GroupShare, Unit};
-use crate::fair::pelt::WEIGHT_SHIFT;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::pelt::WEIGHT_SHIFT;
+use crate::rules::GroupShare;
 use crate::se::{NICE_0_WEIGHT, Owner, scale};
 use cpumax_workload::Class;
 
@@ -64,7 +64,7 @@ impl Machine<'_> {
         if se.is_none() || is_empty && keeps && !loses_weight {
             return;
         }
-        if self.rules.unit == Unit::Entity && rq.bandwidth.throttle_count > 0 {
+        if self.rules.unit.is_entity() && rq.bandwidth.throttle_count > 0 {
             rq.bandwidth.weight_is_late = true;
             return;
         }

@@ -1,9 +1,11 @@
 //! Closed and open loops compared with queueing theory, and scheduled tokens.
 
 use super::*;
+use crate::MAX_TOKENS_DUE;
 use crate::Options;
 use crate::Simulation;
 use crate::kernel::parse_kernels;
+use crate::token::Due;
 use cpumax_workload::parse;
 
 /// Completions per second and mean response time, ms.

@@ -16,7 +16,7 @@ fn parse_kernel(text: &str) -> Result<Kernel, KernelError> {
         None if text.split('-').any(|part| part == "rt") => {
             Err(KernelError::RealTime(text.to_owned()))
         }
-        None => crate::named::by_hand(text),
+        None => super::named::by_hand(text),
     }
 }
 

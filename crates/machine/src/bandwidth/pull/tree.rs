@@ -5,8 +5,7 @@
 //! brought back its share. Tasks linked to the root may come back; the children of each level take
 //! turns.
 
-use super::Parked;
-use crate::cfs_rq::Limbo;
+use crate::cfs_rq::{Limbo, Parked};
 use crate::cpu::Resched;
 use crate::fair::Enqueue;
 use crate::faults::Fault;

@@ -1,12 +1,12 @@
 //! Which tasks a balancer may take from a CPU, and taking one (kernel: `can_migrate_task()`,
 //! `detach_task()`). `balance.rs` decides how many are wanted and from which CPU.
 
-use super::{Balancing, NICE_TRIES};
-use crate::bandwidth::rules::{BalanceTest, Unit};
-use crate::fair::balance::interval::Found;
+use super::NICE_TRIES;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
+use crate::interval::{Balancing, Found};
 use crate::machine::Machine;
+use crate::rules::BalanceTest;
 use crate::se::Owner;
 use cpumax_workload::Class;
 
@@ -134,7 +134,7 @@ impl Machine<'_> {
     /// stays delayed.
     pub(crate) fn migrate(&mut self, task: TaskId, to: CpuId) {
         debug_assert!(self.cpus[self.tasks[task].cpu].curr != task);
-        debug_assert!(self.rules.unit == Unit::Task || !self.tasks[task].parked);
+        debug_assert!(!self.rules.unit.is_entity() || !self.tasks[task].parked);
         let is_delayed = self.ses[self.tasks[task].se].delayed;
         self.detach_load(task);
         self.dequeue_task(task, Dequeue::Move);

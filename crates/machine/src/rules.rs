@@ -2,13 +2,12 @@
 //!
 //! One [`Rules`] literal for each generation, and for each release inside one that changed
 //! something the model shows: the difference between two kernels is the difference between two
-//! literals. Comments name the files that read a field; `unit`, `queue` and `pull` are read
-//! throughout. Sources: kernel/sched/fair.c of the versions named.
+//! literals. A comment names the file that reads a field, where it is one. Sources:
+//! kernel/sched/fair.c of the versions named.
 
 use cpumax_workload::Preempt;
 
-/// How a refill treats what is left of the last period. Read in `bandwidth/pool.rs` and
-/// `bandwidth/period.rs`.
+/// How a refill treats what is left of the last period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refill {
     /// The pool is set to the quota (before 5.14).
@@ -17,8 +16,7 @@ pub enum Refill {
     AddCapped,
 }
 
-/// Fate of a `cfs_rq`'s runtime when its period is over. Read in `bandwidth/slack.rs`, in
-/// `bandwidth/period.rs`, which sets the deadline, and through [`Rules::has_deadlines`].
+/// Fate of a `cfs_rq`'s runtime when its period is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiry {
     /// Runtime stays: the deadline is put off where the pool has a newer one, although the reverse
@@ -31,14 +29,23 @@ pub enum Expiry {
     Never,
 }
 
-/// Effect of running out of runtime on the running task. Read in `bandwidth/` (account,
-/// distribute, throttle), `schedule.rs` and `moves.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Effect of running out of runtime on the running task.
+#[derive(Debug, Clone, Copy)]
 pub enum Exhaustion {
     /// A reschedule is requested; the throttle happens at the next pick or put (to 7.1).
     Resched,
     /// Throttle on the spot (7.2+).
     Throttle,
+}
+
+impl Exhaustion {
+    /// Whether the accounting throttles by itself.
+    pub(crate) fn throttles(self) -> bool {
+        match self {
+            Exhaustion::Throttle => true,
+            Exhaustion::Resched => false,
+        }
+    }
 }
 
 /// Runtime that a `cfs_rq` may still take when it is about to be throttled. Read in
@@ -53,13 +60,23 @@ pub enum SecondChance {
     SliceIfRunning,
 }
 
-/// The unit that a throttle stops. Read wherever a throttled hierarchy matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The unit that a throttle stops.
+#[derive(Debug, Clone, Copy)]
 pub enum Unit {
     /// The group's entity leaves its parent's queue with all its tasks (to 6.17).
     Entity,
     /// Each task parks itself on its way to user mode (6.18+).
     Task,
+}
+
+impl Unit {
+    /// Whether whole groups leave the queue.
+    pub(crate) fn is_entity(self) -> bool {
+        match self {
+            Unit::Entity => true,
+            Unit::Task => false,
+        }
+    }
 }
 
 /// Where tasks are stopped: which levels are checked for throttling when a task is picked. Read in
@@ -121,7 +138,7 @@ pub enum ThrottleClock {
     FirstPark,
 }
 
-/// When a `cfs_rq`'s load stops decaying. Read in `fair/pelt.rs`.
+/// When a `cfs_rq`'s load stops decaying. Read in `fair/load.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeltFreeze {
     /// While its hierarchy is throttled (to 6.17).
@@ -160,8 +177,8 @@ pub enum Offline {
     DyingCpu,
 }
 
-/// The run queue of the fair class. Read throughout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The run queue of the fair class.
+#[derive(Debug, Clone, Copy)]
 pub enum Queue {
     /// One tree per group, smallest vruntime first (to 6.5).
     Cfs,
@@ -171,7 +188,25 @@ pub enum Queue {
     EevdfFlat,
 }
 
-/// How a group's weight is distributed over CPUs. Read in `fair.rs` and `fair/weight.rs`.
+impl Queue {
+    /// Whether vruntime alone decides.
+    pub(crate) fn is_cfs(self) -> bool {
+        match self {
+            Queue::Cfs => true,
+            Queue::Eevdf | Queue::EevdfFlat => false,
+        }
+    }
+
+    /// Whether all tasks of a CPU compete on one queue.
+    pub(crate) fn is_flat(self) -> bool {
+        match self {
+            Queue::EevdfFlat => true,
+            Queue::Cfs | Queue::Eevdf => false,
+        }
+    }
+}
+
+/// How a group's weight is distributed over CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupShare {
     /// By load: all shares together make up the group's weight.
@@ -193,7 +228,7 @@ pub enum LagLimit {
 }
 
 /// Treatment of a running entity whose protected time is over, when it is charged beside
-/// competitors. Read in `fair/eevdf.rs` and `tick.rs`.
+/// competitors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unprotected {
     /// The entity runs to its deadline (to 6.11).
@@ -228,9 +263,8 @@ pub enum WakeupPick {
     Full,
 }
 
-/// The timer that ends slices when several tasks compete (kernel: `hrtick`). Read in `tick.rs`,
-/// `machine.rs` and `schedule.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The timer that ends slices when several tasks compete (kernel: `hrtick`).
+#[derive(Debug, Clone, Copy)]
 pub enum Hrtick {
     /// By what is left of the slice since the task was picked; off unless asked for (to 7.0).
     Slice,
@@ -238,8 +272,18 @@ pub enum Hrtick {
     Deadline,
 }
 
+impl Hrtick {
+    /// Whether the slice counts from the pick.
+    pub(crate) fn is_by_slice(self) -> bool {
+        match self {
+            Hrtick::Slice => true,
+            Hrtick::Deadline => false,
+        }
+    }
+}
+
 /// Everything in which two generations differ; the enums above describe their fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Rules {
     pub expiry: Expiry,
     pub refill: Refill,
@@ -288,7 +332,7 @@ pub struct Rules {
     /// A task that sleeps with negative lag stays queued until its lag is served (6.12+).
     /// `fair/eevdf.rs`.
     pub delayed_dequeue: bool,
-    /// EEVDF base slice for one CPU, ns. `machine.rs`.
+    /// EEVDF base slice for one CPU, ns. `build.rs`.
     pub base_slice_ns: u64,
     pub lag_limit: LagLimit,
     pub unprotected: Unprotected,
@@ -332,7 +376,7 @@ pub struct Rules {
     /// Moving a queued task to another group tests for preemption (7.0+); before, the task waits
     /// for something else to come to its CPU, even if that is idle. `moves.rs`.
     pub move_tests_preemption: bool,
-    /// Default preemption model. `machine.rs`.
+    /// Default preemption model. `build.rs`.
     pub preempt: Preempt,
     /// CPUs pull: grants come by mail, tasks come back with the runtime that feeds them, groups
     /// owe and run queues do not. No kernel does this. `bandwidth/pull.rs`, docs/lab/proposal.md.

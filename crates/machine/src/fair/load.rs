@@ -2,72 +2,21 @@
 //! kernel/sched/pelt.c). Loads are averaged with the kernel's half-life of 32 periods of about a
 //! millisecond. Utilisation is in `util.rs`.
 
-use crate::bandwidth::rules::PeltFreeze;
 use crate::cfs_rq::{CfsRq, Pelt};
 use crate::group::Group;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::pelt::{ALL, PERIOD_SHIFT, Queued, RUNNABLE_SHIFT, WEIGHT_SHIFT, WHOLE, decay};
+use crate::rules::PeltFreeze;
 use crate::se::{NICE_0_WEIGHT, Owner, scale};
 use crate::task::{State, Task};
 
-/// A period is 2^20 ns.
-pub(crate) const PERIOD_SHIFT: u32 = 20;
-/// 2^32 times 2^(-k/32).
-const DECAY: [u64; 32] = [
-    0x1_0000_0000,
-    0xfa83_b2db,
-    0xf525_7d15,
-    0xefe4_b99c,
-    0xeac0_c6e8,
-    0xe5b9_06e7,
-    0xe0cc_deec,
-    0xdbfb_b798,
-    0xd744_fccb,
-    0xd2a8_1d92,
-    0xce24_8c15,
-    0xc9b9_bd86,
-    0xc567_2a11,
-    0xc12c_4ccb,
-    0xbd08_a39f,
-    0xb8fb_af48,
-    0xb504_f334,
-    0xb123_f582,
-    0xad58_3eea,
-    0xa9a1_5ab5,
-    0xa5fe_d6a9,
-    0xa270_4303,
-    0x9ef5_3260,
-    0x9b8d_39ba,
-    0x9837_f052,
-    0x94f4_efa9,
-    0x91c3_d373,
-    0x8ea4_398b,
-    0x8b95_c1e4,
-    0x8898_0e81,
-    0x85aa_c368,
-    0x82cd_8699,
-];
 /// A contribution is published when it differs by more than a 64th. (A real kernel publishes at
 /// most once a millisecond, which is how often it changes here.)
 const PUBLISH_SHIFT: u32 = 6;
-/// Bits of a whole weight, as weights are scaled.
-pub(crate) const WEIGHT_SHIFT: u32 = 10;
-/// Bits of one runnable task in averages; published averages use 10.
-pub(crate) const RUNNABLE_SHIFT: u32 = 16;
 /// Most runnable tasks counted on one CPU.
 const MAX_RUNNABLE: u32 = u16::MAX as u32;
 const TASK_SHIFT: u32 = 10;
-
-/// `value` after decaying for this many periods (1.05 ms), halved by 32 of them (kernel:
-/// `decay_load()`).
-pub(crate) fn decay(value: u64, periods: u64) -> u64 {
-    let halvings = periods / 32;
-    if halvings >= 63 {
-        return 0;
-    }
-    let value = value >> halvings;
-    ((u128::from(value) * u128::from(DECAY[(periods % 32) as usize])) >> 32) as u64
-}
 
 impl CfsRq {
     /// Updates the averages of load and runnable tasks to now, unless they are frozen. To be called
@@ -122,23 +71,6 @@ impl Pelt {
         u64::from(self.published) << WEIGHT_SHIFT
     }
 }
-
-/// Fraction of recent time in which an entity was queued.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Queued {
-    /// [`ALL`] for all of it.
-    avg: u32,
-    /// Up to when `avg` is valid: periods of its queue.
-    periods: u32,
-    /// Whether a task's load is part of its queue's load.
-    attached: bool,
-}
-
-/// All of an entity's time in averages: fine enough that rounding is no load.
-const ALL: u64 = 1 << 24;
-
-/// All of a task's time in averages.
-pub(crate) const WHOLE: u64 = 1 << 16;
 
 impl Task {
     /// Updates the decaying average of the time in which the task was runnable to now. To be called
@@ -459,18 +391,6 @@ impl Machine<'_> {
 mod tests {
     use super::*;
     use crate::Simulation;
-
-    #[test]
-    fn the_half_life_is_32_periods() {
-        assert_eq!(decay(1 << 20, 0), 1 << 20);
-        assert_eq!(decay(1 << 20, 32), 1 << 19);
-        assert_eq!(decay(1 << 20, 64), 1 << 18);
-        assert_eq!(decay(u64::MAX, 32 * 64), 0);
-        for (k, factor) in DECAY.iter().enumerate() {
-            let exact = 2f64.powf(32.0 - k as f64 / 32.0);
-            assert!((*factor as f64 - exact).abs() <= 1.0, "{k}: {factor:#x} {exact}");
-        }
-    }
 
     /// Loads of two CPUs, in whole weights, when the run ends.
     fn loads(kernel: &str, text: &str) -> [u64; 2] {

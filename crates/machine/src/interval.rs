@@ -1,6 +1,7 @@
 //! Intervals of balancing, which depend on its results: at ticks (kernel: `sd->balance_interval`),
 //! and at CPUs about to go idle (kernel: `NI_RANDOM`).
 
+use crate::ids::{SeId, TaskId};
 use cpumax_workload::Stream;
 
 /// Result of a balancing attempt.
@@ -115,6 +116,13 @@ impl Newidle {
             self.successes /= 2;
         }
     }
+}
+
+/// Reused buffers of the balancer.
+#[derive(Debug, Default)]
+pub(crate) struct Balancing {
+    pub pending: Vec<SeId>,
+    pub movable: Vec<TaskId>,
 }
 
 #[cfg(test)]

@@ -1,0 +1,232 @@
+//! The machine at time 0: of a workload, a kernel and what was observed.
+
+use crate::Options;
+use crate::cfs_rq::{CfsRq, Vacant};
+use crate::cost::UnthrottleCost;
+use crate::cpu::Cpu;
+use crate::events::{Heap, NEVER, Timers};
+use crate::group::{Group, Pool};
+use crate::ids::{Arena, CfsRqId, CpuId, GroupId, Id, Mask, SeId, TaskId};
+use crate::interval::Balancing;
+use crate::lock::{Lock, is_barging, is_in_kernel, is_written};
+use crate::machine::{Event, KindStat, Machine, SourceState};
+use crate::noise::Noise;
+use crate::task::Births;
+use crate::token::{Due, JobCounts};
+use crate::windows::Windows;
+use cpumax_outcome::trace::TraceSink;
+use cpumax_outcome::{Conditions, Preemption};
+use cpumax_workload::{Domain, Preempt, Stream, Workload};
+use std::collections::VecDeque;
+
+impl<'a> Machine<'a> {
+    /// The machine at time 0, built for a workload and a kernel, with the first events scheduled.
+    pub fn new(
+        workload: &'a Workload,
+        options: &Options<'a>,
+        trace: Option<&'a mut dyn TraceSink>,
+    ) -> Self {
+        let spec = &workload.machine;
+        let rules = options.kernel.rules;
+        let cpus = usize::from(spec.cpus.max(1));
+        let observed = options.observed;
+        let nothing = Conditions::default();
+        let seen = observed.unwrap_or(&nothing);
+        let seen_slice_ns = seen.base_slice_ns.filter(|&ns| ns > 0);
+        let hz = seen.hz.unwrap_or(spec.hz);
+        let tick_ns = 1_000_000_000 / u64::from(hz.clamp(1, 1_000_000));
+        let scaling = u64::from((cpus as u64).min(8).ilog2()) + 1;
+        let everywhere = Mask::of(cpus, 0..spec.cpus.max(1));
+        let hrtick = chosen(seen.hrtick, spec.hrtick, !rules.hrtick.is_by_slice());
+        let mut machine = Machine {
+            workload,
+            rules,
+            preempt: chosen(seen.preempt.map(preempt_of), spec.preempt, rules.preempt),
+            hrtick,
+            check: options.check,
+            step_every_tick: options.step_every_tick,
+            seed: options.seed,
+            observed,
+            reads_cpu_time: seen.page_ns.is_some(),
+            noise: options.noise.map(Noise::new),
+            noise_from: options.noise_from,
+            born_until_ns: 0,
+            now: 0,
+            slot: usize::MAX,
+            here: CpuId::NONE,
+            cpus: Arena::new(),
+            nr_running: vec![0; cpus],
+            groups: Arena::new(),
+            cfs_rqs: Arena::new(),
+            vacant: vec![Vacant::NONE; cpus],
+            ses: Arena::new(),
+            turns: Arena::new(),
+            task_utils: Vec::new(),
+            queued: Vec::new(),
+            counts_turns: rules.queue.is_cfs() || hrtick && rules.hrtick.is_by_slice(),
+            tasks: Arena::new(),
+            births: Births::default(),
+            locks: Arena::new(),
+            threadgroup: None,
+            movers: VecDeque::new(),
+            channels: Arena::new(),
+            room_for_tokens: 0,
+            sources: Vec::new(),
+            programs: workload.programs().collect(),
+            due: Due::default(),
+            job_counts: JobCounts::default(),
+            masks: vec![everywhere],
+            tasks_created: 0,
+            kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
+            living: vec![Vec::new(); workload.tasks.len()],
+            timers: Timers::new(2 * workload.groups.len(), cpus),
+            heap: Heap::new(),
+            touched: Vec::new(),
+            balance_due_ns: NEVER,
+            outside: TaskId::NONE,
+            tick_ns,
+            base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
+            slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
+            scaling,
+            question: None,
+            unthrottle_cost: UnthrottleCost::default(),
+            events: 0,
+            #[cfg(test)]
+            ticks: (0, 0),
+            #[cfg(any(test, feature = "faults"))]
+            fault: options.kernel.fault,
+            failed: None,
+            tells_messages: trace.as_ref().is_some_and(|trace| trace.wants_messages()),
+            trace,
+            sends: TaskId::NONE,
+            subtrees: Vec::new(),
+            scratch: Vec::new(),
+            parked: Vec::new(),
+            buddies: Vec::new(),
+            spinners: Vec::new(),
+            balancing: Balancing::default(),
+            watching: None,
+        };
+        machine.populate(cpus);
+        machine
+    }
+
+    /// Creates locks, channels, groups, CPUs and special tasks, writes limits, schedules events.
+    fn populate(&mut self, cpus: usize) {
+        let workload = self.workload;
+        for set in &workload.cpu_sets {
+            self.masks.push(Mask::of(cpus, set.0.iter().copied()));
+        }
+        // After the sets: one mask for each single CPU, for tasks pinned one to each.
+        for cpu in 0..cpus {
+            self.masks.push(Mask::of(cpus, std::iter::once(cpu as u16)));
+        }
+        for (ix, lock) in workload.locks.iter().enumerate() {
+            let in_kernel = is_in_kernel(workload, ix as u32);
+            let barging = in_kernel && is_barging(lock.kind, self.preempt);
+            let written = barging && is_written(workload, ix as u32);
+            self.locks.push(Lock { in_kernel, ..Lock::new(lock.kind, barging, written) });
+        }
+        self.build_move_lock();
+        self.build_threadgroup();
+        self.build_channels();
+        self.build_groups(cpus);
+        for cpu in 0..cpus {
+            let skew = workload.machine.tick_skew;
+            let skewed_ns = if skew { self.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
+            let first_ns = self.observed.and_then(|o| o.first_tick_ns).unwrap_or(0);
+            let phase_ns = (first_ns % self.tick_ns + skewed_ns) % self.tick_ns;
+            let random = Stream::new(self.seed, Domain::Cpu, cpu as u64);
+            let cpu = self.cpus.push(Cpu::new(phase_ns, self.tick_ns, random));
+            let root = self.cfs_rqs.push(CfsRq::new(GroupId(0), cpu, CfsRqId::NONE, SeId::NONE));
+            self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
+            self.grow_parked();
+            self.grow_buddies();
+            self.set_initial_min_vruntime(root);
+        }
+        self.draw_balancing();
+        self.draw_remote_ticks();
+        self.write_initial_limits();
+        self.build_realtime();
+        self.build_outside();
+        for (index, source) in workload.sources.iter().enumerate() {
+            let random = Stream::new(self.seed, Domain::Source, index as u64);
+            self.sources.push(SourceState { random, arrived: 0, due_ns: 0 });
+            self.schedule_arrival(index as u32, source.start_ns);
+        }
+        for (kind, spec) in workload.tasks.iter().enumerate() {
+            if spec.count > 0 {
+                self.schedule_start(kind as u32, 0);
+            }
+        }
+        for (index, intervention) in workload.interventions.iter().enumerate() {
+            let at_ns = self.action_time_ns(intervention.at_ns);
+            self.heap.push(at_ns, Event::Intervention(index as u32));
+        }
+    }
+
+    /// Adds the workload's groups to the machine, without limits; run queues are made when first
+    /// needed.
+    pub(crate) fn build_groups(&mut self, cpus: usize) {
+        let workload = self.workload;
+        for (index, spec) in workload.groups.iter().enumerate() {
+            let parent = spec.parent.map_or(GroupId::NONE, GroupId);
+            let is_root = parent.is_none();
+            let cfs_rqs = if is_root { vec![CfsRqId::NONE; cpus] } else { Vec::new() };
+            let group = self.groups.push(Group {
+                parent: if is_root { GroupId(0) } else { parent },
+                cfs_rqs,
+                weight: crate::fair::weight::of_group(spec.weight),
+                pool: Pool::new(),
+                windows: Windows::new(spec.limit.period_ns()),
+                ..Group::default()
+            });
+            debug_assert_eq!(group.ix(), index);
+            let mut ancestor = group;
+            loop {
+                self.groups[ancestor].subtree += 1;
+                if ancestor.ix() == 0 {
+                    break;
+                }
+                ancestor = self.groups[ancestor].parent;
+            }
+        }
+    }
+
+    /// Sets the limits of all groups, in the workload's order, before anything runs; fills pools
+    /// and arms period timers.
+    pub(crate) fn write_initial_limits(&mut self) {
+        let workload = self.workload;
+        let mut written = 0;
+        for (index, spec) in workload.groups.iter().enumerate().skip(1) {
+            let group = GroupId(index as u32);
+            let phase_ns = self.initial_phase_ns(group, spec.limit.period_ns());
+            self.groups[group].pool.expiry_ns = phase_ns;
+            if workload.machine.cost_timing {
+                // Each is written on the next CPU, so that their timers need not wait for each
+                // other's work.
+                self.here = CpuId(written % self.cpus.len() as u32);
+            }
+            written += u32::from(spec.limit.quota_ns().is_some());
+            self.set_initial_limit(group, spec);
+            self.here = CpuId::NONE;
+        }
+    }
+}
+
+/// The value seen on a real kernel, else the scenario's, else the kernel's default.
+fn chosen<T>(seen: Option<T>, asked: Option<T>, own: T) -> T {
+    seen.or(asked).unwrap_or(own)
+}
+
+/// The model's value for an observed preemption model.
+fn preempt_of(observed: Preemption) -> Preempt {
+    match observed {
+        Preemption::None => Preempt::None,
+        Preemption::Voluntary => Preempt::Voluntary,
+        Preemption::Lazy => Preempt::Lazy,
+        Preemption::Full => Preempt::Full,
+        Preemption::Rt => Preempt::Rt,
+        Preemption::RtLazy => Preempt::RtLazy,
+    }
+}

@@ -1,0 +1,405 @@
+//! Microseconds that a real kernel needs for interrupts, switches, system calls and exits, and
+//! that no workload describes.
+//!
+//! They decide the order of events where two tasks are equal or a debt is just paid. `noise.rs`
+//! draws their lengths.
+
+use crate::ids::{CfsRqId, CpuId, LockId, TaskId};
+use crate::machine::Machine;
+use crate::noise::{Kind, MOST_WRONG_NS, Noise, READ_PAGE_NS, WRITE_PAGE_NS};
+use crate::task::{Code, Mode, Segment, State};
+use cpumax_workload::{Op, Preempt};
+use std::num::NonZeroU64;
+
+/// Work in the kernel that one buffer of 64 pages covers, ns; the guest needs several for more.
+const ONE_BUFFER_NS: u64 = 64 * 202_300;
+/// Up to this time after a tick, a switch counts as caused by the tick, ns: parking takes some
+/// time.
+const AFTER_TICK_NS: u64 = 20_000;
+/// Part of a tick that is included in the length of work in the kernel: a tick without a switch,
+/// ns.
+const PLAIN_TICK_NS: u64 = 7_000;
+/// Additional length of a tick per level of groups, ns.
+const LEVEL_NS: u64 = 1_950;
+/// Additional time to wake a task per level of groups, ns.
+const WAKE_LEVEL_NS: u64 = 2_000;
+/// Additional time to park per level of groups, ns: until the task is off the queue, and from
+/// there to the switch.
+const PARK_LEVEL_NS: u64 = 300;
+const PARKED_LEVEL_NS: u64 = 550;
+/// From a sleep's end until the task is in user mode, as far as noise models it, ns.
+const IN_TIME_NS: u64 = 12_000;
+
+impl Machine<'_> {
+    /// Draws a length of this kind from the run's noise, ns; 0 without noise.
+    pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
+        self.current_noise().map_or(0, |noise| noise.draw(kind))
+    }
+
+    /// The source of noise for now, if the run has noise; replaces it where a later seed applies
+    /// ([`Options::noise_from`](crate::Options)).
+    pub(crate) fn current_noise(&mut self) -> Option<&mut Noise> {
+        let noise = self.noise.as_mut()?;
+        while let Some((&(from_ns, seed), rest)) = self.noise_from.split_first()
+            && from_ns <= self.now
+        {
+            *noise = Noise::new(seed);
+            self.noise_from = rest;
+        }
+        Some(noise)
+    }
+
+    /// How much later than due timers end sleeps on an observed slow machine, beyond the noise of
+    /// interrupt and switch, ns; 0 elsewhere.
+    pub(crate) fn wakeup_lateness_ns(&self) -> u64 {
+        let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
+        late_ns.saturating_sub(if self.noise.is_some() { IN_TIME_NS } else { 0 })
+    }
+
+    /// Puts the CPU into an interrupt, which takes a random time under noise and steals it from the
+    /// task, unless it is in one. Other interrupts that arrive in that time are processed before
+    /// any task is picked.
+    pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
+        if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
+            let ns = self.noise_ns(kind);
+            let c = &mut self.cpus[cpu];
+            c.leaves_irq_ns = self.now + ns;
+            c.tick_took_ns = if kind == Kind::Tick { ns } else { 0 };
+            self.steal_from_current(cpu, kind, ns);
+        }
+    }
+
+    /// Lengthens the interrupt that the CPU is in by a random time; returns by how much, ns. 0
+    /// outside of interrupts.
+    pub(crate) fn extend_irq(&mut self, cpu: CpuId, kind: Kind) -> u64 {
+        if self.cpus[cpu].leaves_irq_ns <= self.now {
+            return 0;
+        }
+        let ns = self.noise_ns(kind);
+        self.cpus[cpu].leaves_irq_ns += ns;
+        self.steal_from_current(cpu, kind, ns);
+        ns
+    }
+
+    /// Puts the CPU into the interrupt of a timer that wakes a task; `None` then: wake it now. If
+    /// others are being woken in the same interrupt, lengthens that and returns when this task's
+    /// turn comes, ns.
+    pub(crate) fn begin_timer_wakeup(&mut self, cpu: CpuId, task: TaskId) -> Option<u64> {
+        if self.cpus[cpu].leaves_irq_ns <= self.now {
+            self.enter_irq(cpu, Kind::Wake);
+            self.cpus[cpu].woke_ns = self.now;
+            if self.noise.is_some() {
+                let deep_ns = u64::from(self.levels_of(task)) * WAKE_LEVEL_NS;
+                self.cpus[cpu].leaves_irq_ns += deep_ns;
+                self.steal_from_current(cpu, Kind::Wake, deep_ns);
+            }
+            return None;
+        }
+        let ns = self.extend_irq(cpu, Kind::WakeToo);
+        let c = &mut self.cpus[cpu];
+        c.woke_ns = c.woke_ns.max(self.now) + ns;
+        Some(c.woke_ns)
+    }
+
+    /// Has the current task of the CPU make no progress for `ns` from now. Ticks steal nothing, as
+    /// the length of work includes them.
+    pub(crate) fn steal_from_current(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
+        if kind != Kind::Tick {
+            // Until now it made progress.
+            self.account_work(cpu);
+            self.cpus[cpu].stolen_ns += ns;
+        }
+    }
+
+    /// Postpones the CPU's reschedule to the next preemption point of its task's system call, under
+    /// noise and voluntary preemption; else to no point. The guest's kernel work has one after each
+    /// page it reads, where it asks for a lock, and at its end.
+    pub(crate) fn postpone_to_preemption_point(&mut self, cpu: CpuId) {
+        self.cpus[cpu].point_ns = 0;
+        let curr = self.cpus[cpu].curr;
+        if self.noise.is_none() || self.preempt != Preempt::Voluntary || curr.is_none() {
+            return;
+        }
+        // The outside task's observed lateness includes this delay.
+        let first = self.cpus[cpu].rt_queue.front();
+        if first.is_some_and(|&task| self.tasks[task].code == Code::Outside) {
+            return;
+        }
+        let t = &self.tasks[curr];
+        if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.exiting {
+            let ns = match self.rest_of_page_ns(cpu) {
+                Some(ns) => ns,
+                None if self.writes_under_lock(curr) => self.page_noise_ns(Kind::WritePoint),
+                None => self.page_noise_ns(Kind::Point),
+            };
+            self.cpus[cpu].point_ns = self.now + ns;
+        }
+    }
+
+    /// Draws the time to the end of a page, ns, scaled to the speed of the observed machine.
+    fn page_noise_ns(&mut self, kind: Kind) -> u64 {
+        let ns = self.noise_ns(kind);
+        self.page_ns(kind, ns)
+    }
+
+    /// Converts a length of page work, ns, as measured where instructions are counted to that on
+    /// the observed machine; at least 1.
+    fn page_ns(&self, kind: Kind, ns: u64) -> u64 {
+        let Some([read_ns, write_ns]) = self.observed.and_then(|o| o.page_ns) else { return ns };
+        let ns = if kind == Kind::WritePoint {
+            ns.saturating_mul(write_ns) / WRITE_PAGE_NS
+        } else {
+            ns.saturating_mul(read_ns) / READ_PAGE_NS
+        };
+        ns.max(1)
+    }
+
+    /// Whether the task's work in the kernel is a write that takes its lock and works under it in
+    /// one call.
+    fn writes_under_lock(&self, task: TaskId) -> bool {
+        let t = &self.tasks[task];
+        let program = self.program_of(task);
+        let op = |back: u32| t.pc.checked_sub(back).and_then(|at| program.get(at as usize));
+        match (op(2), op(0)) {
+            (Some(&Op::Lock { lock, .. }), Some(Op::Unlock { .. })) => {
+                self.locks[LockId(lock)].written
+            }
+            _ => false,
+        }
+    }
+
+    /// Time that the running task needs for the rest of the page it reads, and for interrupts, ns;
+    /// `None` where the start of the pages is unknown.
+    fn rest_of_page_ns(&self, cpu: CpuId) -> Option<u64> {
+        let c = &self.cpus[cpu];
+        let t = &self.tasks[c.curr];
+        let first_ns = t.first_page_ns?;
+        let one_buffer_ns = self.page_ns(Kind::Page, ONE_BUFFER_NS);
+        let kind = if first_ns.get() > one_buffer_ns { Kind::LaterPage } else { Kind::Page };
+        let page_ns = self.page_ns(kind, self.noise.as_ref()?.typical_ns[kind as usize]);
+        let elapsed_ns = self.now - c.accounted_ns;
+        let left_ns = t.left_ns.saturating_sub(elapsed_ns.saturating_sub(c.stolen_ns));
+        let rest_ns = match first_ns.get().checked_sub(left_ns) {
+            Some(done_ns) => page_ns - done_ns % page_ns,
+            None => page_ns + left_ns - first_ns.get(),
+        };
+        Some(c.stolen_ns.saturating_sub(elapsed_ns) + rest_ns)
+    }
+
+    /// Notes where the pages of a task's work in the kernel begin, which determines preemption
+    /// points (voluntary preemption, noise). Unknown for writes under a lock and for lists of
+    /// requests.
+    pub(crate) fn note_first_page(&mut self, task: TaskId) {
+        if self.noise.is_none() || self.preempt != Preempt::Voluntary {
+            return;
+        }
+        let t = &self.tasks[task];
+        // A list of requests first reads what exceeds whole buffers.
+        let listed = t.in_syscall && t.left_ns > self.page_ns(Kind::Page, ONE_BUFFER_NS);
+        let known = !(self.writes_under_lock(task) || listed);
+        let first_ns = if known { t.left_ns.saturating_sub(self.noise_ns(Kind::Read)) } else { 0 };
+        self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
+    }
+
+    /// Longest time from a tick's due time to its charge, ns; 0 without noise.
+    pub(crate) fn tick_charge_delay_max_ns(&self) -> u64 {
+        if self.noise.is_some() { Kind::Tick.range_ns().1 } else { 0 }
+    }
+
+    /// Typical offset of a CPU's charges by ticks, modulo the time between ticks, ns; used for
+    /// ticks that are not events.
+    pub(crate) fn tick_charge_phase_ns(&self, cpu: CpuId) -> u64 {
+        let typical_ns = self.noise.as_ref().map_or(0, |n| n.typical_ns[Kind::Tick as usize]);
+        self.cpus[cpu].tick_phase_ns + typical_ns
+    }
+
+    /// Starts the interrupt of a due tick, which takes effect at its end. True if that is to come,
+    /// false if the tick is to be handled now.
+    pub(crate) fn delay_tick(&mut self, cpu: CpuId) -> bool {
+        if self.noise.is_none() {
+            return false;
+        }
+        let late = !self.cpus[cpu].tick_is_late;
+        self.cpus[cpu].tick_is_late = late;
+        if late {
+            let is_first = self.cpus[cpu].leaves_irq_ns <= self.now;
+            self.enter_irq(cpu, Kind::Tick);
+            if is_first {
+                let over_ns = self.charge_to_switch_ns(cpu, Kind::TickOver);
+                let c = &mut self.cpus[cpu];
+                c.tick_took_ns += over_ns;
+                // Without deadlines the order does not matter.
+                if self.rules.queue.is_cfs() {
+                    c.leaves_irq_ns += over_ns;
+                } else {
+                    c.tick_over_ns = over_ns;
+                }
+            }
+        } else {
+            self.extend_tick(cpu);
+        }
+        late
+    }
+
+    /// Lengthens the interrupt of a tick that charges now up to the next pick. Time used meanwhile
+    /// is charged at the switch: to the slice that began with the charge, where that ended one
+    /// (kernel: `update_deadline()`, then `put_prev_entity()`).
+    fn extend_tick(&mut self, cpu: CpuId) {
+        let c = &mut self.cpus[cpu];
+        c.leaves_irq_ns += std::mem::take(&mut c.tick_over_ns);
+    }
+
+    /// Lengthens the slice timer's interrupt by the time from its charge to the switch.
+    pub(crate) fn extend_hrtick(&mut self, cpu: CpuId) {
+        let ns = self.charge_to_switch_ns(cpu, Kind::SliceOver);
+        let c = &mut self.cpus[cpu];
+        c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
+        c.tick_took_ns = 0;
+    }
+
+    /// Draws the time from the charge of a task to the switch, which grows with the depth of its
+    /// groups, ns.
+    fn charge_to_switch_ns(&mut self, cpu: CpuId, kind: Kind) -> u64 {
+        let curr = self.cpus[cpu].curr;
+        self.noise_ns(kind) + self.levels_ns(curr)
+    }
+
+    /// Draws the time that the levels of a task's groups take from its charge to the switch, ns.
+    fn levels_ns(&mut self, task: TaskId) -> u64 {
+        (0..self.levels_of(task)).map(|_| self.noise_ns(Kind::Level)).sum()
+    }
+
+    /// Number of groups above a task, without the root; 0 for real-time tasks.
+    pub(crate) fn levels_of(&self, task: TaskId) -> u32 {
+        if task.is_none() || !self.tasks[task].is_fair() {
+            return 0;
+        }
+        let leaf = Some(self.ses[self.tasks[task].se].q).filter(|q| q.is_some());
+        let above = |q: &CfsRqId| Some(self.cfs_rqs[*q].parent).filter(|parent| parent.is_some());
+        (std::iter::successors(leaf, above).count() as u32).saturating_sub(1)
+    }
+
+    /// Additional time that ticks take in `ns` of a task's work in the kernel because it is in
+    /// groups, ns; the length of that work is as measured without groups. 0 where tasks read their
+    /// CPU time.
+    fn nested_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
+        if self.reads_cpu_time {
+            return 0;
+        }
+        (ns / self.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
+    }
+
+    /// Completes a tick under way when another timer expires: it charges and handles the tick now.
+    pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
+        if std::mem::take(&mut self.cpus[cpu].tick_is_late) {
+            self.extend_tick(cpu);
+            self.here = cpu;
+            self.touch(cpu, true);
+            self.account_work(cpu);
+            self.tick(cpu);
+            self.here = CpuId::NONE;
+        }
+    }
+
+    /// Steals the time of a switch from the next task, under noise; the previous one is given back
+    /// progress that it did not make during the tick that caused the switch.
+    pub(crate) fn charge_switch(&mut self, cpu: CpuId, prev: TaskId) {
+        if self.noise.is_none() {
+            return;
+        }
+        let c = &mut self.cpus[cpu];
+        let tick_took_ns = std::mem::take(&mut c.tick_took_ns);
+        let after_ns = self.now.saturating_sub(c.leaves_irq_ns);
+        if tick_took_ns > 0 && prev.is_some() {
+            let by_clock = self.tells_work_by_clock(prev);
+            let prev = &mut self.tasks[prev];
+            let in_kernel = prev.mode == Mode::Kernel;
+            let to_a_point = self.preempt == Preempt::Voluntary && in_kernel;
+            let most_ns = if to_a_point { Kind::Point.range_ns().1 } else { AFTER_TICK_NS };
+            if after_ns < most_ns && prev.segment == Segment::Run {
+                // The length of work in the kernel includes ticks without a switch.
+                let plain_ns = if in_kernel { PLAIN_TICK_NS } else { 0 };
+                prev.left_ns += tick_took_ns.saturating_sub(plain_ns);
+                if by_clock && !in_kernel {
+                    prev.absence.add_ns(tick_took_ns);
+                }
+            }
+        }
+        let kind = if prev.is_none() {
+            Kind::SwitchFromIdle
+        } else if self.tasks[prev].state == State::Runnable {
+            Kind::SwitchFromReady
+        } else {
+            Kind::SwitchFromSleeper
+        };
+        self.cpus[cpu].stolen_ns += self.noise_ns(kind);
+        if prev.is_none() || self.tasks[prev].parked {
+            self.cpus[cpu].switched_ns = self.now;
+        }
+    }
+
+    /// Actual length of a piece of work of `ns` under noise: some microseconds more or less, and
+    /// less what the task owes, which is reduced by that. The guest does the same; only a write
+    /// under a lock is never shortened.
+    pub(crate) fn actual_work_ns(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
+        if self.noise.is_none() {
+            return ns;
+        }
+        let is_whole = in_kernel && !self.reads_cpu_time && self.writes_under_lock(task);
+        let owes_ns = if is_whole { 0 } else { self.tasks[task].owes_ns };
+        let entered_ns =
+            if in_kernel { std::mem::take(&mut self.tasks[task].entered_ns) } else { 0 };
+        let ns = ns.saturating_sub(u64::from(entered_ns));
+        let left_ns = ns.saturating_add_signed(-owes_ns);
+        self.tasks[task].owes_ns += left_ns as i64 - ns as i64;
+        if left_ns <= MOST_WRONG_NS {
+            return left_ns;
+        }
+        let deep_ns = if in_kernel { self.nested_ticks_ns(task, left_ns) } else { 0 };
+        left_ns + deep_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
+    }
+
+    /// Starts the time that a task needs to park, under noise. True while it has not parked yet.
+    /// From its dequeue to the switch no task pays, except groups above that hold others, and
+    /// nobody's usage counts it (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
+    pub(crate) fn delay_parking(&mut self, task: TaskId) -> bool {
+        if self.noise.is_none() {
+            return false;
+        }
+        let cpu = self.tasks[task].cpu;
+        let leaf = self.ses[self.tasks[task].se].q;
+        if !std::mem::replace(&mut self.tasks[task].parking, true) {
+            let levels = u64::from(self.levels_of(task));
+            let ns = self.noise_ns(Kind::Park) + levels * PARK_LEVEL_NS;
+            let parked_ns = self.noise_ns(Kind::Parked) + levels * PARKED_LEVEL_NS;
+            // Groups are 64 deep at most.
+            self.tasks[task].parked_ns = u16::try_from(parked_ns).unwrap_or(u16::MAX);
+            let c = &mut self.cpus[cpu];
+            // The switch to a task that only parks is part of it.
+            c.stolen_ns = if c.switched_ns == self.now { ns } else { c.stolen_ns + ns };
+        }
+        if self.cpus[cpu].stolen_ns > 0 {
+            return true;
+        }
+        let parked_ns = u64::from(std::mem::take(&mut self.tasks[task].parked_ns));
+        if parked_ns > 0 {
+            let resched = self.cpus[cpu].resched;
+            self.charge_path(leaf);
+            let c = &mut self.cpus[cpu];
+            c.resched = resched;
+            c.stolen_ns = parked_ns;
+            return true;
+        }
+        let (mut q, mut pays) = (leaf, false);
+        while q.is_some() {
+            if pays {
+                self.charge_curr(q, false);
+            }
+            let rq = &mut self.cfs_rqs[q];
+            rq.exec_start_ns = self.now;
+            pays |= rq.nr > 1;
+            q = rq.parent;
+        }
+        false
+    }
+}
