@@ -88,7 +88,7 @@ PARALLEL_SCENARIOS ?= affinity-move balance-throttled class-change double-spend 
 conformance-parallel: guest ## The same on several CPUs: tables in target/conformance/scenarios.md, cases.md
 	$(CARGO) run --quiet --release -p cpumax -- lab fetch $(sort $(subst $(comma), ,$(EVERY_KERNEL),$(PARALLEL_KERNELS)))
 	mkdir -p $(TABLES)
-	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_SCENARIOS) --kernel $(EVERY_KERNEL) --noisy 100 \
+	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_SCENARIOS) --kernel $(EVERY_KERNEL) \
 		--runs target/conformance-parallel --markdown $(TABLES)/scenarios.md || [ $$? = 1 ]
 	CPUMAX_KVM=off $(CARGO) run --quiet --release -p cpumax -- compare --parallel $(PARALLEL_CASES) --kernel $(PARALLEL_KERNELS) \
 		--runs target/conformance-parallel --markdown $(TABLES)/cases.md || [ $$? = 1 ]

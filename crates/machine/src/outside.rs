@@ -40,6 +40,11 @@ impl Machine<'_> {
         self.tasks[self.outside].cpu
     }
 
+    /// The CPU on which limits are written: that of the outside task, else CPU 0.
+    pub(crate) fn writing_cpu(&self) -> CpuId {
+        if self.outside.is_none() { CpuId(0) } else { self.tasks[self.outside].cpu }
+    }
+
     /// When the run ends and its counters are read, ns: at the workload's end plus the time until
     /// half of the counters are read, which the outside task's last observed visit shows (0 without
     /// one). Under noise a random time up to twice that is drawn.

@@ -11,7 +11,7 @@ use std::path::Path;
 /// Scenarios in which a group uses more. The excess is time in the kernel, which no limit ends and
 /// which the group owes; in `class-change` time as a real-time task, in `limit-write` a second
 /// quota.
-const IN_THE_KERNEL: [&str; 13] = [
+const IN_THE_KERNEL: [&str; 14] = [
     "balance-throttled",
     "boundary-skip",
     "class-change",
@@ -22,6 +22,7 @@ const IN_THE_KERNEL: [&str; 13] = [
     "limit-write",
     "load-clock",
     "long-syscalls",
+    "parked-move",
     "partial-throttle",
     "second-pass",
     "throttled-caller",

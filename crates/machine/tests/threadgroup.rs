@@ -9,7 +9,7 @@ fn outcome(text: &str, version: &str) -> Outcome {
     run(&workload, &Options { check: true, ..Options::new(kernel, 1) }, None, None).unwrap()
 }
 
-/// The tick at 4 ms finds the forker's quota exceeded while it holds the lock, at 3.995 to 4.005
+/// The tick at 4 ms finds the forker's quota exceeded while it holds the lock, at 3.995 to 4.030
 /// ms; its debt is paid after 400 ms.
 const STOPPED_INSIDE: &str = r#"
     duration = "1s"

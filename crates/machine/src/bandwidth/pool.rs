@@ -178,16 +178,24 @@ impl Machine<'_> {
         }
     }
 
-    /// Applies one write to a limit file: charges up to now, refills, arms the timer, resets the
-    /// runtime of all run queues and unthrottles them (kernel: `tg_set_cfs_bandwidth()`).
+    /// Applies one write to a limit file: charges the writer's CPU, refills, arms the timer, resets
+    /// the runtime of all run queues and unthrottles them (kernel: `tg_set_cfs_bandwidth()`).
     fn apply_limit_file(&mut self, group: GroupId, limit: Limit) {
         let cfs_rqs: Vec<CfsRqId> =
             self.groups[group].cfs_rqs.iter().copied().filter(|q| q.is_some()).collect();
-        // Time until now is charged under the old limit.
+        // The writer takes its CPU from whoever runs there, whose time is so charged under the old
+        // limit. Time of others since their last tick is charged under the new one.
+        let writer = self.writing_cpu();
         for &q in &cfs_rqs {
-            self.account_work(self.cfs_rqs[q].cpu);
-            if !self.has(Fault::WriteUncharged) {
+            let cpu = self.cfs_rqs[q].cpu;
+            self.account_work(cpu);
+            if self.has(Fault::WriteUncharged) {
+                continue;
+            }
+            if cpu == writer {
                 self.charge(q);
+            } else {
+                self.charge_to_last_tick(q);
             }
         }
         let pool = &mut self.groups[group].pool;
