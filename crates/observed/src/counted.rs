@@ -325,7 +325,12 @@ fn notes(
     let mut notes = Vec::new();
     let above = observed.above.as_ref().filter(|above| is_throttled(above));
     if let Some(above) = above {
-        notes.push(format!("{} Choose the pod itself by --label container=.", above.note()));
+        let more = if above.has_one {
+            "Other limits are tried with that limit raised or lowered by as much."
+        } else {
+            "Choose the pod itself by --label container=."
+        };
+        notes.push(format!("{} {more}", above.note()));
     }
     if present.is_throttled || above.is_some() {
         notes.push(CENSORED.to_owned());

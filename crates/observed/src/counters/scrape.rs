@@ -325,7 +325,13 @@ fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
     let at = |series: &Series| Some(Moment { stat: Some(series.stat()?), ..Moment::default() });
     let periods = at(from)?.until(&at(to)?).periods?;
     let is_sound = periods.nr_throttled <= periods.nr_periods && from.limit() == Some(limit);
-    is_sound.then(|| Above { name: labels.to_string(), limit, periods })
+    let in_pod = |labels: &&Labels| {
+        let same = |name| labels.value(name) == container.value(name);
+        labels.kind() == Kind::Container && same("pod") && same("namespace")
+    };
+    let mut all = scrapes.iter().flat_map(|scrape| scrape.containers.keys()).filter(in_pod);
+    let has_one = all.all(|other| other.is_same_container(container));
+    is_sound.then(|| Above { name: labels.to_string(), limit, periods, has_one })
 }
 
 /// The labels of the only container with the wanted ones; of several the only one with a limit.

@@ -148,7 +148,15 @@ impl Truth {
     fn run_under(&self, fitting: &Fitting, limit: Limit) -> Option<Seen> {
         let (kernel, seed, requests) = (kernel(fitting), self.seed, 0.0);
         let (least_ns, window_ns) = (WATCHED_NS as f64, Some(READ_NS));
-        self.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
+        self.service.run(&Setting {
+            kernel,
+            limit,
+            above: None,
+            seed,
+            requests,
+            least_ns,
+            window_ns,
+        })
     }
 
     /// Fits to its counters, and pairs predictions for 3/4 and 3/2 of its limit and for none with
@@ -179,7 +187,8 @@ impl Truth {
         for (limit, names) in limits {
             let Some(limit) = limit else { continue };
             let Some(truth) = self.run_under(fitting, limit) else { continue };
-            let seen = predictor.runs.under(&predictor.draws.all, limit, kernel(fitting))?;
+            let seen =
+                predictor.runs.under(&predictor.draws.all, (limit, None), kernel(fitting))?;
             all.extend(predictor.compare(names, &seen, &truth, &self.seen));
         }
         Ok(Some(all))

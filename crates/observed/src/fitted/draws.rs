@@ -71,7 +71,8 @@ impl Runs<'_> {
     /// The run under the measured limit, with this seed, number of requests and least length (ns).
     fn setting(&self, measured: &Measured, seed: u64, (requests, least_ns): (f64, f64)) -> Setting {
         let (kernel, limit, window_ns) = (self.kernel, measured.limit, measured.window_ns());
-        Setting { kernel, limit, seed, requests, least_ns, window_ns }
+        let above = measured.limit_above(limit);
+        Setting { kernel, limit, above, seed, requests, least_ns, window_ns }
     }
 
     /// Draws `count` services in short runs, runs the nearest eighth (at least 40) for longer, and
@@ -113,20 +114,21 @@ impl Runs<'_> {
         Some(Draw { service, weight, seen, seed, limit_cpus })
     }
 
-    /// Runs each draw under a limit, on a kernel, longer where the limit is below the measured one.
+    /// Runs each draw under a limit, and one of its pod, on a kernel, longer where the limit is below the measured one.
     /// The result is in the order of the draws, `None` where the model cannot run one; an error if
     /// the caller stopped the runs.
     pub fn under(
         &self,
         draws: &[Draw],
-        limit: Limit,
+        (limit, above): (Limit, Option<Limit>),
         kernel: Kernel,
     ) -> Result<Vec<Option<Seen>>, Error> {
         let is_smaller = |draw: &Draw| limit.cpus().is_some_and(|cpus| cpus < draw.limit_cpus);
         let run = |_: usize, draw: &Draw| {
             let (requests, least_ns) = if is_smaller(draw) { LONGER } else { LONG };
             let (seed, window_ns) = (draw.seed, None);
-            draw.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
+            let setting = Setting { kernel, limit, above, seed, requests, least_ns, window_ns };
+            draw.service.run(&setting)
         };
         self.each(draws, run)
     }

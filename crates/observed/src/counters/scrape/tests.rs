@@ -195,6 +195,11 @@ fn a_pod_alone_names_its_container() {
     // The pod has a limit of its own, and is stopped by it more often.
     let above = observed.above.unwrap();
     assert_eq!((above.periods.nr_throttled, above.periods.nr_periods), (360, 600));
+    assert!(above.has_one, "the other pod's container is not its own");
+    let two = |at, counts| pod("web-1", at, counts, &[("app", "a"), ("side", "s")]);
+    let texts_of_two = [two(0, [100, 1000, 500]), two(60, [130, 1600, 860])];
+    let of_two = told(&texts_of_two, &["container=app"]).unwrap();
+    assert!(!of_two.above.unwrap().has_one);
     let itself = told(&texts, &["pod=web-1", "container="]).unwrap();
     assert_eq!((itself.whole().periods.unwrap().nr_throttled, itself.above), (360, None));
 }
