@@ -25,13 +25,15 @@ mod bootstrap;
 mod cpus;
 mod group;
 mod labels;
+mod prometheus;
 mod scrape;
 mod served;
 
 pub use bootstrap::interval;
 pub use cpus::AllowedCpus;
 pub use group::Group;
-pub use scrape::{Metrics, scrapes};
+pub use prometheus::Prometheus;
+pub use scrape::{Metrics, Scraped};
 pub use served::Served;
 
 use cpumax_limit::{CpuStat, Limit};

@@ -45,6 +45,7 @@ use crate::counters::{Above, Observed};
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
 use cpumax_study::{Error, Ranged, Watch, world::Running};
+pub(crate) use draws::Shared;
 use draws::{Draws, Runs};
 use measured::Measured;
 use schemars::JsonSchema;
@@ -202,6 +203,16 @@ pub fn fit(
     fitting: &Fitting,
     watch: &dyn Watch,
 ) -> Result<Result<Fit, String>, Error> {
+    fit_with(observed, fitting, &mut Shared::default(), watch)
+}
+
+/// [`fit`] with services that were drawn for others, where they are alike.
+pub(crate) fn fit_with(
+    observed: &Observed,
+    fitting: &Fitting,
+    shared: &mut Shared,
+    watch: &dyn Watch,
+) -> Result<Result<Fit, String>, Error> {
     let Some(limit) = observed.limit.or(fitting.current) else {
         return Ok(Err("its limit is unknown".to_owned()));
     };
@@ -218,7 +229,7 @@ pub fn fit(
     let told = fitting.kernel.or_else(own);
     let kernel = told.unwrap_or_else(Kernel::newest);
     let runs = Runs { kernel, threads, seed: fitting.seed, watch };
-    let draws = runs.draws(&measured, fitting.draws)?;
+    let draws = runs.draws(&measured, fitting.draws, shared)?;
     if let Some(counter) = draws.misfit {
         let what = "no single service with a steady load has such counters";
         return Ok(Err(format!("{what}: {counter} cannot be reproduced")));

@@ -2,7 +2,7 @@
 //! counters that the model gives them, and compares the predictions with the model under other
 //! limits.
 
-use super::draws::Runs;
+use super::draws::{Runs, Shared};
 use super::measured::Measured;
 use super::service::{Seen, Service, Setting};
 use super::{Fitting, Known, Predictor, Scale, range};
@@ -172,7 +172,7 @@ impl Truth {
         };
         let threads = fitting.running.threads();
         let runs = Runs { kernel: kernel(fitting), threads, seed: fitting.seed, watch };
-        let draws = runs.draws(&measured, fitting.draws)?;
+        let draws = runs.draws(&measured, fitting.draws, &mut Shared::default())?;
         if draws.misfit.is_some() {
             return Ok(None);
         }

@@ -5,6 +5,7 @@ use super::service::Seen;
 use crate::counted::in_periods;
 use crate::counters::{Above, Delta, Observed, Served};
 use cpumax_limit::Limit;
+use cpumax_machine::kernel::Kernel;
 use cpumax_recording::Loop;
 
 /// Throttled periods depend on those before them, so their share varies more than independent draws
@@ -115,6 +116,15 @@ impl Measured {
     /// The limit of the pod that goes with `limit`; `None` without a pod of one container.
     pub fn limit_above(&self, limit: Limit) -> Option<Limit> {
         self.above.as_ref().and_then(|above| above.with(limit, self.limit))
+    }
+
+    /// Names measurements that services may be drawn for together: use differs by a twentieth.
+    pub fn alike(&self, kernel: Kernel) -> String {
+        let steps = (self.cpus.ln() * 20.0).round();
+        let of_pod = self.limit_above(self.limit);
+        let Known { clients, threads, served } = &self.known;
+        let known = (clients, threads, served, self.window_ns(), self.allowed);
+        format!("{kernel:?} {} {of_pod:?} {steps} {known:?}", self.limit)
     }
 
     /// CPUs that the limit gives; infinite without a quota.

@@ -1,3 +1,4 @@
+use super::super::Served;
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -66,7 +67,8 @@ fn told_with(
     };
     let paths: Vec<_> = texts.iter().enumerate().map(write).collect();
     let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-    let told = scrapes(&paths, &labels, None, metrics).map_err(|error| error.to_string());
+    let told = Scraped::of_files(&paths, &labels, None, metrics.clone());
+    let told = told.and_then(|told| told.one()).map_err(|error| error.to_string());
     std::fs::remove_dir_all(folder).unwrap();
     told
 }
