@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::interrupt;
 use cpumax_report::stream::{EscapeControls, IgnoreClosedPipe};
-use cpumax_report::{Page, WriteError, escape};
+use cpumax_report::{JsonArray, Page, WriteError, escape};
 use indicatif::{HumanDuration, ProgressState, ProgressStyle};
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
@@ -55,6 +55,17 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// Writes a text to standard error.
 pub fn eprint(text: &str) -> Result<(), Failure> {
     Ok(stderr().write_all(text.as_bytes())?)
+}
+
+/// Writes documents as JSON, and prints the text unless they go to standard output.
+pub fn answer<T: Serialize>(
+    json: Option<JsonArray>,
+    documents: impl Iterator<Item = T>,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
+    json.map_or(Ok(()), |json| json.write(documents))?;
+    if is_told { print(&text()) } else { Ok(()) }
 }
 
 /// Prints the final value of a command as JSON.

@@ -36,9 +36,15 @@ impl Terminal {
 
     /// Follows a wait of this length.
     pub fn waiting(length: Duration) -> Terminal {
+        Terminal::following(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX), "the time")
+    }
+
+    /// Follows something of this length.
+    pub fn following(length: u64, of: &str) -> Terminal {
         let terminal = Terminal::new();
-        terminal.bar.set_style(output::bar_style("{bar:40} {percent:>3}% of the time{left}"));
-        terminal.bar.set_length(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
+        let template = format!("{{bar:40}} {{percent:>3}}% of {of}{{left}}");
+        terminal.bar.set_style(output::bar_style(&template));
+        terminal.bar.set_length(length);
         terminal
     }
 

@@ -6,7 +6,7 @@ use cpumax_forecast::{
     advise::Advised, recorded::Inspected, replay::ReplayDocument, verify::Verified,
     weigh::WeightDocument,
 };
-use cpumax_observed::{counted::Counted, scheduler::GroupStat};
+use cpumax_observed::{counted::Counted, fleet::InFleet, scheduler::GroupStat};
 use cpumax_study::{
     ReportDocument, Study,
     answer::Document,
@@ -42,6 +42,7 @@ fn the_schemas_that_are_kept_are_those_of_the_types() {
     assert_kept("weigh.json", &schema::<Document<WeightDocument<'_>>>());
     assert_kept("verify.json", &schema::<Document<Verified>>());
     assert_kept("counted.json", &schema::<Document<Counted>>());
+    assert_kept("fleet.json", &schema::<Document<InFleet>>());
     assert_kept("stat.json", &schema::<GroupStat>());
     let inspected = serde_json::to_value(schema_for!(Inspected)).unwrap();
     assert_kept("inspect.json", &inspected);

@@ -99,6 +99,11 @@ pub struct Counted {
 }
 
 impl Counted {
+    /// Why no services were fitted; `None` where some were, or were not asked for.
+    pub fn why_no_fit(&self) -> Option<&str> {
+        self.notes.iter().find_map(|note| note.strip_prefix(NO_FIT))
+    }
+
     /// Adds the results of fitted services, or a note on why none were fitted. p99 counts as
     /// answered only where the present p99 is known.
     #[must_use]
@@ -112,13 +117,15 @@ impl Counted {
                 }
                 self.fit = Some(fit);
             }
-            Err(why) => self.notes.push(format!("No services were fitted to the counters: {why}.")),
+            Err(why) => self.notes.push(format!("{NO_FIT}{why}.")),
         }
         self
     }
 }
 
 const P99: &str = "--p99";
+/// A note that begins so tells why.
+const NO_FIT: &str = "No services were fitted to the counters: ";
 /// The note on a throttled group, whose usage is less than its demand.
 const CENSORED: &str = "The group was throttled, so it needs more than it used, and how much is \
                         unknown: no larger limit can be judged. Raise or lift the limit for a \
@@ -325,7 +332,12 @@ fn notes(
     let mut notes = Vec::new();
     let above = observed.above.as_ref().filter(|above| is_throttled(above));
     if let Some(above) = above {
-        notes.push(format!("{} Choose the pod itself by --label container=.", above.note()));
+        let more = if above.has_one {
+            "Other limits are tried with that limit raised or lowered by as much."
+        } else {
+            "Choose the pod itself by --label container=."
+        };
+        notes.push(format!("{} {more}", above.note()));
     }
     if present.is_throttled || above.is_some() {
         notes.push(CENSORED.to_owned());

@@ -25,13 +25,15 @@ mod bootstrap;
 mod cpus;
 mod group;
 mod labels;
+mod prometheus;
 mod scrape;
 mod served;
 
 pub use bootstrap::interval;
 pub use cpus::AllowedCpus;
 pub use group::Group;
-pub use scrape::{Metrics, scrapes};
+pub use prometheus::Prometheus;
+pub use scrape::{Metrics, Scraped};
 pub use served::Served;
 
 use cpumax_limit::{CpuStat, Limit};
@@ -82,6 +84,8 @@ pub struct Above {
     pub limit: Limit,
     /// Its periods over the same time.
     pub periods: Periods,
+    /// It has no other container, so that its load is known.
+    pub has_one: bool,
 }
 
 /// The difference between two moments.
@@ -165,6 +169,16 @@ impl Above {
     /// Throttled periods of a hundred over the observed time; 0 without periods.
     pub fn throttled_percent(&self) -> f64 {
         self.periods.nr_throttled as f64 * 100.0 / self.periods.nr_periods.max(1) as f64
+    }
+
+    /// The limit of the pod where the container gets `limit` instead of `present`: Kubernetes adds
+    /// up the limits of containers. `None` where the kernel would refuse it.
+    pub fn with(&self, limit: Limit, present: Limit) -> Option<Limit> {
+        let period_ns = self.limit.period_ns();
+        let Some((own, before)) = limit.millicpus().zip(present.millicpus()) else {
+            return Limit::new(None, period_ns, 0).ok();
+        };
+        Limit::of_millicpus((self.limit.millicpus()? + own).checked_sub(before)?, period_ns)
     }
 
     /// A sentence for people: its limit stops the observed group as well.

@@ -41,10 +41,11 @@ mod service;
 pub use calibrate::{Calibrated, Knows, calibrate};
 pub use measured::Known;
 
-use crate::counters::Observed;
+use crate::counters::{Above, Observed};
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
 use cpumax_study::{Error, Ranged, Watch, world::Running};
+pub(crate) use draws::Shared;
 use draws::{Draws, Runs};
 use measured::Measured;
 use schemars::JsonSchema;
@@ -202,10 +203,21 @@ pub fn fit(
     fitting: &Fitting,
     watch: &dyn Watch,
 ) -> Result<Result<Fit, String>, Error> {
+    fit_with(observed, fitting, &mut Shared::default(), watch)
+}
+
+/// [`fit`] with services that were drawn for others, where they are alike.
+pub(crate) fn fit_with(
+    observed: &Observed,
+    fitting: &Fitting,
+    shared: &mut Shared,
+    watch: &dyn Watch,
+) -> Result<Result<Fit, String>, Error> {
     let Some(limit) = observed.limit.or(fitting.current) else {
         return Ok(Err("its limit is unknown".to_owned()));
     };
-    if observed.above.as_ref().is_some_and(|above| above.periods.nr_throttled > 0) {
+    let is_stopped = |above: &Above| above.periods.nr_throttled > 0 && !above.has_one;
+    if observed.above.as_ref().is_some_and(is_stopped) {
         return Ok(Err("the limit of its pod throttles it as well".to_owned()));
     }
     let measured = match Measured::of(observed, limit, &fitting.known) {
@@ -217,7 +229,7 @@ pub fn fit(
     let told = fitting.kernel.or_else(own);
     let kernel = told.unwrap_or_else(Kernel::newest);
     let runs = Runs { kernel, threads, seed: fitting.seed, watch };
-    let draws = runs.draws(&measured, fitting.draws)?;
+    let draws = runs.draws(&measured, fitting.draws, shared)?;
     if let Some(counter) = draws.misfit {
         let what = "no single service with a steady load has such counters";
         return Ok(Err(format!("{what}: {counter} cannot be reproduced")));
@@ -301,7 +313,8 @@ impl Predictor<'_> {
                 p99_ns: measured.known.served.p99_ns,
             });
         }
-        let seen = self.runs.under(&self.draws.all, limit, self.runs.kernel)?;
+        let limits = (limit, measured.limit_above(limit));
+        let seen = self.runs.under(&self.draws.all, limits, self.runs.kernel)?;
         let is_raised = millicpus.is_none_or(|own| Some(own) > measured.limit.millicpus());
         let both = self.draws.all.iter().zip(&seen);
         let times = both.filter_map(|(draw, seen)| {
@@ -366,8 +379,10 @@ impl Predictor<'_> {
     /// # Errors
     /// A run of the model fails.
     fn on_kernels(&self) -> Result<Vec<OnKernel>, Error> {
+        let present = self.measured.limit;
+        let limits = (present, self.measured.limit_above(present));
         let on = |kernel: &Kernel| {
-            let seen = self.runs.under(&self.draws.all, self.measured.limit, *kernel)?;
+            let seen = self.runs.under(&self.draws.all, limits, *kernel)?;
             Ok(OnKernel { kernel: kernel.version.to_string(), ..self.ranges(&seen) })
         };
         self.fitting.others.iter().map(on).collect()

@@ -27,11 +27,20 @@ pub enum Need {
     Mount,
     /// Chromium, Node.js, and the packages that `make browser` installs.
     Browser,
+    /// The program `prometheus`.
+    Prometheus,
 }
 
 impl Need {
-    const ALL: [Need; 6] =
-        [Need::Vm, Need::Cgroup, Need::Perf, Need::Bpf, Need::Mount, Need::Browser];
+    const ALL: [Need; 7] = [
+        Need::Vm,
+        Need::Cgroup,
+        Need::Perf,
+        Need::Bpf,
+        Need::Mount,
+        Need::Browser,
+        Need::Prometheus,
+    ];
 
     /// Its word in [`VARIABLE`].
     fn word(self) -> &'static str {
@@ -42,6 +51,7 @@ impl Need {
             Need::Bpf => "bpf",
             Need::Mount => "mount",
             Need::Browser => "browser",
+            Need::Prometheus => "prometheus",
         }
     }
 }
@@ -142,14 +152,14 @@ mod tests {
         for need in Need::ALL {
             assert_eq!(parse(need.word()), Ok(vec![need]));
         }
-        assert_eq!(parse("vm,cgroup,perf,bpf,mount,browser"), Ok(Need::ALL.to_vec()));
+        assert_eq!(parse("vm,cgroup,perf,bpf,mount,browser,prometheus"), Ok(Need::ALL.to_vec()));
         assert_eq!(parse(" "), Ok(vec![]));
     }
 
     #[test]
     fn a_word_that_is_none_is_an_error_even_when_nothing_is_missing() {
         let wrong = "CPUMAX_REQUIRE has the word \"vms\"; it takes vm, cgroup, perf, bpf, mount, \
-                     browser, with commas between";
+                     browser, prometheus, with commas between";
         assert_eq!(judge("perf,vms", Need::Perf, Ok::<(), String>(())), Err(wrong.to_owned()));
         assert_eq!(judged("VM", Need::Vm).unwrap_err().matches("\"VM\"").count(), 1);
     }

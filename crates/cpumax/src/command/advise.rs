@@ -40,7 +40,8 @@ const THIN: u8 = 3;
 #[derive(Debug, Args)]
 #[command(group(
     // Counters have no threads to choose, and show no other traffic, burst or cost.
-    ArgGroup::new("counters").args(["stat", "openmetrics"]).multiple(true).conflicts_with_all([
+    ArgGroup::new("counters").args(["stat", "openmetrics", "prometheus"]).multiple(true)
+        .conflicts_with_all([
         "output", "csv", "load", "burst", "group", "pin", "hz", "cpus", "open_loop", "closed_loop",
         "skip_late", "from", "to", "scale_work", "work_range", "event_cost", "syscall_cost",
     ])
@@ -49,7 +50,7 @@ pub struct AdviseArgs {
     /// perf.data, trace.dat, Perfetto traces, or text as for `cpumax inspect`; several, such as
     /// different hours or replicas, get one limit
     #[arg(value_name = "RECORDING", value_hint = ValueHint::FilePath)]
-    #[arg(required_unless_present_any = ["stat", "openmetrics"], conflicts_with = "openmetrics")]
+    #[arg(required_unless_present = "counters", conflicts_with = "scraped")]
     recordings: Vec<PathBuf>,
     /// Goal for the median latency of requests, e.g. 5ms
     #[arg(long, help_heading = "What is asked", value_name = "TIME", value_parser = time)]

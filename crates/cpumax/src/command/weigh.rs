@@ -56,13 +56,9 @@ pub fn weigh(args: &WeighArgs) -> Result<(), Failure> {
     let running = Running { threads: args.jobs.map(usize::from), ..Running::default() };
     let weights = library::weigh(&workloads, &kernels, &seeds, running, &Terminal::new());
     let weights = weights.map_err(Failure::of)?;
-    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
     let documents = library::documents(&workloads, &kernels, base, &weights);
-    json.map_or(Ok(()), |json| json.write(documents))?;
-    if !is_told {
-        return Ok(());
-    }
-    output::print(&weights_table(&workloads, &kernels, base, &weights, output::page()))
+    let text = || weights_table(&workloads, &kernels, base, &weights, output::page());
+    output::answer(json, documents, text)
 }
 
 fn workloads(args: &WeighArgs) -> Result<Vec<Arc<Workload>>, Failure> {

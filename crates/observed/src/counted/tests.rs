@@ -117,7 +117,7 @@ fn a_pod_that_throttles_its_container_is_noted() {
     let limit = Limit::new(Some(40_000_000), 100_000_000, 0).unwrap();
     let periods =
         crate::counters::Periods { nr_periods: 60, nr_throttled: 52, ..Default::default() };
-    observed.above = Some(Above { name: "{pod=\"p\"}".to_owned(), limit, periods });
+    observed.above = Some(Above { name: "{pod=\"p\"}".to_owned(), limit, periods, has_one: false });
     let told = counted(&observed, &asked()).unwrap();
     assert!(told.notes[0].contains("40000 100000") && told.notes[0].contains("86.7 %"));
     assert_eq!(told.enough, None, "it asks for more than it used");

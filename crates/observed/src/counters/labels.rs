@@ -50,6 +50,11 @@ impl Labels {
     }
 
     /// Names and values, in order of the names.
+    pub fn pairs(&self) -> impl Iterator<Item = &(String, String)> {
+        self.0.iter()
+    }
+
+    /// Names and values, in order of the names.
     pub fn into_pairs(self) -> Vec<(String, String)> {
         self.0
     }
@@ -71,6 +76,11 @@ impl Labels {
     pub fn remove(&mut self, name: &str) -> Option<String> {
         let at = self.0.iter().position(|(own, _)| own == name)?;
         Some(self.0.remove(at).1)
+    }
+
+    /// Removes all labels but these.
+    pub fn retain(&mut self, names: &[&str]) {
+        self.0.retain(|(name, _)| names.contains(&name.as_str()));
     }
 
     /// Whether each wanted label has this value; a wanted empty value means that it is absent.

@@ -1,20 +1,24 @@
 //! Reads scrapes of cadvisor's counters, in the text form of Prometheus or as `OpenMetrics`. They
 //! stand in for the group itself, one file for each time. JSON of a Prometheus query or of docker's
-//! stats may hold several times.
+//! stats may hold several times, and a Prometheus can be asked itself.
 //!
 //! cadvisor serves limits and throttled periods only of groups that have a limit. On cgroup v1 it
 //! serves CPU time by CPU, without a sum. A missing number is not taken to be 0.
 
 mod json;
 mod own;
+mod samples;
+mod scraped;
 
 use super::labels::{Kind, Labels};
-use super::{Above, AllowedCpus, Delta, Moment, Observed, Served};
+use super::{Above, AllowedCpus, Delta, Moment, Observed};
 use cpumax_limit::{CpuStat, DEFAULT_PERIOD_NS, Limit, shown};
 use cpumax_machine::named::Functions;
 use cpumax_study::{Error, world::OwnKernel};
 pub use own::Metrics;
 use own::Own;
+use samples::Samples;
+pub use scraped::Scraped;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -46,13 +50,17 @@ const START: &str = "container_start_time_seconds";
 /// Its label `kernelVersion` is the node's kernel.
 const VERSION: &str = "cadvisor_version_info";
 
+/// All of these but the last.
+const OF_CONTAINERS: [&str; 7] =
+    [USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD, START];
+
 /// Counters of one container.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct Series {
     /// CPU time on all CPUs.
     usage_s: Option<f64>,
-    /// CPU time summed over the series of single CPUs, s, and the number of those.
-    by_cpu_s: (f64, u32),
+    /// CPU time on single CPUs, s.
+    by_cpu_s: BTreeMap<String, f64>,
     periods: Option<f64>,
     throttled: Option<f64>,
     throttled_s: Option<f64>,
@@ -70,8 +78,6 @@ struct Scrape {
     /// The file, for messages.
     path: String,
     containers: Containers,
-    /// CPU time on single CPUs, s, by container and CPU.
-    single_cpus: BTreeMap<(Labels, String), f64>,
     /// The service's own metrics.
     own: Own,
     kernel: Option<String>,
@@ -83,46 +89,14 @@ struct Scrape {
 
 type Wanted = [(String, String)];
 
-/// Reads the container whose labels have all of `labels` (`pod="web-1"`, quotes optional), and the
-/// service's own metrics, from at least two scrapes in order of time. `apart` is the time between
-/// scrapes without time stamps.
-///
-/// # Errors
-/// A file cannot be read, none or several containers have these labels, or their counters are
-/// impossible.
-pub fn scrapes(
-    paths: &[impl AsRef<Path>],
-    labels: &[String],
-    apart: Option<Duration>,
-    metrics: &Metrics,
-) -> Result<(Observed, Served), Error> {
-    let wanted = labels.iter().map(|text| {
-        let form = "give LABEL=VALUE, such as pod=web-1";
-        Labels::parse_pair(text).ok_or_else(|| Error::Question(format!("--label '{text}': {form}")))
-    });
-    let wanted: Vec<(String, String)> = wanted.collect::<Result<_, Error>>()?;
-    let mut scrapes = Vec::new();
-    for path in paths {
-        scrapes.append(&mut read(path.as_ref(), metrics)?);
-    }
-    if scrapes.len() < 2 {
-        return Err(Error::Question("one scrape gives no rate: give at least two".to_owned()));
-    }
-    let observed = observed(&scrapes, &wanted, apart)?;
-    let length_ns = observed.moments.last().map_or(0, |moment| moment.at_ns);
-    let own: Vec<(&str, &Own)> = scrapes.iter().map(|s| (s.path.as_str(), &s.own)).collect();
-    let served = own::served(&own, metrics, length_ns)?;
-    Ok((observed, served))
-}
-
-/// The counters of the container that `wanted` chooses in the first scrape. An error where its
-/// limit changed, a counter went back or is impossible, or each scrape is after another restart.
+/// The counters of a container. An error where its limit changed, a counter went back or is
+/// impossible, or each scrape is after another restart.
 fn observed(
     scrapes: &[Scrape],
+    first: &Labels,
     wanted: &Wanted,
     apart: Option<Duration>,
 ) -> Result<Observed, Error> {
-    let first = chosen(&scrapes[0], wanted)?;
     let lives = lives(scrapes, first, wanted)?;
     let name = first.to_string();
     let wrong = |what: &str| Error::Question(format!("{name}: {what}"));
@@ -179,7 +153,7 @@ fn lives<'a>(
         let found = same.or_else(anew);
         let (labels, series) =
             found.ok_or_else(|| Error::Question(format!("{path}: it has no {first}")))?;
-        lives.push((labels, *series));
+        lives.push((labels, series.clone()));
         before = labels;
     }
     Ok(lives)
@@ -193,8 +167,9 @@ fn moments(
     apart: Option<Duration>,
 ) -> Result<Vec<Moment>, Error> {
     let has_usage = lives.iter().all(|(_, series)| series.usage_s.is_some());
-    let cpus = lives[0].1.by_cpu_s.1;
-    let has_cpus = cpus > 0 && lives.iter().all(|(_, series)| series.by_cpu_s.1 == cpus);
+    let cpus = &lives[0].1.by_cpu_s;
+    let has_same = |series: &Series| series.by_cpu_s.keys().eq(cpus.keys());
+    let has_cpus = !cpus.is_empty() && lives.iter().all(|(_, series)| has_same(series));
     let mut moments: Vec<Moment> = Vec::new();
     for (at, (labels, series)) in lives.iter().enumerate() {
         let at_ns = match (series.at_ms, apart) {
@@ -205,8 +180,8 @@ fn moments(
                 return Err(Error::Question(format!("{}: {what}", scrapes[at].path)));
             }
         };
-        let usage_s =
-            if has_usage { series.usage_s } else { Some(series.by_cpu_s.0).filter(|_| has_cpus) };
+        let by_cpu_s = || series.by_cpu_s.values().sum();
+        let usage_s = if has_usage { series.usage_s } else { has_cpus.then(by_cpu_s) };
         let ns = |seconds: f64| (seconds * 1e9) as u64;
         moments.push(Moment {
             at_ns: at_ns as u64,
@@ -240,9 +215,29 @@ fn moments(
 }
 
 impl Series {
+    /// Stores a number of one of cadvisor's metrics, of a single CPU where that is given; an error
+    /// where there is another one.
+    fn set(&mut self, name: &str, cpu: Option<&str>, value: f64) -> Result<(), ()> {
+        let slot = match (name, cpu) {
+            (USAGE, Some(cpu)) if cpu != "total" => {
+                let before = self.by_cpu_s.insert(cpu.to_owned(), value);
+                return if before.is_none_or(|before| before == value) { Ok(()) } else { Err(()) };
+            }
+            (USAGE, _) => &mut self.usage_s,
+            (PERIODS, _) => &mut self.periods,
+            (THROTTLED, _) => &mut self.throttled,
+            (THROTTLED_SECONDS, _) => &mut self.throttled_s,
+            (QUOTA, _) => &mut self.quota_us,
+            (START, _) => &mut self.start_s,
+            _ => &mut self.period_us,
+        };
+        let before = slot.replace(value);
+        if before.is_none_or(|before| name == START || before == value) { Ok(()) } else { Err(()) }
+    }
+
     /// Whether it has CPU time or periods.
     fn counts(&self) -> bool {
-        self.usage_s.is_some() || self.by_cpu_s.1 > 0 || self.periods.is_some()
+        self.usage_s.is_some() || !self.by_cpu_s.is_empty() || self.periods.is_some()
     }
 
     /// Whether the container started after the scrape `before`. Its counters are then of a new run,
@@ -325,7 +320,13 @@ fn above(scrapes: &[Scrape], container: &Labels) -> Option<Above> {
     let at = |series: &Series| Some(Moment { stat: Some(series.stat()?), ..Moment::default() });
     let periods = at(from)?.until(&at(to)?).periods?;
     let is_sound = periods.nr_throttled <= periods.nr_periods && from.limit() == Some(limit);
-    is_sound.then(|| Above { name: labels.to_string(), limit, periods })
+    let in_pod = |labels: &&Labels| {
+        let same = |name| labels.value(name) == container.value(name);
+        labels.kind() == Kind::Container && same("pod") && same("namespace")
+    };
+    let mut all = scrapes.iter().flat_map(|scrape| scrape.containers.keys()).filter(in_pod);
+    let has_one = all.all(|other| other.is_same_container(container));
+    is_sound.then(|| Above { name: labels.to_string(), limit, periods, has_one })
 }
 
 /// The labels of the only container with the wanted ones; of several the only one with a limit.
@@ -373,9 +374,9 @@ fn hints(all: &[&Labels]) -> String {
     some.join(", or ") + more
 }
 
-/// Reads the scrapes of a file: one in text form, or several in JSON. An error names the line where
-/// the file is malformed or too large.
-fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
+/// Reads the scrapes of a file: one in text form, or several in JSON. Answers of Prometheus are
+/// added to `samples`. An error names the line where the file is malformed or too large.
+fn read(path: &Path, metrics: &Metrics, samples: &mut Samples) -> Result<Vec<Scrape>, Error> {
     let failed = |source| Error::File { path: shown(path), source };
     let file = File::open(path).map_err(failed)?;
     let mut file = BufReader::new(file.take(FILE_MAX_BYTES));
@@ -383,7 +384,7 @@ fn read(path: &Path, metrics: &Metrics) -> Result<Vec<Scrape>, Error> {
         file.consume(MARK.len());
     }
     if json::is_json(file.fill_buf().map_err(failed)?) {
-        return json::read(file, &shown(path), metrics);
+        return json::read(file, &shown(path), metrics, samples);
     }
     let mut all = Scrape { path: shown(path), ..Scrape::default() };
     let mut line = Vec::new();
@@ -442,13 +443,13 @@ fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<bool, S
 
 /// Whether this is one of cadvisor's metrics that are read.
 fn is_known(name: &str) -> bool {
-    [USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD, START, VERSION].contains(&name)
+    OF_CONTAINERS.contains(&name) || name == VERSION
 }
 
 impl Scrape {
-    /// Stores a number of a known metric, with its time, ms since 1970; usage of single CPUs is
-    /// summed up. Unknown metrics are ignored; an error where the number is infinite, NaN or
-    /// wrongly negative, or differs from one of the same series.
+    /// Stores a number of a known metric, with its time, ms since 1970. Unknown metrics are
+    /// ignored; an error where the number is infinite, NaN or wrongly negative, or differs from one
+    /// of the same series.
     fn add(
         &mut self,
         name: &str,
@@ -456,10 +457,7 @@ impl Scrape {
         (value, at_ms): (f64, Option<f64>),
         metrics: &Metrics,
     ) -> Result<(), String> {
-        // An unknown start is a time long before 1970.
-        if !value.is_finite() || value < 0.0 && ![QUOTA, START].contains(&name) {
-            return Err(format!("a counter cannot be {value}"));
-        }
+        let value = checked(name, value)?;
         self.own.add(name, &labels, value, metrics)?;
         if name == VERSION {
             let release = labels.value("kernelVersion");
@@ -470,37 +468,21 @@ impl Scrape {
         }
         let cpu = labels.remove("cpu");
         let twice = format!("{name} of {labels} is there twice, with different numbers");
-        let single = cpu.clone().map(|cpu| (labels.clone(), cpu));
         let series = self.containers.entry(labels).or_default();
-        if name == START {
-            // Some kubelets stamp it with the start itself.
-            series.start_s = Some(value);
-            return Ok(());
-        }
-        series.at_ms = at_ms.filter(|at| at.is_finite()).or(series.at_ms);
-        let slot = match name {
-            USAGE => match cpu.as_deref() {
-                None | Some("total") => &mut series.usage_s,
-                Some(_) => {
-                    let before = single.and_then(|single| self.single_cpus.insert(single, value));
-                    let Some(before) = before else {
-                        series.by_cpu_s = (series.by_cpu_s.0 + value, series.by_cpu_s.1 + 1);
-                        return Ok(());
-                    };
-                    return if before.total_cmp(&value).is_eq() { Ok(()) } else { Err(twice) };
-                }
-            },
-            PERIODS => &mut series.periods,
-            THROTTLED => &mut series.throttled,
-            THROTTLED_SECONDS => &mut series.throttled_s,
-            QUOTA => &mut series.quota_us,
-            _ => &mut series.period_us,
-        };
-        match slot.replace(value) {
-            Some(before) if before.total_cmp(&value).is_ne() => Err(twice),
-            _ => Ok(()),
-        }
+        // Some kubelets stamp the start with itself.
+        let at_ms = at_ms.filter(|at| at.is_finite() && name != START);
+        series.at_ms = at_ms.or(series.at_ms);
+        series.set(name, cpu.as_deref(), value).map_err(|()| twice)
     }
+}
+
+/// A number that the metric can have.
+fn checked(name: &str, value: f64) -> Result<f64, String> {
+    // An unknown start is a time long before 1970.
+    if value.is_finite() && (value >= 0.0 || [QUOTA, START].contains(&name)) {
+        return Ok(value);
+    }
+    Err(format!("a counter cannot be {value}"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! counters that the model gives them, and compares the predictions with the model under other
 //! limits.
 
-use super::draws::Runs;
+use super::draws::{Runs, Shared};
 use super::measured::Measured;
 use super::service::{Seen, Service, Setting};
 use super::{Fitting, Known, Predictor, Scale, range};
@@ -148,7 +148,15 @@ impl Truth {
     fn run_under(&self, fitting: &Fitting, limit: Limit) -> Option<Seen> {
         let (kernel, seed, requests) = (kernel(fitting), self.seed, 0.0);
         let (least_ns, window_ns) = (WATCHED_NS as f64, Some(READ_NS));
-        self.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
+        self.service.run(&Setting {
+            kernel,
+            limit,
+            above: None,
+            seed,
+            requests,
+            least_ns,
+            window_ns,
+        })
     }
 
     /// Fits to its counters, and pairs predictions for 3/4 and 3/2 of its limit and for none with
@@ -164,7 +172,7 @@ impl Truth {
         };
         let threads = fitting.running.threads();
         let runs = Runs { kernel: kernel(fitting), threads, seed: fitting.seed, watch };
-        let draws = runs.draws(&measured, fitting.draws)?;
+        let draws = runs.draws(&measured, fitting.draws, &mut Shared::default())?;
         if draws.misfit.is_some() {
             return Ok(None);
         }
@@ -179,7 +187,8 @@ impl Truth {
         for (limit, names) in limits {
             let Some(limit) = limit else { continue };
             let Some(truth) = self.run_under(fitting, limit) else { continue };
-            let seen = predictor.runs.under(&predictor.draws.all, limit, kernel(fitting))?;
+            let seen =
+                predictor.runs.under(&predictor.draws.all, (limit, None), kernel(fitting))?;
             all.extend(predictor.compare(names, &seen, &truth, &self.seen));
         }
         Ok(Some(all))

@@ -8,6 +8,7 @@ use cpumax_study::{Error, Watch};
 use cpumax_workload::{Domain, Stream};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::iter;
 
 /// Requests, and the least time (ns), of the short runs that select services, and of the long runs
@@ -45,6 +46,18 @@ pub(super) struct Draws {
     pub misfit: Option<&'static str>,
 }
 
+/// Services in short runs, by what they were drawn for.
+#[derive(Debug, Default)]
+pub(crate) struct Shared(BTreeMap<String, Vec<Draw>>);
+
+#[cfg(test)]
+impl Shared {
+    /// How many sets of services.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
 pub(super) struct Runs<'a> {
     pub kernel: Kernel,
     pub threads: usize,
@@ -71,19 +84,34 @@ impl Runs<'_> {
     /// The run under the measured limit, with this seed, number of requests and least length (ns).
     fn setting(&self, measured: &Measured, seed: u64, (requests, least_ns): (f64, f64)) -> Setting {
         let (kernel, limit, window_ns) = (self.kernel, measured.limit, measured.window_ns());
-        Setting { kernel, limit, seed, requests, least_ns, window_ns }
+        let above = measured.limit_above(limit);
+        Setting { kernel, limit, above, seed, requests, least_ns, window_ns }
     }
 
     /// Draws `count` services in short runs, runs the nearest eighth (at least 40) for longer, and
     /// keeps the 40 that reproduce the measurement best. An error if the caller stopped the runs.
-    pub fn draws(&self, measured: &Measured, count: usize) -> Result<Draws, Error> {
+    /// Short runs of a measurement that is alike are taken from `shared`.
+    pub fn draws(
+        &self,
+        measured: &Measured,
+        count: usize,
+        shared: &mut Shared,
+    ) -> Result<Draws, Error> {
         let drawn = |index: usize, (): &()| {
             let mut stream = Stream::new(self.seed, Domain::Fit, index as u64);
             let service = Service::draw(&mut stream, measured);
             self.corrected(measured, service, stream.next_u64(), SHORT)
         };
-        let short = self.each(&vec![(); count], drawn)?;
-        let mut short: Vec<Draw> = short.into_iter().flatten().collect();
+        let alike = measured.alike(self.kernel);
+        if !shared.0.contains_key(&alike) {
+            let short = self.each(&vec![(); count], drawn)?;
+            shared.0.insert(alike.clone(), short.into_iter().flatten().collect());
+        }
+        let weigh = |draw: &Draw| {
+            let weight = distance(&measured.misses(&draw.seen));
+            Draw { weight, ..draw.clone() }
+        };
+        let mut short: Vec<Draw> = shared.0[&alike].iter().map(weigh).collect();
         short.sort_by(|a, b| a.weight.total_cmp(&b.weight));
         short.truncate((count / CLOSER).max(TOLD));
         let longer =
@@ -113,20 +141,21 @@ impl Runs<'_> {
         Some(Draw { service, weight, seen, seed, limit_cpus })
     }
 
-    /// Runs each draw under a limit, on a kernel, longer where the limit is below the measured one.
-    /// The result is in the order of the draws, `None` where the model cannot run one; an error if
-    /// the caller stopped the runs.
+    /// Runs each draw under a limit, and one of its pod, on a kernel, longer where the limit is
+    /// below the measured one. The result is in the order of the draws, `None` where the model
+    /// cannot run one; an error if the caller stopped the runs.
     pub fn under(
         &self,
         draws: &[Draw],
-        limit: Limit,
+        (limit, above): (Limit, Option<Limit>),
         kernel: Kernel,
     ) -> Result<Vec<Option<Seen>>, Error> {
         let is_smaller = |draw: &Draw| limit.cpus().is_some_and(|cpus| cpus < draw.limit_cpus);
         let run = |_: usize, draw: &Draw| {
             let (requests, least_ns) = if is_smaller(draw) { LONGER } else { LONG };
             let (seed, window_ns) = (draw.seed, None);
-            draw.service.run(&Setting { kernel, limit, seed, requests, least_ns, window_ns })
+            let setting = Setting { kernel, limit, above, seed, requests, least_ns, window_ns };
+            draw.service.run(&setting)
         };
         self.each(draws, run)
     }

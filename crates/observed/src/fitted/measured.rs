@@ -3,8 +3,9 @@
 
 use super::service::Seen;
 use crate::counted::in_periods;
-use crate::counters::{Delta, Observed, Served};
+use crate::counters::{Above, Delta, Observed, Served};
 use cpumax_limit::Limit;
+use cpumax_machine::kernel::Kernel;
 use cpumax_recording::Loop;
 
 /// Throttled periods depend on those before them, so their share varies more than independent draws
@@ -37,6 +38,8 @@ pub struct Known {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
     pub limit: Limit,
+    /// The pod, where it has a limit and no other container.
+    pub above: Option<Above>,
     /// CPUs that it may run on, where known.
     pub allowed: Option<u16>,
     pub seconds: f64,
@@ -96,6 +99,7 @@ impl Measured {
         let (windows, is_alike) = windows(&observed.deltas(), limit.period_ns());
         Ok(Measured {
             limit,
+            above: observed.above.clone().filter(|above| above.has_one),
             allowed: observed.cpus.as_ref().map(|cpus| cpus.count.min(1 << 15) as u16),
             seconds,
             cpus: usage_ns as f64 / 1e9 / seconds,
@@ -107,6 +111,20 @@ impl Measured {
             windows,
             is_alike,
         })
+    }
+
+    /// The limit of the pod that goes with `limit`; `None` without a pod of one container.
+    pub fn limit_above(&self, limit: Limit) -> Option<Limit> {
+        self.above.as_ref().and_then(|above| above.with(limit, self.limit))
+    }
+
+    /// Names measurements that services may be drawn for together: use differs by a twentieth.
+    pub fn alike(&self, kernel: Kernel) -> String {
+        let steps = (self.cpus.ln() * 20.0).round();
+        let of_pod = self.limit_above(self.limit);
+        let Known { clients, threads, served } = &self.known;
+        let known = (clients, threads, served, self.window_ns(), self.allowed);
+        format!("{kernel:?} {} {of_pod:?} {steps} {known:?}", self.limit)
     }
 
     /// CPUs that the limit gives; infinite without a quota.
@@ -146,6 +164,10 @@ impl Measured {
         let throttled =
             of_share((seen.nr_throttled, seen.nr_periods), (self.nr_throttled, self.nr_periods));
         all.push(("throttled periods", throttled));
+        if let Some(above) = &self.above {
+            let told = (above.periods.nr_throttled as f64, above.periods.nr_periods as f64);
+            all.push(("throttled periods of its pod", of_share(seen.above, told)));
+        }
         if let Some(time) = self.throttled_s.filter(|_| self.nr_throttled >= 5.0) {
             let variance = DEPEND * (1.0 / self.nr_throttled + 1.0 / seen.nr_throttled.max(1.0));
             all.push(("throttled time", logs(seen.throttled_s, time, variance, TIME_OFF)));

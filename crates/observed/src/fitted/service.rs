@@ -12,7 +12,8 @@ use cpumax_workload::build::{Value, table};
 use cpumax_workload::{Distribution, Stream, Workload};
 use std::time::Duration;
 
-const GROUP: &str = "/service";
+const POD: &str = "/pod";
+const GROUP: &str = "/pod/service";
 /// Mean work of a request, ns.
 const WORK_NS: [f64; 2] = [50e3, 100e6];
 const THREADS_MAX: f64 = 64.0;
@@ -56,6 +57,8 @@ pub(super) struct Service {
 pub(super) struct Setting {
     pub kernel: Kernel,
     pub limit: Limit,
+    /// Limit of the pod.
+    pub above: Option<Limit>,
     pub seed: u64,
     /// Requests to simulate.
     pub requests: f64,
@@ -72,6 +75,8 @@ pub(super) struct Seen {
     pub cpus: f64,
     pub nr_periods: f64,
     pub nr_throttled: f64,
+    /// Throttled periods of the pod, and all of its periods; 0 where that has no limit.
+    pub above: (f64, f64),
     /// Time throttled in a second, s.
     pub throttled_s: f64,
     pub requests_per_s: f64,
@@ -182,9 +187,9 @@ impl Service {
         }
     }
 
-    /// The workload of the service in a limited group for `length_ns`; `None` if it cannot be
-    /// built.
-    fn workload(&self, limit: Limit, length_ns: u64) -> Option<Workload> {
+    /// The workload of the service in a limited group, in a pod that may have a limit too, for
+    /// `length_ns`; `None` if it cannot be built.
+    fn workload(&self, of: &Setting, length_ns: u64) -> Option<Workload> {
         let (work, gap) = (self.work.of_mean(self.work_ns), self.gap.of_mean(self.gap_ns));
         let think = if self.gap_ns < GAP_MIN_NS { Duration::ZERO.into() } else { gap.clone() };
         let service = table("name", "service").with("group", GROUP).with("work", work);
@@ -192,11 +197,18 @@ impl Service {
             Some(clients) => service.with("clients", clients).with("think", think),
             None => service.with("every", gap),
         };
-        let limit = table("max", limit.to_string()).with("burst", limit.burst_ns() / 1000);
-        Workload::builder("fit")
+        let group = |path, limit: Limit| {
+            let burst_us = limit.burst_ns() / 1000;
+            table("path", path).with("max", limit.to_string()).with("burst", burst_us)
+        };
+        let mut workload = Workload::builder("fit")
             .with("duration", Duration::from_nanos(length_ns))
-            .with("machine", table("cpus", self.cpus))
-            .part("group", limit.with("path", GROUP))
+            .with("machine", table("cpus", self.cpus));
+        if let Some(above) = of.above {
+            workload = workload.part("group", group(POD, above));
+        }
+        workload
+            .part("group", group(GROUP, of.limit))
             .part("service", service.with("threads", self.threads))
             .build()
             .ok()
@@ -216,7 +228,7 @@ impl Service {
         };
         let least_ns = of.least_ns.max(8.0 * of.limit.period_ns() as f64);
         let length_ns = (of.requests / per_s * 1e9).clamp(least_ns, LONGEST_NS.max(least_ns));
-        let workload = self.workload(of.limit, length_ns as u64)?;
+        let workload = self.workload(of, length_ns as u64)?;
         let options = Options::new(of.kernel, of.seed);
         let run = || {
             let mut simulation = Simulation::new(&workload, &options, None);
@@ -244,12 +256,15 @@ impl Seen {
     fn of(outcome: &Outcome, windows: Vec<f64>) -> Option<Seen> {
         let group = outcome.groups.get(GROUP)?;
         let seconds = outcome.simulated_ns as f64 / 1e9;
+        let above = outcome.groups.get(POD);
+        let above = above.map_or((0, 0), |pod| (pod.nr_throttled, pod.nr_periods));
         let in_second = |usec: u64| usec as f64 / 1e6 / seconds;
         Some(Seen {
             seconds,
             cpus: in_second(group.usage_usec),
             nr_periods: group.nr_periods as f64,
             nr_throttled: group.nr_throttled as f64,
+            above: (above.0 as f64, above.1 as f64),
             throttled_s: in_second(group.throttled_usec),
             requests_per_s: group.completions as f64 / seconds,
             p50_ns: group.latency_ns.p50 as f64,

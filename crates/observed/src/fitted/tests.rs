@@ -73,9 +73,33 @@ fn counters_of_no_single_service_are_refused() {
     let not_told = Observed { limit: None, ..observed(0.3, 300, 0) };
     assert!(why(&not_told).contains("its limit is unknown"));
     let periods = Periods { nr_periods: 9, nr_throttled: 1, nr_bursts: 0 };
-    let above = Above { name: "pod".to_owned(), limit: unlimited.limit.unwrap(), periods };
+    let (name, limit) = ("pod".to_owned(), unlimited.limit.unwrap());
+    let above = Above { name, limit, periods, has_one: false };
     let in_pod = Observed { above: Some(above), ..observed(0.3, 300, 0) };
     assert!(why(&in_pod).contains("limit of its pod"));
+}
+
+/// A kubelet gives the pod of one container the same limit.
+#[test]
+fn a_pod_of_one_container_is_limited_with_it() {
+    let counters = observed(0.4, 300, 150);
+    let at = |nr_throttled| Above {
+        name: "pod".to_owned(),
+        limit: counters.limit.unwrap(),
+        periods: Periods { nr_periods: 300, nr_throttled, nr_bursts: 0 },
+        has_one: true,
+    };
+    let told = |nr_throttled| {
+        let in_pod = Observed { above: Some(at(nr_throttled)), ..counters.clone() };
+        fit(&in_pod, &fitting(128), &()).unwrap()
+    };
+    let fit = told(100).unwrap();
+    assert!(fit.limits[0].throttled_percent.value > 50.0, "{fit:?}");
+    assert_eq!(fit.limits.last().unwrap().throttled_percent, Ranged::known(0.0));
+    assert_ne!(told(0), Ok(fit), "the pod's counters are reproduced too");
+    let (half, present) = (Limit::of_millicpus(250, 100_000_000), counters.limit.unwrap());
+    assert_eq!(at(0).with(half.unwrap(), present), half);
+    assert!(at(0).with(Limit::UNLIMITED, present).unwrap().quota_ns().is_none());
 }
 
 #[test]

@@ -13,6 +13,7 @@ use cpumax_observed::{
     counted::{self, Asked},
     counters::{Metrics, Observed, Served},
     fitted::{self, DRAWS, Fitting, Keep, Known},
+    fleet,
 };
 use cpumax_report::JsonArray;
 use cpumax_study::{
@@ -29,22 +30,26 @@ use std::time::Duration;
 pub struct Alone {
     /// A running group: its folder, or its path below the root of the hierarchy
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
-    #[arg(conflicts_with_all = ["recordings", "openmetrics"])]
+    #[arg(conflicts_with_all = ["recordings", "scraped"])]
     stat: Option<PathBuf>,
     #[command(flatten)]
     counting: Counting,
     /// Time between two reads of the group, at most half a period
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20ms")]
     every: Duration,
+    /// Answer for every container that the labels choose, those first whose limit costs most
+    #[arg(long, requires = "scraped", conflicts_with_all = ["requests", "latency", "p99"])]
+    #[arg(conflicts_with_all = ["threads", "clients", "other_kernels", "current"])]
+    all: bool,
     /// Number of the service's threads that answer requests
     #[arg(long, value_name = "N", requires = "counters")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// The service's counter of requests in the same files, as METRIC or METRIC{LABEL="VALUE"}
-    #[arg(long, value_name = "METRIC", requires = "openmetrics")]
+    #[arg(long, value_name = "METRIC", requires = "scraped")]
     requests: Option<String>,
     /// The service's histogram of latencies, in seconds, in the same files
-    #[arg(long, value_name = "METRIC", requires = "openmetrics")]
+    #[arg(long, value_name = "METRIC", requires = "scraped")]
     latency: Option<String>,
     /// Show the counters that these kernels would have under the present limit, e.g. 5.4,6.18
     #[arg(long, value_name = "LIST", requires = "counters")]
@@ -76,16 +81,23 @@ pub fn from_counters(args: &AdviseArgs, question: Question) -> Result<(), Failur
     let current = question.current.map(|current| current.limit);
     let asked = Asked { period_ns, throttled, current, not_told, seed };
     let fitting = args.alone.fitting(args, current)?;
+    if args.alone.all {
+        let scraped = args.alone.counting.scraped(Metrics::default());
+        let containers = scraped.and_then(|scraped| scraped.all()).map_err(Failure::of)?;
+        let watch = &Terminal::following(containers.len() as u64, "all containers");
+        let all = fleet::fleet(containers, &asked, fitting.as_ref(), watch).map_err(Failure::of)?;
+        let text = || cpumax_report::fleet_text(&all, throttled, output::page());
+        output::answer(json, all.iter().map(Document::from), text)?;
+        let is_told = all.iter().any(|one| one.counted.is_some());
+        return if is_told { Ok(()) } else { Err(Failure::Status(THIN)) };
+    }
     let (observed, served) = args.alone.observed()?;
     let mut told = counted::counted(&observed, &asked).map_err(Failure::of)?;
     if let Some(fitting) = fitting {
         told = fitted(told, fitting, &observed, served)?;
     }
-    let is_told = json.as_ref().is_none_or(|json| !json.is_stdout());
-    json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&told))))?;
-    if is_told {
-        output::print(&cpumax_report::counters_text(&told, throttled, output::page()))?;
-    }
+    let text = || cpumax_report::counters_text(&told, throttled, output::page());
+    output::answer(json, std::iter::once(Document::from(&told)), text)?;
     // A fit answers what no limit is asked for.
     let is_fitted = told.fit.is_some() && throttled.is_none() && args.p99.is_none();
     let is_answered = told.not_told.is_empty() && (told.enough.is_some() || is_fitted);
@@ -99,7 +111,8 @@ impl Alone {
             return Ok((observed, Served::default()));
         }
         let metrics = Metrics::parse(self.requests.as_deref(), self.latency.as_deref());
-        self.counting.scraped(&metrics.map_err(Failure::of)?)
+        let scraped = metrics.and_then(|metrics| self.counting.scraped(metrics));
+        scraped.and_then(|scraped| scraped.one()).map_err(Failure::of)
     }
 
     /// `None`: nothing is to be fitted.
@@ -146,8 +159,6 @@ fn fitted(
     if fitting.known.served.p99_ns.is_none() {
         fitting.keep.p99_ns = None;
     }
-    let watch = Terminal::new();
-    let fit = fitted::fit(observed, &fitting, &watch).map_err(Failure::of)?;
-    drop(watch);
+    let fit = fitted::fit(observed, &fitting, &Terminal::new()).map_err(Failure::of)?;
     Ok(told.with_fit(fit))
 }

@@ -5,16 +5,15 @@
 //! 1.47.
 
 use super::super::labels::Labels;
-use super::{FILE_MAX_BYTES, Metrics, Scrape, Series, is_known};
+use super::super::prometheus::Prometheus;
+use super::samples::Samples;
+use super::{FILE_MAX_BYTES, Metrics, Scrape, Series, VERSION, Wanted};
 use cpumax_study::Error;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::time::UNIX_EPOCH;
-
-/// Most times of a query.
-const TIMES_MAX: usize = 100_000;
+use std::time::{Duration, UNIX_EPOCH};
 
 /// Whether a file that begins like this is JSON: an object whose first name is followed by a
 /// colon, or an array.
@@ -95,13 +94,14 @@ struct Throttling {
     throttled_time: u64,
 }
 
-/// Reads the scrapes of each time in a file of one or more JSON values. `path` is for messages; a
-/// scrape with the time of the one before is left out. An error tells what is not understood, or
-/// that there is no scrape.
+/// Reads a file of one or more JSON values: scrapes of docker, and answers of Prometheus, which are
+/// added to `samples`. `path` is for messages; a scrape with the time of the one before is left
+/// out. An error tells what is not understood, or that there is nothing.
 pub(super) fn read(
     mut file: impl Read,
     path: &str,
     metrics: &Metrics,
+    samples: &mut Samples,
 ) -> Result<Vec<Scrape>, Error> {
     let wrong = |what: &str| Error::Question(format!("{path}: {what}"));
     let mut text = String::new();
@@ -111,12 +111,19 @@ pub(super) fn read(
         return Err(wrong("a scrape has at most 256 MiB"));
     }
     let mut scrapes: Vec<Scrape> = Vec::new();
+    samples.path = path.to_owned();
     for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
         let value = value.map_err(|error| wrong(&format!("it is not JSON: {error}")))?;
         let more = if value.get("data").is_some_and(|data| data.get("resultType").is_some()) {
-            queried(value, metrics).map_err(|what| {
+            let told = serde_json::from_value(value).map_err(|error| error.to_string());
+            let told = told.and_then(|told| queried(told, metrics, samples));
+            let count = told.map_err(|what| {
                 wrong(&format!("it is JSON of a query to Prometheus, but {what}"))
-            })?
+            })?;
+            if count == 0 {
+                return Err(wrong("it is JSON of a query to Prometheus that found no series"));
+            }
+            Vec::new()
         } else if value.get("cpu_stats").is_some() {
             stats(value)
                 .map_err(|what| wrong(&format!("it is JSON of docker's stats, but {what}")))?
@@ -135,9 +142,6 @@ pub(super) fn read(
     for scrape in &mut scrapes {
         path.clone_into(&mut scrape.path);
     }
-    if scrapes.is_empty() {
-        return Err(wrong("it is JSON of a query to Prometheus that found no series"));
-    }
     Ok(scrapes)
 }
 
@@ -146,15 +150,14 @@ fn at_ms(scrape: &Scrape) -> Option<u64> {
     scrape.containers.values().find_map(|series| series.at_ms).map(|ms| ms as u64)
 }
 
-/// The known metrics in an answer of Prometheus, one scrape for each time, ascending. `Err` says
-/// what is wrong with the answer.
-fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
-    let answered: Answered = serde_json::from_value(value).map_err(|error| error.to_string())?;
+/// Adds the known metrics in an answer of Prometheus to `samples`, and returns the number of all
+/// series. `Err` says what is wrong with the answer.
+fn queried(answered: Answered, metrics: &Metrics, samples: &mut Samples) -> Result<usize, String> {
     let data = answered.data;
     if !["matrix", "vector"].contains(&data.result_type.as_str()) {
         return Err(format!("of type {}: give one of type matrix or vector", data.result_type));
     }
-    let mut all: BTreeMap<u64, Scrape> = BTreeMap::new();
+    let count = data.result.len();
     for Found { mut metric, value, values } in data.result {
         let Some(name) = metric.remove("__name__") else {
             return Err("one series has no name: query the counters themselves, such as \
@@ -162,21 +165,79 @@ fn queried(value: Value, metrics: &Metrics) -> Result<Vec<Scrape>, String> {
                         without rate()"
                 .to_owned());
         };
-        if !is_known(&name) && !metrics.has(&name) {
+        let number = |(at_s, number): (f64, String)| {
+            let told = number.parse().map_err(|_| format!("'{number}' of {name} is not a number"));
+            Ok(((at_s * 1e3).round() as u64, told?))
+        };
+        let all: Result<Vec<(u64, f64)>, String> = if super::is_known(&name) || metrics.has(&name) {
+            value.into_iter().chain(values).map(number).collect()
+        } else {
             continue;
-        }
-        let labels = Labels::of_pairs(metric);
-        for (at_s, number) in value.into_iter().chain(values) {
-            let (at_ms, wrong) = (at_s * 1e3, || format!("'{number}' of {name} is not a number"));
-            let number: f64 = number.parse().map_err(|_| wrong())?;
-            let scrape = all.entry(at_ms as u64).or_default();
-            scrape.add(&name, labels.clone(), (number, Some(at_ms)), metrics)?;
-        }
-        if all.len() > TIMES_MAX {
-            return Err(format!("has more than {TIMES_MAX} times"));
+        };
+        samples.add(&name, Labels::of_pairs(metric), all?.into_iter(), metrics)?;
+    }
+    Ok(count)
+}
+
+/// Asks a Prometheus for the counters of the wanted containers, of the pods that they are in, and
+/// of the service itself.
+pub(super) fn asked(
+    prometheus: &Prometheus,
+    wanted: &Wanted,
+    since: Duration,
+    metrics: &Metrics,
+) -> Result<Samples, Error> {
+    let mut samples = Samples::of(prometheus.to_string());
+    let seconds = since.as_secs().max(1);
+    let ask = |query: &str, samples: &mut Samples| {
+        let answer = prometheus.query(query)?;
+        let told = serde_json::from_slice(&answer).map_err(|error| error.to_string());
+        let told = told.and_then(|told| queried(told, metrics, samples));
+        told.map_err(|what| {
+            let what = format!("its answer is no answer of Prometheus: {what}");
+            Error::Question(format!("{prometheus}: {what} (query {query})"))
+        })
+    };
+    let chosen = matchers(wanted)?;
+    // The group of a pod has no container.
+    let is_other = |(name, value): &&(String, String)| name != "container" || value.is_empty();
+    let mut of_pods: Vec<(String, String)> = wanted.iter().filter(is_other).cloned().collect();
+    of_pods.push(("container".to_owned(), String::new()));
+    let of_pods = matchers(&of_pods)?;
+    let is_named = wanted.iter().any(|(name, value)| name == "container" && !value.is_empty());
+    let mut found = 0;
+    for name in super::OF_CONTAINERS {
+        found += ask(&format!("{name}{{{chosen}}}[{seconds}s]"), &mut samples)?;
+        if is_named {
+            ask(&format!("{name}{{{of_pods}}}[{seconds}s]"), &mut samples)?;
         }
     }
-    Ok(all.into_values().collect())
+    if found == 0 {
+        return Err(Error::Question(format!(
+            "{prometheus}: it has no {}{{{chosen}}} of the last {seconds} s",
+            super::USAGE
+        )));
+    }
+    ask(VERSION, &mut samples)?;
+    for (name, labels) in metrics.names() {
+        ask(&format!("{name}{{{}}}[{seconds}s]", matchers(labels)?), &mut samples)?;
+    }
+    Ok(samples)
+}
+
+/// Labels in the language of Prometheus' queries.
+fn matchers(wanted: &Wanted) -> Result<String, Error> {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let one = |(name, value): &(String, String)| {
+        if name.is_empty() || !name.chars().all(is_letter) {
+            let what = "a label has a name of letters, digits and _";
+            return Err(Error::Question(format!("--label '{name}={value}': {what}")));
+        }
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        Ok(format!("{name}=\"{value}\""))
+    };
+    let all: Result<Vec<String>, Error> = wanted.iter().map(one).collect();
+    Ok(all?.join(","))
 }
 
 /// The two scrapes in an answer of docker, the earlier one first; only the later one where the

@@ -82,6 +82,12 @@ impl Metrics {
         Ok(Metrics { requests, latency: latency.transpose()? })
     }
 
+    /// Names and labels of all of them.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&str, &[(String, String)])> {
+        let all = self.requests.iter().chain(&self.latency);
+        all.map(|selector| (selector.name.as_str(), selector.labels.as_slice()))
+    }
+
     /// Whether a metric of this name is wanted, whatever its labels.
     pub(super) fn has(&self, name: &str) -> bool {
         let is_it = |selector: &Selector| selector.name == name;

@@ -1,3 +1,4 @@
+use super::super::Served;
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -66,7 +67,8 @@ fn told_with(
     };
     let paths: Vec<_> = texts.iter().enumerate().map(write).collect();
     let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-    let told = scrapes(&paths, &labels, None, metrics).map_err(|error| error.to_string());
+    let told = Scraped::of_files(&paths, &labels, None, metrics.clone());
+    let told = told.and_then(|told| told.one()).map_err(|error| error.to_string());
     std::fs::remove_dir_all(folder).unwrap();
     told
 }
@@ -195,6 +197,11 @@ fn a_pod_alone_names_its_container() {
     // The pod has a limit of its own, and is stopped by it more often.
     let above = observed.above.unwrap();
     assert_eq!((above.periods.nr_throttled, above.periods.nr_periods), (360, 600));
+    assert!(above.has_one, "the other pod's container is not its own");
+    let two = |at, counts| pod("web-1", at, counts, &[("app", "a"), ("side", "s")]);
+    let texts_of_two = [two(0, [100, 1000, 500]), two(60, [130, 1600, 860])];
+    let of_two = told(&texts_of_two, &["container=app"]).unwrap();
+    assert!(!of_two.above.unwrap().has_one);
     let itself = told(&texts, &["pod=web-1", "container="]).unwrap();
     assert_eq!((itself.whole().periods.unwrap().nr_throttled, itself.above), (360, None));
 }
