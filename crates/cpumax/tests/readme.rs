@@ -30,7 +30,6 @@ fn commands_succeed(document: &str, least: usize) {
         " web.cpumax",
         " study.json",
         " before.txt",
-        " range.json",
         "/web.service",
         "| sh",
         "--cgroup",
