@@ -83,11 +83,9 @@ fn by_kind(error: &Of, text: String) -> PyErr {
         Of::Kernel(_) | Of::NoBurst { .. } | Of::NoneFetched { .. } | Of::NotExact { .. } => {
             KernelError::new_err(text)
         }
-        Of::Workload(_)
-        | Of::Scenario(_)
-        | Of::Expectation { .. }
-        | Of::NoLimit
-        | Of::Change(_) => WorkloadError::new_err(text),
+        Of::Workload(_) | Of::Scenario(_) | Of::Expectation { .. } | Of::Change(_) => {
+            WorkloadError::new_err(text)
+        }
         Of::Saved { .. } | Of::File { .. } => StudyError::new_err(text),
         _ => Error::new_err(text),
     }

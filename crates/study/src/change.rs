@@ -47,19 +47,8 @@ pub(crate) fn rules(kernel: Kernel) -> Rules {
 /// The first part of a workload's limits that a kernel does not have, such as burst; `None` if it
 /// has all. Initial limits and those written during the run count.
 pub fn lacks(workload: &Workload, kernel: Kernel) -> Option<Missing> {
-    lacks_beside(workload, kernel, |_| false)
-}
-
-/// The first part of a workload's limits that a kernel does not have; `None` if it has all. Initial
-/// limits of groups for which `has_other` is true do not count; limits written during the run do.
-pub(crate) fn lacks_beside(
-    workload: &Workload,
-    kernel: Kernel,
-    has_other: impl Fn(GroupIx) -> bool,
-) -> Option<Missing> {
     let rules = rules(kernel);
-    let own = workload.groups.iter().enumerate();
-    let own = own.filter(|(index, _)| !has_other(*index as GroupIx)).map(|(_, group)| group.limit);
+    let own = workload.groups.iter().map(|group| group.limit);
     let later = workload.interventions.iter().filter_map(|at| match at.action {
         Action::WriteLimit { limit, .. } => Some(limit),
         _ => None,

@@ -177,11 +177,6 @@ pub enum Error {
     /// An expectation of a scenario cannot be checked.
     #[error("{place}: {what}")]
     Expectation { place: String, what: String },
-    /// A limit names no group, and no group of the workload has one.
-    #[error(
-        "no group of the workload has a limit: name the one that is to have it, as in /a:LIMIT"
-    )]
-    NoLimit,
     /// A change to a workload is not possible; the text says why.
     #[error("{0}")]
     Change(String),

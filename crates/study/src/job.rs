@@ -138,11 +138,6 @@ pub fn with_shares(workload: Workload, shares: &[(GroupIx, Share)]) -> Result<Wo
 }
 
 impl WhatIf {
-    /// Whether it replaces the limit of this group.
-    pub(crate) fn limits(&self, group: GroupIx) -> bool {
-        self.shares.iter().any(|(limited, _)| *limited == group)
-    }
-
     /// The workload with these limits, weights and length. The phase stays where none is given.
     ///
     /// # Errors
@@ -159,14 +154,14 @@ impl WhatIf {
 /// A change of a workload that is made only while it runs, for properties that are unknown.
 ///
 /// ```
-/// use cpumax_study::{Study, Variant, scenario};
+/// use cpumax_study::{Job, Variant, kernel::Kernel, scenario, workload::{Tasks, Workload}};
+/// use std::sync::Arc;
 ///
-/// let slower = |workload: cpumax_study::workload::Workload| {
-///     workload.scale_work(cpumax_study::workload::Tasks::All, 1.1)
-/// };
-/// let variants = vec![Variant::phase(0), Variant::new("a tenth slower", slower)];
-/// let study = Study::new(scenario::load("nested")?).with_variants(variants);
-/// assert_eq!(study.jobs().len(), 2);
+/// let slower = |workload: Workload| workload.scale_work(Tasks::All, 1.1);
+/// let variant = Some(Variant::new("a tenth slower", slower));
+/// let nested = Arc::new(scenario::load("nested")?);
+/// let job = Job { variant, ..Job::new(nested, Kernel::newest().into(), 1) };
+/// assert!(*job.workload()? != *job.workload);
 /// # Ok::<(), cpumax_study::Error>(())
 /// ```
 #[derive(Clone)]
@@ -185,21 +180,6 @@ impl Variant {
         change: impl Fn(Workload) -> Result<Workload, Error> + Send + Sync + 'static,
     ) -> Variant {
         Variant { name: name.into(), change: Arc::new(change) }
-    }
-
-    /// The change that lets the period timers of all groups first fire `timer_phase_ns` after the
-    /// start.
-    pub fn phase(timer_phase_ns: u64) -> Variant {
-        Variant::new(format!("periods from {timer_phase_ns} ns on"), move |workload| {
-            let mut parts = workload.into_parts();
-            parts.machine.timer_phase_ns = Some(timer_phase_ns);
-            parts.try_into()
-        })
-    }
-
-    /// Its name, for people.
-    pub fn name(&self) -> &str {
-        &self.name
     }
 }
 
@@ -252,20 +232,5 @@ impl Job {
             workload = what_if.apply(workload)?;
         }
         Ok(Cow::Owned(workload))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Study, scenario};
-
-    #[test]
-    fn a_variant_is_made_when_it_runs() {
-        let study = Study::new(scenario::load("nested").unwrap());
-        let study = study.with_variants(vec![Variant::phase(0), Variant::phase(7)]);
-        let phases =
-            study.jobs().into_iter().map(|job| job.workload().unwrap().machine.timer_phase_ns);
-        assert_eq!(phases.collect::<Vec<_>>(), [Some(0), Some(7)]);
     }
 }

@@ -1,14 +1,13 @@
 //! Runs a workload under limits, on kernels, with seeds.
 //!
-//! A **study** yields a [`Row`] for each combination, with the [`Report`] of the run. The workload
-//! comes from a scenario, from Rust code, or from the built-in scenarios ([`scenario::load`]). A
+//! A **study** is a list of runs ([`Job`]), each of which yields a [`Report`]. The workload comes
+//! from a scenario, from Rust code, or from the built-in scenarios ([`scenario::load`]). A
 //! [`World`] runs it: the [`Model`] of every kernel, real kernels in virtual machines
 //! ([`Machines`]), or [`ThisHost`]. A limit ([`Try`]) is written as the kernel's files take it, or
 //! as Kubernetes, systemd and docker do.
 //!
 //! ```
-//! use cpumax_study::{Model, Study, Try, kernels, workload};
-//! use std::ops::ControlFlow;
+//! use cpumax_study::{Model, Study, apply, kernels, workload, world};
 //!
 //! let text = r#"
 //!     duration = "5s"
@@ -22,27 +21,18 @@
 //!     work = { exponential = "3ms" }
 //!     rate = "200/s"
 //! "#;
-//! let study = Study::new(workload::parse(text, "web.toml")?)
-//!     .under(&[Try::parse("/web:700m")?, Try::parse("/web:2")?])?
-//!     .on(kernels::modelled("6.12,7.3")?);
+//! let web = workload::parse(text, "web.toml")?;
 //! println!("{:<10} {:<8} {:>9} {:>9}", "limit", "kernel", "throttled", "p99, ms");
 //! let mut throttled = Vec::new();
-//! study.run(&Model::default(), &(), &mut |row| {
-//!     let limit = row.limit.map_or("none".to_owned(), |limit| limit.label());
-//!     match row.report {
-//!         Ok(report) => {
-//!             let group = &report.outcome.groups["/web"];
-//!             let p99_ms = group.latency_ns.p99 as f64 / 1e6;
-//!             println!(
-//!                 "{limit:<10} {:<8} {:>9} {p99_ms:>9.1}",
-//!                 row.kernel.name, group.nr_throttled
-//!             );
-//!             throttled.push(group.nr_throttled);
-//!         }
-//!         Err(error) => println!("{limit:<10} {:<8} {error}", row.kernel.name),
+//! for limit in ["/web:700m", "/web:2"] {
+//!     let study = Study::new(apply(web.clone(), limit)?).on(kernels::modelled("6.12,7.3")?);
+//!     for report in world::all(&Model::default(), &study.jobs(), &())? {
+//!         let (kernel, group) = (&report.outcome.kernel, &report.outcome.groups["/web"]);
+//!         let p99_ms = group.latency_ns.p99 as f64 / 1e6;
+//!         println!("{limit:<10} {kernel:<8} {:>9} {p99_ms:>9.1}", group.nr_throttled);
+//!         throttled.push(group.nr_throttled);
 //!     }
-//!     ControlFlow::Continue(())
-//! })?;
+//! }
 //! assert!(throttled[0] > throttled[2], "0.7 CPUs are less than two: {throttled:?}");
 //! # Ok::<(), cpumax_study::Error>(())
 //! ```
@@ -74,7 +64,7 @@ pub use error::{Error, OtherError, no_groups};
 pub use job::{Job, Microseconds, NamedKernel, Share, Variant, WhatIf, with_shares};
 pub use ranged::Ranged;
 pub use report::{Report, ReportDocument};
-pub use study::{EachRow, Row, Rows, Study};
+pub use study::Study;
 pub use watch::{Step, Trace, Traced, Watch};
 pub use what_if::{Beside, CURVE, FEW, Try, common_group, ladder};
 pub use world::{Machines, Model, Running, ThisHost, World};

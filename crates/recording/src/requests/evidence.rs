@@ -202,11 +202,16 @@ impl Evidence {
     }
 
     /// The likelier way of asking, and whether it is certain. The clients' sleep decides only where
-    /// requests are uncertain.
+    /// requests are uncertain, or follow answers on each connection but not all together: threads
+    /// that take turns at one plan do so.
     pub fn says(&self) -> (Loop, bool) {
         let (clients, sure) = self.requests_say();
         let closed = if self.anew { LIKELIER_ANEW } else { LIKELIER };
+        let takes_turns = clients == Loop::Closed
+            && self.asleep.max(self.asleep_of_few) <= -LIKELY
+            && self.crowding < 0.0;
         match self.asleep {
+            _ if takes_turns => (Loop::Open, false),
             _ if sure => (clients, true),
             more if more >= closed => (Loop::Closed, more >= LIKELY),
             more if more <= -LIKELIER => (Loop::Open, more.min(self.asleep_of_few) <= -LIKELY),
@@ -453,6 +458,16 @@ pub(super) mod tests {
         let open = Evidence { asleep: -1.5, asleep_of_few: -1.5, ..nothing };
         assert_eq!(open.says(), (Loop::Open, false));
         assert_eq!(Evidence { asleep_of_few: -4.0, ..open }.says(), (Loop::Open, true));
+    }
+
+    /// The thread of a pool that is free the longest asks next, so its pause does not tell.
+    #[test]
+    fn threads_that_take_turns_at_a_plan_are_not_surely_closed() {
+        let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
+        let closed = Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
+        let asleep = Evidence { asleep: -4.5, asleep_of_few: -9.5, crowding: -3.0, ..closed };
+        assert_eq!(asleep.says(), (Loop::Open, false));
+        assert_eq!(Evidence { crowding: 12.0, ..asleep }.says(), (Loop::Closed, true));
     }
 
     /// The requests of eight clients that ask at a rate for each idle one, or at one rate for all
