@@ -1,4 +1,4 @@
-//! What is measured of one group over part of a run.
+//! Measurements of one group over part of a run.
 
 use crate::ids::GroupId;
 use cpumax_workload::GroupIx;

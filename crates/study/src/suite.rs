@@ -73,7 +73,8 @@ impl Plan {
     ///
     /// let plan = Plan::new(scenario::load("fibtest-8")?);
     /// let plans = vec![plan.clone(), plan.with_setting("rule.expiry", "Never")?];
-    /// let suite = Suite::new(plans, kernels::modelled("4.19")?, 1..=1, Box::new(Model::default()))?;
+    /// let kernels = kernels::modelled("4.19")?;
+    /// let suite = Suite::new(plans, kernels, 1..=1, Box::new(Model::default()))?;
     /// let ended = suite.run(&suite.jobs(), &())?;
     /// let used = [0, 1].map(|at| ended[at].reports[0].outcome.groups["/limited"].usage_usec);
     /// assert!(used[1] > used[0], "slices that expire are lost: {used:?}");
