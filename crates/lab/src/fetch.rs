@@ -7,6 +7,7 @@ use crate::cache::{Cache, Kernel, Origin, sha256};
 use crate::catalog::Entry;
 use crate::lock::Lock;
 use crate::runner::Watch;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -21,6 +22,22 @@ pub enum Step<'a> {
     Fetch(&'a Entry, &'a str, u64),
     /// A kernel is in the cache; `true`: it was there before.
     Here(&'a Kernel, bool),
+}
+
+impl fmt::Display for Step<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Step::Lists(suites) => write!(out, "reading the lists of {}", suites.join(", ")),
+            Step::Fetch(entry, release, bytes) => {
+                let mib = bytes.div_ceil(1 << 20);
+                write!(out, "fetching {} linux-image-{release} ({mib} MiB)", entry.name)
+            }
+            Step::Here(Kernel { name, origin, .. }, before) => {
+                let before = if *before { ", was here" } else { "" };
+                write!(out, "{name} {} {}{before}", origin.release, origin.package_version)
+            }
+        }
+    }
 }
 
 /// Fetches kernels into the cache, and calls `told` at each step.

@@ -5,7 +5,7 @@ use crate::interrupt;
 use crate::output;
 use clap::{Args, Subcommand, ValueHint};
 use cpumax_lab::apt::Source;
-use cpumax_lab::cache::{Cache, Kernel};
+use cpumax_lab::cache::Cache;
 use cpumax_lab::catalog::{self, Entry};
 use cpumax_lab::fetch::{self, Step};
 use cpumax_lab::{Command, Lab, Mode, Watch};
@@ -101,27 +101,9 @@ fn fetch(args: &FetchArgs) -> Result<(), Failure> {
     };
     let source = Source { mirror: args.mirror.clone(), keyring: args.keyring.clone() };
     let mut tell = |step: Step<'_>| match step {
-        Step::Lists(suites) => {
-            output::eprint_line(format_args!("reading the lists of {}", suites.join(", ")));
-        }
-        Step::Fetch(entry, release, bytes) => {
-            let mib = bytes.div_ceil(1 << 20);
-            output::eprint_line(format_args!(
-                "fetching {} linux-image-{release} ({mib} MiB)",
-                entry.name
-            ));
-        }
-        Step::Here(kernel, before) => {
-            let Kernel { name, origin, .. } = kernel;
-            let before = if before { ", was here" } else { "" };
-            // A missing reader does not end the fetch.
-            let _ = writeln!(
-                output::stdout(),
-                "{name} {} {}{before}",
-                origin.release,
-                origin.package_version
-            );
-        }
+        // A missing reader does not end the fetch.
+        Step::Here(..) => drop(writeln!(output::stdout(), "{step}")),
+        _ => output::eprint_line(format_args!("{step}")),
     };
     let cache = Cache::of_user()?;
     let _watched = interrupt::Watched::begin();

@@ -93,8 +93,11 @@ pub fn from_counters(args: &AdviseArgs, question: Question) -> Result<(), Failur
     }
     let (observed, served) = args.alone.observed()?;
     let mut told = counted::counted(&observed, &asked).map_err(Failure::of)?;
-    if let Some(fitting) = fitting {
-        told = fitted(told, fitting, &observed, served)?;
+    if let Some(mut fitting) = fitting {
+        fitting.keep.p99_ns = fitting.keep.p99_ns.filter(|_| served.p99_ns.is_some());
+        fitting.known.served = served;
+        let fit = fitted::fit(&observed, &fitting, &Terminal::new()).map_err(Failure::of)?;
+        told = told.with_fit(fit);
     }
     let text = || cpumax_report::counters_text(&told, throttled, output::page());
     output::answer(json, std::iter::once(Document::from(&told)), text)?;
@@ -147,18 +150,4 @@ impl Alone {
         };
         Ok((self.draws > 0).then_some(fitting))
     }
-}
-
-fn fitted(
-    told: counted::Counted,
-    mut fitting: Fitting,
-    observed: &Observed,
-    served: Served,
-) -> Result<counted::Counted, Failure> {
-    fitting.known.served = served;
-    if fitting.known.served.p99_ns.is_none() {
-        fitting.keep.p99_ns = None;
-    }
-    let fit = fitted::fit(observed, &fitting, &Terminal::new()).map_err(Failure::of)?;
-    Ok(told.with_fit(fit))
 }
