@@ -202,14 +202,14 @@ impl Evidence {
     }
 
     /// The likelier way of asking, and whether it is certain. The clients' sleep decides only where
-    /// requests are uncertain, or follow answers on each connection but not all together: threads
-    /// that take turns at one plan do so.
+    /// requests are uncertain, or where their rate together contradicts their pauses on each
+    /// connection: threads of clients may take turns at one plan.
     pub fn says(&self) -> (Loop, bool) {
         let (clients, sure) = self.requests_say();
         let closed = if self.anew { LIKELIER_ANEW } else { LIKELIER };
-        let takes_turns = clients == Loop::Closed
-            && self.asleep.max(self.asleep_of_few) <= -LIKELY
-            && self.crowding < 0.0;
+        let (rate, asleep) = (self.crowding_at_random(), self.asleep.min(self.asleep_of_few));
+        let takes_turns =
+            clients == Loop::Closed && rate.max(self.asleep) < 0.0 && rate + asleep <= -CROWDED;
         match self.asleep {
             _ if takes_turns => (Loop::Open, false),
             _ if sure => (clients, true),
@@ -230,14 +230,21 @@ impl Evidence {
         }
         let error = self.error.max(1e-9);
         let (from_closed, from_open) = (self.slope.abs() / error, (self.slope + 1.0).abs() / error);
-        let crowding = if self.irregularity >= RANDOM { self.crowding } else { 0.0 };
+        let crowding = self.crowding_at_random();
         if from_open < from_closed {
             (Loop::Open, from_closed >= SURE)
-        } else if from_open < SURE && self.dispersion >= EVEN && crowding <= -LIKELY {
+        } else if from_open < SURE && crowding <= -LIKELY {
             (Loop::Open, crowding <= -CROWDED)
         } else {
             (Loop::Closed, from_open >= SURE || crowding >= CROWDED)
         }
+    }
+
+    /// `crowding`, or 0 where requests do not come at random times. Even ones are no sign of open
+    /// clients.
+    fn crowding_at_random(&self) -> f64 {
+        let tells = self.crowding > 0.0 || self.dispersion >= EVEN;
+        if self.irregularity >= RANDOM && tells { self.crowding } else { 0.0 }
     }
 }
 
@@ -465,9 +472,17 @@ pub(super) mod tests {
     fn threads_that_take_turns_at_a_plan_are_not_surely_closed() {
         let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
         let closed = Evidence::of(&[(&requests[..], true)], Vec::new(), &SleepEvidence::default());
-        let asleep = Evidence { asleep: -4.5, asleep_of_few: -9.5, crowding: -3.0, ..closed };
+        let asleep = Evidence {
+            asleep: -4.5,
+            asleep_of_few: -9.5,
+            crowding: -3.0,
+            dispersion: 0.65,
+            irregularity: 0.7,
+            ..closed
+        };
         assert_eq!(asleep.says(), (Loop::Open, false));
         assert_eq!(Evidence { crowding: 12.0, ..asleep }.says(), (Loop::Closed, true));
+        assert_eq!(Evidence { dispersion: 0.2, ..asleep }.says(), (Loop::Closed, true));
     }
 
     /// The requests of eight clients that ask at a rate for each idle one, or at one rate for all
