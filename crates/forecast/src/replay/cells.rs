@@ -48,7 +48,8 @@ impl Replay {
         watch: &dyn Watch,
     ) -> Result<Vec<Run>, Error> {
         let none = Try::none();
-        let limits: Vec<&Try> = std::iter::once(&none).chain(&self.limits).collect();
+        let others = self.limits.iter().filter(|limit| **limit != none);
+        let limits: Vec<&Try> = std::iter::once(&none).chain(others).collect();
         self.under(&limits, kernels, seed, running, watch)
     }
 
