@@ -212,7 +212,7 @@ fn scrapes_that_tell_less_are_answered_as_far_as_they_go() {
     let row = told.lines().find(|line| line.starts_with("80m")).unwrap();
     assert!(row.contains("76.9") && row.contains("present (measured)"), "{told}");
     assert!(told.lines().any(|line| line.starts_with("160m")), "{told}");
-    // What no service is fitted to costs no one knows how much.
+    // Without a fit nothing tells what throttling costs.
     let (status, told) = advise([&little[0], &little[1]], &["--all"]);
     let first = "Throttling costs latency in 0 of 1 containers, nothing in 0; of 1 counters do not";
     assert!(status == Some(0) && told.starts_with(first), "{told}");

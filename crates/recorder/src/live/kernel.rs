@@ -264,7 +264,7 @@ impl Program {
         let calls = [("on_enter", "sys_enter"), ("on_leave", "sys_exit")];
         self.has_sockets =
             wanted.sockets && sockets.iter().all(|(_, tracepoint)| has_tracepoint(btf, tracepoint));
-        // What wakes a thread is known from the first wakeup on.
+        // They come first, so that each wakeup is known to be in an interrupt or not.
         let interrupts = INTERRUPTS.iter().filter(|(_, name)| counts && has_tracepoint(btf, name));
         let mut all: Vec<_> = interrupts.copied().collect();
         all.extend(always);
