@@ -164,7 +164,7 @@ fn a_changed_limit_a_fallen_counter_and_a_missing_series_are_told() {
     let port = answers(more.collect());
     assert_eq!(told(port, &[]).unwrap().all().unwrap().len(), 2);
     let several = one(port, &[]).unwrap_err();
-    assert!(several.contains("--label pod=v, or --label pod=w"), "{several}");
+    assert!(several.contains("--label pod=w, or --label pod=v"), "{several}");
 }
 
 #[test]
