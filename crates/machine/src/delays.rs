@@ -363,11 +363,12 @@ impl Machine<'_> {
     /// From its dequeue to the switch no task pays, except groups above that hold others, and
     /// nobody's usage counts it (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
     pub(crate) fn delay_parking(&mut self, task: TaskId) -> bool {
-        if self.noise.is_none() {
+        let t = &self.tasks[task];
+        if self.noise.is_none() || t.exiting || !t.is_fair() {
             return false;
         }
-        let cpu = self.tasks[task].cpu;
-        let leaf = self.ses[self.tasks[task].se].q;
+        let cpu = t.cpu;
+        let leaf = self.ses[t.se].q;
         if !std::mem::replace(&mut self.tasks[task].parking, true) {
             let levels = u64::from(self.levels_of(task));
             let ns = self.noise_ns(Kind::Park) + levels * PARK_LEVEL_NS;

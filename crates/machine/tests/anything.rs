@@ -30,10 +30,14 @@ fn affordable(parts: &Parts) -> usize {
     (400_000 / size).clamp(30, 3000)
 }
 
+fn checked(kernel: Kernel) -> Options<'static> {
+    Options { check: true, ..Options::new(kernel, 1) }
+}
+
 /// Outcome of the first events, if the machine keeps its invariants.
-fn begin(workload: &Workload, kernel: Kernel, check: bool) -> Result<Outcome, TestCaseError> {
-    let options = Options { check, ..Options::new(kernel, 1) };
-    let mut simulation = Simulation::new(workload, &options, None);
+fn begin(workload: &Workload, options: &Options) -> Result<Outcome, TestCaseError> {
+    let kernel = options.kernel;
+    let mut simulation = Simulation::new(workload, options, None);
     for _ in 0..affordable(workload) {
         match simulation.step() {
             Ok(true) => {}
@@ -55,7 +59,8 @@ proptest! {
     fn every_valid_workload_can_be_run(choices in choices()) {
         let Some(workload) = made(&choices) else { return Ok(()) };
         for kernel in parse_kernels(KERNELS).unwrap() {
-            begin(&workload, kernel, true)?;
+            begin(&workload, &checked(kernel))?;
+            begin(&workload, &Options { noise: Some(1), ..checked(kernel) })?;
         }
     }
 
@@ -86,7 +91,7 @@ proptest! {
         ];
         for workload in changed.into_iter().flatten() {
             prop_assert_eq!(workload.check().map_err(|error| error.to_string()), Ok(()));
-            begin(&workload, kernel, true)?;
+            begin(&workload, &checked(kernel))?;
         }
     }
 
@@ -100,8 +105,8 @@ proptest! {
         let again = parse(&text, "again.toml");
         let again = again.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
         prop_assert_eq!(print(&again), text);
-        let kernel = parse_kernels("6.18").unwrap()[0];
-        prop_assert_eq!(begin(&again, kernel, false)?, begin(&workload, kernel, false)?);
+        let options = Options::new(parse_kernels("6.18").unwrap()[0], 1);
+        prop_assert_eq!(begin(&again, &options)?, begin(&workload, &options)?);
     }
 }
 

@@ -48,6 +48,18 @@ fn no_invariant_breaks() {
     assert!(events >= 1_000_000, "{events} events are too few to prove anything");
 }
 
+/// Tasks that are about to park become real-time in some of these.
+#[test]
+fn no_invariant_breaks_under_noise() {
+    for seed in [66, 91, 128].into_iter().chain(seeds(0..6)) {
+        let workload = random::with_jobs(seed);
+        for kernel in kernels() {
+            let noise = Some(5);
+            outcome(&workload, &Options { check: true, noise, ..options(kernel, 2) });
+        }
+    }
+}
+
 #[test]
 fn no_token_is_lost_and_no_job_done_twice() {
     let (mut events, mut done) = (0, 0);

@@ -116,7 +116,7 @@ impl Kernel {
     /// use cpumax_machine::kernel::parse_kernels;
     ///
     /// let [older, newer] = parse_kernels("6.15,6.16").unwrap()[..] else { panic!() };
-    /// assert_eq!(older.differs(&newer), [("preempt", "Full".to_owned(), "Lazy".to_owned())]);
+    /// assert_eq!(older.differs(&newer), [("preempt", "Voluntary".to_owned(), "Lazy".to_owned())]);
     /// ```
     pub fn differs(&self, other: &Kernel) -> Vec<(&'static str, String, String)> {
         let both = RULES
