@@ -214,8 +214,9 @@ fn scrapes_that_tell_less_are_answered_as_far_as_they_go() {
     assert!(told.lines().any(|line| line.starts_with("160m")), "{told}");
     // Without a fit nothing tells what throttling costs.
     let (status, told) = advise([&little[0], &little[1]], &["--all"]);
-    let first = "Throttling costs latency in 0 of 1 containers, nothing in 0; of 1 counters do not";
-    assert!(status == Some(0) && told.starts_with(first), "{told}");
+    let heading =
+        "Throttling costs latency in 0 of 1 containers, nothing in 0; of 1 counters do not";
+    assert!(status == Some(0) && told.starts_with(heading), "{told}");
     let row = told.lines().find(|line| line.starts_with("web-1/app")).unwrap();
     assert!(row.contains("76.9") && row.contains("not told"), "{told}");
     // The limit changes between the scrapes.

@@ -33,7 +33,7 @@ pub use bootstrap::interval;
 pub use cpus::AllowedCpus;
 pub use group::Group;
 pub use prometheus::Prometheus;
-pub use scrape::{Metrics, Scraped};
+pub use scrape::{Container, Metrics, Scraped};
 pub use served::Served;
 
 use cpumax_limit::{CpuStat, Limit};

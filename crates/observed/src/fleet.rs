@@ -5,7 +5,7 @@
 //! are alike: what differs is how well each reproduces the counters.
 
 use crate::counted::{Asked, Counted, counted};
-use crate::counters::Observed;
+use crate::counters::Container;
 use crate::fitted::{Costs, Fitting, Shared, fit_with};
 use cpumax_study::{Error, Watch, answer::Answer};
 use schemars::JsonSchema;
@@ -74,7 +74,7 @@ impl InFleet {
 /// # Errors
 /// The caller asked to stop.
 pub fn fleet(
-    containers: Vec<(BTreeMap<String, String>, Result<Observed, Error>)>,
+    containers: Vec<Container>,
     asked: &Asked,
     fitting: Option<&Fitting>,
     watch: &dyn Watch,
@@ -117,7 +117,7 @@ impl Watch for Quiet<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::Moment;
+    use crate::counters::{Moment, Observed};
     use cpumax_machine::kernel::parse_kernels;
     use cpumax_study::limit::{CpuStat, Limit};
 

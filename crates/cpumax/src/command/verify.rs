@@ -36,6 +36,7 @@ pub struct VerifyArgs {
 /// Scraped counters, and the time to count.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("scraped").args(["openmetrics", "prometheus"])))]
+#[expect(clippy::doc_markdown, reason = "shown as help")]
 pub struct Counting {
     /// Two or more scrapes of cAdvisor's metrics instead of a group, in order of time; or JSON of a
     /// Prometheus query, or of docker stats

@@ -18,7 +18,7 @@ use cpumax_study::{Error, world::OwnKernel};
 pub use own::Metrics;
 use own::Own;
 use samples::Samples;
-pub use scraped::Scraped;
+pub use scraped::{Container, Scraped};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -218,10 +218,11 @@ impl Series {
     /// Stores a number of one of cadvisor's metrics, of a single CPU where that is given; an error
     /// where there is another one.
     fn set(&mut self, name: &str, cpu: Option<&str>, value: f64) -> Result<(), ()> {
+        let is_same = |before: f64| before.total_cmp(&value).is_eq();
         let slot = match (name, cpu) {
             (USAGE, Some(cpu)) if cpu != "total" => {
                 let before = self.by_cpu_s.insert(cpu.to_owned(), value);
-                return if before.is_none_or(|before| before == value) { Ok(()) } else { Err(()) };
+                return if before.is_none_or(is_same) { Ok(()) } else { Err(()) };
             }
             (USAGE, _) => &mut self.usage_s,
             (PERIODS, _) => &mut self.periods,
@@ -232,7 +233,7 @@ impl Series {
             _ => &mut self.period_us,
         };
         let before = slot.replace(value);
-        if before.is_none_or(|before| name == START || before == value) { Ok(()) } else { Err(()) }
+        if name == START || before.is_none_or(is_same) { Ok(()) } else { Err(()) }
     }
 
     /// Whether it has CPU time or periods.

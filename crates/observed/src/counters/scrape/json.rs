@@ -111,7 +111,7 @@ pub(super) fn read(
         return Err(wrong("a scrape has at most 256 MiB"));
     }
     let mut scrapes: Vec<Scrape> = Vec::new();
-    samples.path = path.to_owned();
+    path.clone_into(&mut samples.path);
     for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
         let value = value.map_err(|error| wrong(&format!("it is not JSON: {error}")))?;
         let more = if value.get("data").is_some_and(|data| data.get("resultType").is_some()) {

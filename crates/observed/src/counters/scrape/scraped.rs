@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+/// The labels of a container, and its counters or why they cannot be told.
+pub type Container = (BTreeMap<String, String>, Result<Observed, Error>);
+
 /// Counters of containers, and the service's own metrics, over some time.
 #[derive(Debug, Clone)]
 pub struct Scraped {
@@ -98,7 +101,7 @@ impl Scraped {
     ///
     /// # Errors
     /// There is none.
-    pub fn all(&self) -> Result<Vec<(BTreeMap<String, String>, Result<Observed, Error>)>, Error> {
+    pub fn all(&self) -> Result<Vec<Container>, Error> {
         let told;
         let all = match &self.held {
             Held::Scrapes(scrapes, _) => scrapes.first(),
