@@ -215,7 +215,7 @@ fn scrapes_that_tell_less_are_answered_as_far_as_they_go() {
     // Without a fit nothing tells what throttling costs.
     let (status, told) = advise([&little[0], &little[1]], &["--all"]);
     let heading =
-        "Throttling costs latency in 0 of 1 containers, nothing in 0; of 1 counters do not";
+        "Throttling costs latency in 0 of 1 containers, nothing in 0; of 1 counters do\nnot";
     assert!(status == Some(0) && told.starts_with(heading), "{told}");
     let row = told.lines().find(|line| line.starts_with("web-1/app")).unwrap();
     assert!(row.contains("76.9") && row.contains("not told"), "{told}");

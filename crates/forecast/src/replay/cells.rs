@@ -48,7 +48,7 @@ impl Replay {
         watch: &dyn Watch,
     ) -> Result<Vec<Run>, Error> {
         let none = Try::none();
-        let others = self.limits.iter().filter(|limit| **limit != none);
+        let others = self.limits.iter().filter(|one| (*one).clone().into_written() != none);
         let limits: Vec<&Try> = std::iter::once(&none).chain(others).collect();
         self.under(&limits, kernels, seed, running, watch)
     }
