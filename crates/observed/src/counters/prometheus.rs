@@ -70,14 +70,10 @@ impl Prometheus {
         };
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();
         let path = uri.path().trim_end_matches('/');
-        let failed = |path: &Path| {
-            let path = shown(path);
-            move |source| Error::File { path, source }
+        let read = |path: &Path| {
+            fs::read_to_string(path).map_err(|source| Error::File { path: shown(path), source })
         };
-        let token = match token {
-            Some(path) => Some(fs::read_to_string(path).map_err(failed(path))?),
-            None => env::var(TOKEN).ok(),
-        };
+        let token = token.map_or_else(|| Ok(env::var(TOKEN).ok()), |path| read(path).map(Some))?;
         let token = token.as_deref().map(str::trim).filter(|token| !token.is_empty());
         if token.is_some_and(|token| !token.chars().all(|c| c.is_ascii_graphic())) {
             return Err(Error::Question("the bearer token is not one line of text".to_owned()));
@@ -132,7 +128,7 @@ impl Prometheus {
                 let text = String::from_utf8_lossy(&answer);
                 let location = response.headers().get("location");
                 let location = location.and_then(|to| to.to_str().ok());
-                let text = location.map_or(text.trim(), |to| to);
+                let text = location.unwrap_or(text.trim());
                 text.chars().take(SHOWN).collect()
             },
             |failed| format!("{}: {}", failed.kind, failed.error),

@@ -100,7 +100,7 @@ impl Scraped {
     /// counters cannot be told.
     ///
     /// # Errors
-    /// There is none.
+    /// No container has these labels.
     pub fn all(&self) -> Result<Vec<Container>, Error> {
         let told;
         let all = match &self.held {
