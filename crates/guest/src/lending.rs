@@ -21,20 +21,20 @@ const SUFFIX: &str = "-lent";
 /// The kernel refuses a file or a group; for example, `above` has processes of its own.
 pub fn enable_cpu(above: &Path, base: &Path) -> Result<(), String> {
     let _locked = lock(above)?;
-    if has_cpu(&above.join(PASSED_ON)) && notes(above).next().is_none() {
+    if has_cpu(&above.join(PASSED_ON)) && markers(above).next().is_none() {
         return Ok(());
     }
     // The marker comes first, so that no other guest takes our change for the host's own.
-    let note = note_of(base);
-    match fs::create_dir(&note) {
+    let marker = marker_of(base);
+    match fs::create_dir(&marker) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(format!("{}: {error}", note.display()));
+            return Err(format!("{}: {error}", marker.display()));
         }
         _ => {}
     }
     let file = above.join(PASSED_ON);
     fs::write(&file, "+cpu").map_err(|error| {
-        let _ = fs::remove_dir(&note);
+        let _ = fs::remove_dir(&marker);
         let busy = error.kind() == io::ErrorKind::ResourceBusy;
         let why =
             if busy { ": a group that passes it on must have no processes of its own" } else { "" };
@@ -45,19 +45,19 @@ pub fn enable_cpu(above: &Path, base: &Path) -> Result<(), String> {
 /// Undoes [`enable_cpu`] for this base: removes its marker group, and disables the controller
 /// unless other guests or groups of the host use it now. Errors are ignored.
 pub fn disable_cpu(above: &Path, base: &Path) {
-    let note = note_of(base);
-    let Some(_locked) = note.exists().then(|| lock(above).ok()).flatten() else { return };
-    if notes(above).all(|other| other == note) && !is_used(above) {
+    let marker = marker_of(base);
+    let Some(_locked) = marker.exists().then(|| lock(above).ok()).flatten() else { return };
+    if markers(above).all(|other| other == marker) && !is_used(above) {
         let _ = fs::write(above.join(PASSED_ON), "-cpu");
     }
-    let _ = fs::remove_dir(&note);
+    let _ = fs::remove_dir(&marker);
 }
 
 /// Undoes [`enable_cpu`] for guests that are gone: their marker group exists, their own group does
 /// not.
 pub fn disable_for_gone_guests(above: &Path) {
-    for note in notes(above) {
-        let base = note.as_os_str().to_string_lossy().into_owned();
+    for marker in markers(above) {
+        let base = marker.as_os_str().to_string_lossy().into_owned();
         let base = PathBuf::from(base.trim_end_matches(SUFFIX));
         if !base.exists() {
             disable_cpu(above, &base);
@@ -66,19 +66,19 @@ pub fn disable_for_gone_guests(above: &Path) {
 }
 
 /// Path of the marker group of a guest's group `base`.
-fn note_of(base: &Path) -> PathBuf {
+fn marker_of(base: &Path) -> PathBuf {
     let mut name = base.as_os_str().to_owned();
     name.push(SUFFIX);
     PathBuf::from(name)
 }
 
 /// Paths of all guests' marker groups below `above`.
-fn notes(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+fn markers(above: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(above).into_iter().flatten().flatten();
-    let is_note = |name: &str| name.strip_suffix(SUFFIX).is_some_and(|own| pid_in(own).is_some());
+    let is_marker = |name: &str| name.strip_suffix(SUFFIX).is_some_and(|own| pid_in(own).is_some());
     entries
         .map(|entry| entry.path())
-        .filter(move |path| path.file_name().is_some_and(|name| is_note(&name.to_string_lossy())))
+        .filter(move |path| path.file_name().is_some_and(|name| is_marker(&name.to_string_lossy())))
 }
 
 /// Whether a group below `above` needs the `cpu` controller: it enables it for its children, or its
@@ -160,11 +160,11 @@ mod tests {
         enable_cpu(&folder.0, &first).unwrap();
         fs::write(folder.0.join(PASSED_ON), "io cpu\n").unwrap();
         enable_cpu(&folder.0, &second).unwrap();
-        assert_eq!(notes(&folder.0).count(), 2);
+        assert_eq!(markers(&folder.0).count(), 2);
         disable_cpu(&folder.0, &first);
         assert_eq!(folder.passes_on(), "+cpu");
         disable_cpu(&folder.0, &second);
-        assert_eq!((folder.passes_on().as_str(), notes(&folder.0).count()), ("-cpu", 0));
+        assert_eq!((folder.passes_on().as_str(), markers(&folder.0).count()), ("-cpu", 0));
     }
 
     #[test]
@@ -177,7 +177,7 @@ mod tests {
         enable_cpu(&folder.0, &there).unwrap();
         fs::create_dir(folder.0.join("cpumax-9-lent")).unwrap();
         disable_for_gone_guests(&folder.0);
-        assert_eq!(notes(&folder.0).collect::<Vec<_>>(), [note_of(&there)]);
+        assert_eq!(markers(&folder.0).collect::<Vec<_>>(), [marker_of(&there)]);
         assert!(folder.0.join("cpumax-9-lent").exists(), "not a name of a guest");
     }
 
@@ -190,6 +190,6 @@ mod tests {
         fs::create_dir(&service).unwrap();
         fs::write(service.join("cpu.max"), "20000 100000\n").unwrap();
         disable_cpu(&folder.0, &base);
-        assert_eq!((folder.passes_on().as_str(), notes(&folder.0).count()), ("+cpu", 0));
+        assert_eq!((folder.passes_on().as_str(), markers(&folder.0).count()), ("+cpu", 0));
     }
 }

@@ -69,8 +69,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Lengthens the interrupt that the CPU is in by a random time; returns by how much, ns. 0
-    /// outside of interrupts.
+    /// Lengthens the interrupt that the CPU is in by a random time, and takes that from its running
+    /// task; returns how long it is, ns. 0 outside of interrupts.
     pub(crate) fn extend_irq(&mut self, cpu: CpuId, kind: Kind) -> u64 {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             return 0;

@@ -275,7 +275,8 @@ impl Machine<'_> {
     }
 
     /// Changes the count of runnable tasks at every level from `q` up, and `nr_running` of its CPU,
-    /// when a queued task becomes delayed (-1) or is delayed no longer (+1).
+    /// when a queued task becomes delayed (-1) or is delayed no longer (+1). Up to 6.17 a throttled
+    /// level is the last that is changed.
     pub(crate) fn count_runnable(&mut self, mut q: CfsRqId, change: i32) {
         let cpu = self.cfs_rqs[q].cpu;
         self.touch(cpu, false);

@@ -53,7 +53,7 @@ impl BalanceInterval {
     /// Updates interval and failures by a result: a balanced domain doubles the interval once,
     /// pinned tasks up to half a second, anything else resets it; attempts without a move count as
     /// failed.
-    pub fn note(&mut self, found: Found, domain: u32) {
+    pub fn note_result(&mut self, found: Found, domain: u32) {
         let may_double = match found {
             Found::Balanced => self.doubled == 0,
             Found::Pinned => self.doubled == 0 || self.interval_ms(domain) < Self::MOST_PINNED_MS,
@@ -107,7 +107,7 @@ impl Newidle {
 
     /// Counts a call and its successes; every so many calls sets the ratio of successes anew and
     /// halves the counts.
-    pub fn note(&mut self, successes: u32) {
+    pub fn note_call(&mut self, successes: u32) {
         self.calls += 1;
         self.successes += successes;
         if self.calls >= Self::SIDES {
@@ -136,7 +136,7 @@ mod tests {
     fn the_interval_grows_while_there_is_nothing_to_do_and_most_where_all_are_pinned() {
         let mut interval = BalanceInterval::default();
         let mut intervals_ms = |found: Found, times: u32| {
-            (0..times).for_each(|_| interval.note(found, 2));
+            (0..times).for_each(|_| interval.note_result(found, 2));
             (interval.interval_ms(2), interval.failed)
         };
         assert_eq!(intervals_ms(Found::Balanced, 9), (4, 0));
@@ -156,7 +156,7 @@ mod tests {
             for _ in 0..calls {
                 let weight = newidle.draw(&mut random);
                 looks += u32::from(weight.is_some());
-                newidle.note(if succeeds { weight.unwrap_or(0) } else { 0 });
+                newidle.note_call(if succeeds { weight.unwrap_or(0) } else { 0 });
             }
             looks
         };

@@ -397,7 +397,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Makes an entity the running child of a flat queue's root, charged from now on.
+    /// Takes an entity off the timeline of a flat queue's root, and makes it the running child,
+    /// charged from now on.
     fn set_flat_curr(&mut self, cpu: CpuId, se: SeId) {
         let root = self.root(cpu);
         self.timeline_remove(root, se);

@@ -96,8 +96,9 @@ impl Machine<'_> {
         self.start_clocks_at_enqueue(q);
     }
 
-    /// Takes runtime when the first entity is queued on a run queue, or throttles it if the pool
-    /// has none (kernel: `check_enqueue_throttle()`). Pull rules: nothing happens.
+    /// Takes runtime when the first entity is queued on a run queue without a running child, or
+    /// throttles it if the pool has none (kernel: `check_enqueue_throttle()`). Pull rules: nothing
+    /// happens.
     fn check_enqueue_throttle(&mut self, q: CfsRqId) {
         let rq = &self.cfs_rqs[q];
         // Under the pull rules runtime is taken when it is used.

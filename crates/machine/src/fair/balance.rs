@@ -115,7 +115,7 @@ impl Machine<'_> {
         let found = if idle { self.pull_to_idle(cpu) } else { self.balance_busy(cpu) };
         let domain = self.llc(cpu).len() as u32;
         let interval = &mut self.cpus[cpu].balancing;
-        interval.note(found, domain);
+        interval.note_result(found, domain);
         let was_late = std::mem::take(&mut interval.is_late);
         interval.last_ns = if was_late { at_ns } else { this_tick_ns } as i64;
     }
@@ -162,7 +162,7 @@ impl Machine<'_> {
                 return;
             }
             let doubled = interval.interval_ms(domain);
-            interval.note(Found::Balanced, domain);
+            interval.note_result(Found::Balanced, domain);
             interval.last_ns = at_ns as i64;
             if interval.interval_ms(domain) == doubled {
                 // The interval no longer changes.
@@ -188,7 +188,7 @@ impl Machine<'_> {
         }
         for cpu in self.cpus.ids() {
             let domain = self.llc(cpu).len() as u32;
-            self.cpus[cpu].balancing.note(Found::Balanced, domain);
+            self.cpus[cpu].balancing.note_result(Found::Balanced, domain);
             let ticks = self.balance_interval_ns(cpu, true) / self.tick_ns;
             let Some(noise) = &mut self.noise else { return };
             let ago_ns = noise.below(4 * ticks) * self.tick_ns;
@@ -417,7 +417,7 @@ impl Machine<'_> {
         let moved = found == Some(Found::Moved);
         let successes = weight.filter(|_| moved).unwrap_or(0);
         let c = &mut self.cpus[cpu];
-        c.newidle[level].note(successes);
+        c.newidle[level].note_call(successes);
         if let Some(found) = found.filter(|_| level == 0) {
             c.balancing.note_newidle(found);
         }

@@ -159,7 +159,7 @@ impl Machine<'_> {
     }
 
     /// Adds the queued fraction of a new entity: a task counts as if it had always been queued, a
-    /// group as never.
+    /// group as never. Nothing on one CPU.
     pub(crate) fn add_queued(&mut self, owner: Owner) {
         if self.cpus.len() > 1 {
             let avg = if matches!(owner, Owner::Task(_)) { ALL as u32 } else { 0 };
@@ -304,7 +304,7 @@ impl Machine<'_> {
     }
 
     /// Rescales what a group's entity adds to its parent queue's load average from weight `old` to
-    /// `new` (kernel: `reweight_entity()`).
+    /// `new` (kernel: `reweight_entity()`). Nothing on one CPU.
     pub(crate) fn rescale_group_load(&mut self, se: SeId, old: u64, new: u64) {
         let q = self.ses[se].q;
         if self.cpus.len() == 1 || q.is_none() {

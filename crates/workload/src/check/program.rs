@@ -146,7 +146,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn kthread(&self) -> bool {
+    fn is_kthread(&self) -> bool {
         matches!(self.owner, Owner::Task(task)
             if self.workload.tasks[task].class == Class::Kthread)
     }
@@ -289,7 +289,7 @@ impl<'a> Walk<'a> {
     /// Checks user mode, kernel mode, and sleep under spin locks; tracks system calls.
     fn check_modes(&mut self, ix: usize, op: &Op) -> Checked {
         match op {
-            Op::EnterKernel if self.kthread() => {
+            Op::EnterKernel if self.is_kthread() => {
                 let problem = "a kernel thread makes no system calls";
                 let accepted = "the instructions as they are, without `syscall`";
                 return self.refuse(ix, Error::Program, problem, accepted);
@@ -327,7 +327,7 @@ impl<'a> Walk<'a> {
                 let problem = "user mode inside a system call";
                 return self.refuse(ix, Error::Program, problem, "`kernel`, or end the call first");
             }
-            Op::User(_) if self.kthread() => {
+            Op::User(_) if self.is_kthread() => {
                 let problem = "a kernel thread never runs in user mode";
                 return self.refuse(ix, Error::Program, problem, "`kernel`");
             }
@@ -386,7 +386,7 @@ impl<'a> Walk<'a> {
                     return self.refuse(ix, Error::Lock, problem, "unlock it first");
                 }
                 let spin = self.lock_kind(lock) == LockKind::Spin;
-                if spin && !self.in_syscall && !self.kthread() {
+                if spin && !self.in_syscall && !self.is_kthread() {
                     let problem = format!("spin lock {} outside the kernel", self.lock_name(lock));
                     let accepted = "take and release it inside `syscall`";
                     return self.refuse(ix, Error::Lock, problem, accepted);

@@ -82,15 +82,15 @@ fn without_part(draft: &mut Builder, kind: &str, ix: usize) -> Option<()> {
         "group" => Some(parent.into()),
         _ => None,
     };
-    draft
-        .parts
-        .retain_mut(|(other, table)| keep(table, of_part(other), kind, name, instead.as_ref()));
+    draft.parts.retain_mut(|(other, table)| {
+        redirect_references(table, of_part(other), kind, name, instead.as_ref())
+    });
     Some(())
 }
 
 /// Replaces the references to a part of this kind and name in a table and its instructions by
 /// `instead`, or takes them out. Returns whether the table stays: not without one that it needs.
-fn keep(
+fn redirect_references(
     table: &mut Table,
     of: &'static table::Table,
     kind: &str,
@@ -114,7 +114,7 @@ fn keep(
             (Form::Steps, Value::List(steps)) => steps.retain_mut(|step| match step {
                 Value::Table(step) => {
                     let of = of_step(step);
-                    keep(step, of, kind, name, instead)
+                    redirect_references(step, of, kind, name, instead)
                 }
                 _ => true,
             }),
