@@ -13,9 +13,6 @@ const LEFT: &[(&str, &str, &str)] = &[
         "attributes call collect hung memory_map rehearsal releases requests run script task trace \
          world",
     ),
-    ("observed", "", "counted fitted"),
-    ("observed", "counters", "cpus group"),
-    ("observed", "fitted", "measured service"),
     ("recording", "", "build classify gaps requests summary"),
     ("recording", "requests", "asking busy evidence guess relay remote unseen"),
 ];

@@ -37,7 +37,7 @@
 //! # Ok::<(), cpumax_study::Error>(())
 //! ```
 
-use crate::counters::{Above, AllowedCpus, Delta, Observed, interval};
+use crate::counters::{Above, AllowedCpus, Delta, Observed, in_periods, interval};
 use crate::fitted::Fit;
 use cpumax_limit::Limit;
 use cpumax_study::{Error, Ranged, answer::Answer};
@@ -110,7 +110,7 @@ impl Counted {
     pub fn with_fit(mut self, fit: Result<Fit, String>) -> Counted {
         match fit {
             Ok(fit) => {
-                self.notes.retain(|note| note != CENSORED);
+                self.notes.retain(|note| note != CENSORED && !note.starts_with(TOO_SELDOM));
                 self.enough = self.enough.or(fit.enough);
                 if fit.p99_now_ns.is_some() {
                     self.not_told.retain(|asked| asked != P99);
@@ -130,6 +130,9 @@ const NO_FIT: &str = "No services were fitted to the counters: ";
 const CENSORED: &str = "The group was throttled, so it needs more than it used, and how much is \
                         unknown: no larger limit can be judged. Raise or lift the limit for a \
                         while, or record.";
+
+/// A note that begins so says that no bounds are made, which fitted services do without.
+const TOO_SELDOM: &str = "Counters were read too seldom to see single periods";
 
 impl Answer for Counted {
     const KIND: &'static str = "counters";
@@ -362,8 +365,8 @@ fn notes(
     }
     if periods.is_none() {
         notes.push(format!(
-            "Counters were read too seldom to see single periods of {} ms, so only limits below \
-             the mean use are ruled out. On the node itself --stat reads the group often enough.",
+            "{TOO_SELDOM} of {} ms, so only limits below the mean use are ruled out. On the node \
+             itself --stat reads the group often enough.",
             asked.period_ns as f64 / 1e6
         ));
     }
@@ -462,31 +465,6 @@ fn most_within(used: &[(f64, f64)], length_ns: f64) -> f64 {
         sum
     };
     (0..used.len()).map(from).fold(0.0, f64::max)
-}
-
-/// Usage in each period from `first_ns` on, ns. The usage of a reading (`used`: usage and length)
-/// is spread evenly over its length; an incomplete last period is left out.
-pub(crate) fn in_periods(used: &[(f64, f64)], period_ns: f64, first_ns: f64) -> Vec<f64> {
-    let length_ns: f64 = used.iter().map(|(_, length)| length).sum();
-    let count = ((length_ns - first_ns) / period_ns).floor().max(0.0) as usize;
-    let mut periods = vec![0.0; count];
-    let mut at_ns = -first_ns;
-    for &(usage, length) in used {
-        let end_ns = at_ns + length;
-        let mut from_ns = at_ns.max(0.0);
-        while from_ns < end_ns {
-            let period = (from_ns / period_ns) as usize;
-            let until_ns = end_ns.min((period + 1) as f64 * period_ns);
-            let Some(slot) = periods.get_mut(period) else { break };
-            *slot += usage * (until_ns - from_ns) / length.max(1.0);
-            if until_ns <= from_ns {
-                break;
-            }
-            from_ns = until_ns;
-        }
-        at_ns = end_ns;
-    }
-    periods
 }
 
 #[cfg(test)]

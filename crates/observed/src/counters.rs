@@ -23,6 +23,7 @@
 
 mod bootstrap;
 mod cpus;
+mod files;
 mod group;
 mod labels;
 mod prometheus;
@@ -298,6 +299,31 @@ fn sleep_until(due: Instant, watch: &dyn Watch) -> Result<(), Error> {
         thread::sleep(nap);
         watch.advanced(u64::try_from(nap.as_nanos()).unwrap_or(0));
     }
+}
+
+/// Usage in each period from `first_ns` on, ns. The usage of a reading (`used`: usage and length)
+/// is spread evenly over its length; an incomplete last period is left out.
+pub(crate) fn in_periods(used: &[(f64, f64)], period_ns: f64, first_ns: f64) -> Vec<f64> {
+    let length_ns: f64 = used.iter().map(|(_, length)| length).sum();
+    let count = ((length_ns - first_ns) / period_ns).floor().max(0.0) as usize;
+    let mut periods = vec![0.0; count];
+    let mut at_ns = -first_ns;
+    for &(usage, length) in used {
+        let end_ns = at_ns + length;
+        let mut from_ns = at_ns.max(0.0);
+        while from_ns < end_ns {
+            let period = (from_ns / period_ns) as usize;
+            let until_ns = end_ns.min((period + 1) as f64 * period_ns);
+            let Some(slot) = periods.get_mut(period) else { break };
+            *slot += usage * (until_ns - from_ns) / length.max(1.0);
+            if until_ns <= from_ns {
+                break;
+            }
+            from_ns = until_ns;
+        }
+        at_ns = end_ns;
+    }
+    periods
 }
 
 #[cfg(test)]

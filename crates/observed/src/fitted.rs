@@ -36,6 +36,7 @@
 mod calibrate;
 mod draws;
 mod measured;
+mod seen;
 mod service;
 
 pub use calibrate::{Calibrated, Knows, calibrate};
@@ -49,8 +50,8 @@ pub(crate) use draws::Shared;
 use draws::{Draws, Runs};
 use measured::Measured;
 use schemars::JsonSchema;
+use seen::Seen;
 use serde::Serialize;
-use service::Seen;
 
 /// Multiples of the present limit that are tried besides it; no limit is tried, too.
 const TIMES: [f64; 6] = [0.5, 0.75, 1.25, 1.5, 2.0, 3.0];
@@ -203,14 +204,28 @@ pub fn fit(
     fitting: &Fitting,
     watch: &dyn Watch,
 ) -> Result<Result<Fit, String>, Error> {
-    fit_with(observed, fitting, &mut Shared::default(), watch)
+    fit_with(observed, fitting, &Shared::default(), watch)
 }
 
-/// [`fit`] with services that were drawn for others, where they are alike.
+/// Names counters for which [`fit`] draws the same services; empty where there is nothing to fit.
+pub(crate) fn alike(observed: &Observed, fitting: &Fitting) -> String {
+    let limit = observed.limit.or(fitting.current);
+    let measured = limit.and_then(|limit| Measured::of(observed, limit, &fitting.known).ok());
+    let kernel = kernel(observed, fitting).unwrap_or_else(Kernel::newest);
+    measured.map_or_else(String::new, |measured| measured.alike(kernel))
+}
+
+/// The node's kernel, where it is known.
+fn kernel(observed: &Observed, fitting: &Fitting) -> Option<Kernel> {
+    let own = || observed.kernel.as_ref().map(|kernel| kernel.taken().kernel);
+    fitting.kernel.or_else(own)
+}
+
+/// [`fit`] with runs that other counters may have needed, too.
 pub(crate) fn fit_with(
     observed: &Observed,
     fitting: &Fitting,
-    shared: &mut Shared,
+    shared: &Shared,
     watch: &dyn Watch,
 ) -> Result<Result<Fit, String>, Error> {
     let Some(limit) = observed.limit.or(fitting.current) else {
@@ -225,11 +240,10 @@ pub(crate) fn fit_with(
         Err(why) => return Ok(Err(why.to_owned())),
     };
     let threads = fitting.running.threads();
-    let own = || observed.kernel.as_ref().map(|kernel| kernel.taken().kernel);
-    let told = fitting.kernel.or_else(own);
+    let told = kernel(observed, fitting);
     let kernel = told.unwrap_or_else(Kernel::newest);
-    let runs = Runs { kernel, threads, seed: fitting.seed, watch };
-    let draws = runs.draws(&measured, fitting.draws, shared)?;
+    let runs = Runs { kernel, threads, seed: fitting.seed, watch, shared };
+    let draws = runs.draws(&measured, fitting.draws)?;
     if let Some(counter) = draws.misfit {
         let what = "no single service with a steady load has such counters";
         return Ok(Err(format!("{what}: {counter} cannot be reproduced")));
@@ -240,6 +254,22 @@ pub(crate) fn fit_with(
     }
     let fit = Predictor { measured: &measured, fitting, runs, draws }.fit()?;
     Ok(Ok(Fit { is_kernel_told: told.is_some(), ..fit }))
+}
+
+/// Results of the draws, in their order, under a limit.
+struct Under {
+    limit: Limit,
+    seen: Vec<Option<Seen>>,
+}
+
+impl Under {
+    /// Whether a draw that this limit does not throttle is not throttled by `limit` either: that
+    /// gives at least as much, by the same periods.
+    fn is_within(&self, limit: Limit) -> bool {
+        let is_less =
+            limit.quota_ns().is_none_or(|quota_ns| self.limit.quota_ns() <= Some(quota_ns));
+        is_less && limit.period_ns() == self.limit.period_ns() && self.limit.burst_ns() == 0
+    }
 }
 
 struct Predictor<'a> {
@@ -263,8 +293,11 @@ impl Predictor<'_> {
         limits.sort_by_key(Limit::millicpus);
         limits.dedup_by_key(|limit| limit.millicpus());
         let mut rows = Vec::new();
+        let mut smaller = None;
         for limit in limits.into_iter().chain(no_limit) {
-            rows.push(self.row(limit)?);
+            let (row, under) = self.row(limit, smaller.as_ref())?;
+            rows.push(row);
+            smaller = Some(under);
         }
         let enough = self.enough(&mut rows)?;
         let lifted = rows.last().and_then(|row| row.p99_times);
@@ -294,15 +327,21 @@ impl Predictor<'_> {
         Limit::of_millicpus(millicpus, self.measured.limit.period_ns())
     }
 
+    /// The draws under the present limit, for which nothing is run.
+    fn present(&self) -> Under {
+        let seen = self.draws.all.iter().map(|draw| Some(draw.seen.clone())).collect();
+        Under { limit: self.measured.limit, seen }
+    }
+
     /// Runs the draws under a limit and makes ranges of it. For the present limit nothing is run:
     /// its row is the measurement. p99 is predicted only for larger limits. An error if the caller
     /// stopped the runs.
-    fn row(&self, limit: Limit) -> Result<FittedLimit, Error> {
+    fn row(&self, limit: Limit, smaller: Option<&Under>) -> Result<(FittedLimit, Under), Error> {
         let measured = self.measured;
         let cpu_max = limit.to_string();
         let millicpus = limit.millicpus();
         if limit.millicpus() == measured.limit.millicpus() {
-            return Ok(FittedLimit {
+            let row = FittedLimit {
                 cpu_max,
                 millicpus,
                 is_present: true,
@@ -311,10 +350,13 @@ impl Predictor<'_> {
                 throttled_seconds: measured.throttled_s.map(Ranged::known),
                 p99_times: None,
                 p99_ns: measured.known.served.p99_ns,
-            });
+            };
+            return Ok((row, self.present()));
         }
         let limits = (limit, measured.limit_above(limit));
-        let seen = self.runs.under(&self.draws.all, limits, self.runs.kernel)?;
+        let smaller = smaller.filter(|under| under.is_within(limit));
+        let smaller = smaller.map_or(&[][..], |under| &under.seen);
+        let seen = self.runs.under(&self.draws.all, limits, self.runs.kernel, smaller)?;
         let is_raised = millicpus.is_none_or(|own| Some(own) > measured.limit.millicpus());
         let both = self.draws.all.iter().zip(&seen);
         let times = both.filter_map(|(draw, seen)| {
@@ -327,10 +369,10 @@ impl Predictor<'_> {
             low: times.low * now.value,
             high: times.high * now.value,
         });
-        let told = self.ranges(&seen);
+        let told = self.ranges(&seen, limit);
         let none = limit.quota_ns().is_none().then_some(Ranged::known(0.0));
         let throttled_percent = none.unwrap_or(self.bounded(told.throttled_percent, is_raised));
-        Ok(FittedLimit {
+        let row = FittedLimit {
             cpu_max,
             millicpus,
             is_present: false,
@@ -339,7 +381,8 @@ impl Predictor<'_> {
             throttled_seconds: Some(told.throttled_seconds),
             p99_times: times,
             p99_ns,
-        })
+        };
+        Ok((row, Under { limit, seen }))
     }
 
     /// Bounds a predicted per cent of throttled periods by the measured one, give or take a point:
@@ -357,17 +400,21 @@ impl Predictor<'_> {
         }
     }
 
-    /// Weighted ranges over the runs of all draws (`None`: a failed run); the kernel's name is left
-    /// empty.
-    fn ranges(&self, seen: &[Option<Seen>]) -> OnKernel {
+    /// Weighted ranges over the runs of all draws (`None`: a failed run) under a limit; the kernel's
+    /// name is left empty. Draws used almost the measured CPUs; the difference is corrected, up to
+    /// the limit.
+    fn ranges(&self, seen: &[Option<Seen>], limit: Limit) -> OnKernel {
         let of = |number: &dyn Fn(&Seen) -> f64, scale: Scale| {
             let both = self.draws.all.iter().zip(seen);
             let all = both.filter_map(|(draw, seen)| Some((draw.weight, number(seen.as_ref()?))));
             range(all.collect(), scale).unwrap_or(Ranged::known(0.0))
         };
+        let off = self.measured.cpus / self.measured.drawn_cpus();
+        let limit_cpus = limit.cpus().unwrap_or(f64::INFINITY);
+        let cpus = |seen: &Seen| (seen.cpus * off).min(seen.cpus.max(limit_cpus));
         OnKernel {
             kernel: String::new(),
-            cpus: of(&|seen| seen.cpus, Scale::Ratio),
+            cpus: of(&cpus, Scale::Ratio),
             throttled_percent: of(&Seen::throttled_percent, Scale::Percent),
             throttled_seconds: of(&|seen| seen.throttled_s, Scale::Plain),
         }
@@ -382,8 +429,8 @@ impl Predictor<'_> {
         let present = self.measured.limit;
         let limits = (present, self.measured.limit_above(present));
         let on = |kernel: &Kernel| {
-            let seen = self.runs.under(&self.draws.all, limits, *kernel)?;
-            Ok(OnKernel { kernel: kernel.version.to_string(), ..self.ranges(&seen) })
+            let seen = self.runs.under(&self.draws.all, limits, *kernel, &[])?;
+            Ok(OnKernel { kernel: kernel.version.to_string(), ..self.ranges(&seen, present) })
         };
         self.fitting.others.iter().map(on).collect()
     }
@@ -407,7 +454,7 @@ impl Predictor<'_> {
         for _ in 0..LOOKS {
             let middle = u64::midpoint(least, most) / STEP * STEP;
             let Some(limit) = self.limit(middle).filter(|_| middle > least) else { break };
-            let row = self.row(limit)?;
+            let row = self.row(limit, Some(&self.present()))?.0;
             if keeps(&row) {
                 most = middle;
             } else {

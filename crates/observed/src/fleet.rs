@@ -6,7 +6,7 @@
 
 use crate::counted::{Asked, Counted, counted};
 use crate::counters::Container;
-use crate::fitted::{Costs, Fitting, Shared, fit_with};
+use crate::fitted::{Costs, Fitting, Shared, alike, fit_with};
 use cpumax_study::{Error, Watch, answer::Answer};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -48,6 +48,12 @@ impl InFleet {
         InFleet { labels, costs_times, unneeded_millicpus, counted: Some(counted), why_not }
     }
 
+    /// A container of which nothing is known, for that reason.
+    fn unknown(labels: BTreeMap<String, String>, why: String) -> InFleet {
+        let (costs_times, unneeded_millicpus, counted) = (None, None, None);
+        InFleet { labels, costs_times, unneeded_millicpus, counted, why_not: Some(why) }
+    }
+
     /// Its name for people: namespace, pod and container, or its name or id.
     pub fn name(&self) -> String {
         let value = |name: &str| self.labels.get(name).map(String::as_str);
@@ -79,30 +85,47 @@ pub fn fleet(
     fitting: Option<&Fitting>,
     watch: &dyn Watch,
 ) -> Result<Vec<InFleet>, Error> {
-    let mut shared = Shared::default();
+    let name = |(_, observed): &Container| match (fitting, observed) {
+        (Some(fitting), Ok(observed)) => alike(observed, fitting),
+        _ => String::new(),
+    };
+    let mut containers: Vec<(String, usize, Container)> =
+        containers.into_iter().enumerate().map(|(at, one)| (name(&one), at, one)).collect();
+    containers.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     let mut all = Vec::new();
-    for (labels, observed) in containers {
-        if watch.stopped() {
-            return Err(Error::Interrupted);
+    for alike in containers.chunk_by(|a, b| a.0 == b.0) {
+        let shared = Shared::default();
+        for (_, at, container) in alike {
+            if watch.stopped() {
+                return Err(Error::Interrupted);
+            }
+            all.push((*at, answered(container, (asked, fitting), &shared, watch)?));
+            watch.advanced(1);
         }
-        let told = observed.and_then(|observed| Ok((counted(&observed, asked)?, observed)));
-        all.push(match told {
-            Err(error) => {
-                let why_not = Some(error.to_string());
-                let (costs_times, unneeded_millicpus) = (None, None);
-                InFleet { labels, costs_times, unneeded_millicpus, counted: None, why_not }
-            }
-            Ok((mut told, observed)) => {
-                if let Some(fitting) = fitting {
-                    told = told.with_fit(fit_with(&observed, fitting, &mut shared, &Quiet(watch))?);
-                }
-                InFleet::of(labels, told, asked.throttled.is_some())
-            }
-        });
-        watch.advanced(1);
     }
-    all.sort_by_cached_key(InFleet::rank);
-    Ok(all)
+    all.sort_by_cached_key(|(at, one)| (one.rank(), *at));
+    Ok(all.into_iter().map(|(_, one)| one).collect())
+}
+
+/// The answer for one container. An error if the caller asked to stop.
+fn answered(
+    (labels, observed): &Container,
+    (asked, fitting): (&Asked, Option<&Fitting>),
+    shared: &Shared,
+    watch: &dyn Watch,
+) -> Result<InFleet, Error> {
+    let labels = labels.clone();
+    let told = observed.as_ref().map_err(ToString::to_string).and_then(|observed| {
+        Ok((counted(observed, asked).map_err(|error| error.to_string())?, observed))
+    });
+    let (mut told, observed) = match told {
+        Ok(told) => told,
+        Err(why) => return Ok(InFleet::unknown(labels, why)),
+    };
+    if let Some(fitting) = fitting {
+        told = told.with_fit(fit_with(observed, fitting, shared, &Quiet(watch))?);
+    }
+    Ok(InFleet::of(labels, told, asked.throttled.is_some()))
 }
 
 /// Asks whether to stop, and tells nothing of single runs.
@@ -167,13 +190,15 @@ mod tests {
 
     #[test]
     fn services_that_are_shared_give_what_they_give_alone() {
-        let mut shared = Shared::default();
+        let shared = Shared::default();
         let fitting = Fitting { draws: 64, ..Fitting::on(parse_kernels("6.18").unwrap()[0]) };
         let (one, like) = (observed(0.3, 60), observed(0.301, 66));
-        let first = fit_with(&one, &fitting, &mut shared, &()).unwrap();
-        assert_eq!(fit_with(&one, &fitting, &mut shared, &()).unwrap(), first);
-        let second = fit_with(&like, &fitting, &mut shared, &()).unwrap().unwrap();
-        assert_eq!(shared.len(), 1, "both are alike");
+        let first = fit_with(&one, &fitting, &shared, &()).unwrap();
+        let runs = shared.len();
+        assert_eq!(fit_with(&one, &fitting, &shared, &()).unwrap(), first);
+        assert_eq!(shared.len(), runs, "nothing is run twice");
+        let second = fit_with(&like, &fitting, &shared, &()).unwrap().unwrap();
+        assert!(shared.len() < runs * 3 / 2, "both are alike: {} and {runs}", shared.len());
         let first = first.unwrap();
         let off = |at: usize| {
             let share = |fit: &crate::fitted::Fit| fit.limits[at].throttled_percent.value;

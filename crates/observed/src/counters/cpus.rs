@@ -3,7 +3,7 @@
 //! The files are those of the kernel's `cpuset_common_seq_show()`. A group without files of its own
 //! has the CPUs of the nearest group above it that has some.
 
-use super::group::{mounted, read};
+use super::files::{mounted, read};
 use cpumax_limit::shown;
 use schemars::JsonSchema;
 use serde::Serialize;

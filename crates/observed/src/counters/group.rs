@@ -2,14 +2,12 @@
 
 use super::Moment;
 use super::cpus::{AllowedCpus, allowed};
+use super::files::{mounted, read};
 use cpumax_limit::{CpuStat, File, Limit, Rules, shown};
 use cpumax_study::Error;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-
-/// More than any of these files has.
-const FILE_MAX_BYTES: u64 = 1 << 16;
 
 /// A group with the files of the `cpu` controller.
 ///
@@ -125,21 +123,6 @@ impl Group {
     }
 }
 
-/// The mount point of the v1 hierarchy with that controller, or of cgroup v2 for an empty name;
-/// `None` without one. `mounts` is the text of `/proc/self/mounts`.
-pub(super) fn mounted(mounts: &str, controller: &str) -> Option<PathBuf> {
-    let place = |line: &str| {
-        let mut words = line.split(' ').skip(1);
-        let (place, kind, options) = (words.next()?, words.next()?, words.next()?);
-        let is_it = match controller {
-            "" => kind == "cgroup2",
-            name => kind == "cgroup" && options.split(',').any(|option| option == name),
-        };
-        is_it.then(|| PathBuf::from(place))
-    };
-    mounts.lines().find_map(place)
-}
-
 /// v1: the path of a group's `cpuacct.usage`, in its `folder` or where that controller is mounted;
 /// `None` if there is no such file.
 fn usage_of(folder: &Path, mounts: &str) -> Option<PathBuf> {
@@ -158,15 +141,6 @@ fn waited(text: &str) -> Option<u64> {
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let total = some.split(' ').find_map(|word| word.strip_prefix("total="))?;
     total.trim().parse::<u64>().ok()?.checked_mul(1_000)
-}
-
-/// Reads at most the first 64 KiB of a file; the error names its path.
-pub(super) fn read(path: &Path) -> Result<String, Error> {
-    let failed = |source| Error::File { path: shown(path), source };
-    let mut text = String::new();
-    let file = fs::File::open(path).map_err(failed)?;
-    file.take(FILE_MAX_BYTES).read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@
 
 use super::draws::{Runs, Shared};
 use super::measured::Measured;
-use super::service::{Seen, Service, Setting};
+use super::seen::Seen;
+use super::service::{Service, Setting};
 use super::{Fitting, Known, Predictor, Scale, range};
 use crate::counters::{AllowedCpus, Moment, Observed, Served};
 use cpumax_limit::{CpuStat, Limit};
@@ -171,8 +172,9 @@ impl Truth {
             return Ok(None);
         };
         let threads = fitting.running.threads();
-        let runs = Runs { kernel: kernel(fitting), threads, seed: fitting.seed, watch };
-        let draws = runs.draws(&measured, fitting.draws, &mut Shared::default())?;
+        let shared = &Shared::default();
+        let runs = Runs { kernel: kernel(fitting), threads, seed: fitting.seed, watch, shared };
+        let draws = runs.draws(&measured, fitting.draws)?;
         if draws.misfit.is_some() {
             return Ok(None);
         }
@@ -188,7 +190,7 @@ impl Truth {
             let Some(limit) = limit else { continue };
             let Some(truth) = self.run_under(fitting, limit) else { continue };
             let seen =
-                predictor.runs.under(&predictor.draws.all, (limit, None), kernel(fitting))?;
+                predictor.runs.under(&predictor.draws.all, (limit, None), kernel(fitting), &[])?;
             all.extend(predictor.compare(names, &seen, &truth, &self.seen));
         }
         Ok(Some(all))

@@ -1,7 +1,8 @@
 //! Draws services that reproduce the measured counters, in stages, the cheap ones first.
 
 use super::measured::Measured;
-use super::service::{Seen, Service, Setting};
+use super::seen::Seen;
+use super::service::{Service, Setting};
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
 use cpumax_study::{Error, Watch};
@@ -10,6 +11,7 @@ use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::iter;
+use std::sync::{Mutex, PoisonError};
 
 /// Requests, and the least time (ns), of the short runs that select services, and of the long runs
 /// that count.
@@ -46,15 +48,27 @@ pub(super) struct Draws {
     pub misfit: Option<&'static str>,
 }
 
-/// Services in short runs, by what they were drawn for.
+/// Runs of drawn services, which serve all containers for which the same ones are drawn.
 #[derive(Debug, Default)]
-pub(crate) struct Shared(BTreeMap<String, Vec<Draw>>);
+pub(crate) struct Shared(Mutex<BTreeMap<String, Option<Seen>>>);
 
-#[cfg(test)]
 impl Shared {
-    /// How many sets of services.
+    /// The result of `service.run(setting)`, run at most once.
+    fn run(&self, service: &Service, setting: &Setting) -> Option<Seen> {
+        let name = format!("{service:?} {setting:?}");
+        let all = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all().get(&name).cloned();
+        known.unwrap_or_else(|| {
+            let seen = service.run(setting);
+            all().insert(name, seen.clone());
+            seen
+        })
+    }
+
+    /// How many runs it holds.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.lock().unwrap().len()
     }
 }
 
@@ -63,6 +77,7 @@ pub(super) struct Runs<'a> {
     pub threads: usize,
     pub seed: u64,
     pub watch: &'a dyn Watch,
+    pub shared: &'a Shared,
 }
 
 impl Runs<'_> {
@@ -90,28 +105,14 @@ impl Runs<'_> {
 
     /// Draws `count` services in short runs, runs the nearest eighth (at least 40) for longer, and
     /// keeps the 40 that reproduce the measurement best. An error if the caller stopped the runs.
-    /// Short runs of a measurement that is alike are taken from `shared`.
-    pub fn draws(
-        &self,
-        measured: &Measured,
-        count: usize,
-        shared: &mut Shared,
-    ) -> Result<Draws, Error> {
+    pub fn draws(&self, measured: &Measured, count: usize) -> Result<Draws, Error> {
         let drawn = |index: usize, (): &()| {
             let mut stream = Stream::new(self.seed, Domain::Fit, index as u64);
             let service = Service::draw(&mut stream, measured);
             self.corrected(measured, service, stream.next_u64(), SHORT)
         };
-        let alike = measured.alike(self.kernel);
-        if !shared.0.contains_key(&alike) {
-            let short = self.each(&vec![(); count], drawn)?;
-            shared.0.insert(alike.clone(), short.into_iter().flatten().collect());
-        }
-        let weigh = |draw: &Draw| {
-            let weight = distance(&measured.misses(&draw.seen));
-            Draw { weight, ..draw.clone() }
-        };
-        let mut short: Vec<Draw> = shared.0[&alike].iter().map(weigh).collect();
+        let short = self.each(&vec![(); count], drawn)?;
+        let mut short: Vec<Draw> = short.into_iter().flatten().collect();
         short.sort_by(|a, b| a.weight.total_cmp(&b.weight));
         short.truncate((count / CLOSER).max(TOLD));
         let longer =
@@ -132,33 +133,43 @@ impl Runs<'_> {
     ) -> Option<Draw> {
         let setting = self.setting(measured, seed, long);
         if service.is_corrected(long == LONG) {
-            let first = service.run(&Setting { window_ns: None, ..setting })?;
-            service.correct(&first, measured.cpus);
+            let first = self.shared.run(&service, &Setting { window_ns: None, ..setting })?;
+            service.correct(&first, measured.drawn_cpus());
         }
-        let seen = service.run(&setting)?;
+        let seen = self.shared.run(&service, &setting)?;
         let weight = distance(&measured.misses(&seen));
         let limit_cpus = measured.limit_cpus();
         Some(Draw { service, weight, seen, seed, limit_cpus })
     }
 
     /// Runs each draw under a limit, and one of its pod, on a kernel, longer where the limit is
-    /// below the measured one. The result is in the order of the draws, `None` where the model
-    /// cannot run one; an error if the caller stopped the runs.
+    /// below the measured one. `smaller` has the results under a smaller limit: a draw that it did
+    /// not throttle is not run again. The result is in the order of the draws, `None` where the
+    /// model cannot run one; an error if the caller stopped the runs.
     pub fn under(
         &self,
         draws: &[Draw],
         (limit, above): (Limit, Option<Limit>),
         kernel: Kernel,
+        smaller: &[Option<Seen>],
     ) -> Result<Vec<Option<Seen>>, Error> {
         let is_smaller = |draw: &Draw| limit.cpus().is_some_and(|cpus| cpus < draw.limit_cpus);
-        let run = |_: usize, draw: &Draw| {
+        let run = |at: usize, draw: &Draw| {
+            if let Some(Some(seen)) = smaller.get(at).filter(|seen| is_free(seen.as_ref())) {
+                return Some(seen.clone());
+            }
             let (requests, least_ns) = if is_smaller(draw) { LONGER } else { LONG };
             let (seed, window_ns) = (draw.seed, None);
             let setting = Setting { kernel, limit, above, seed, requests, least_ns, window_ns };
-            draw.service.run(&setting)
+            self.shared.run(&draw.service, &setting)
         };
         self.each(draws, run)
     }
+}
+
+/// Whether a run was throttled at no level and no time.
+fn is_free(seen: Option<&Seen>) -> bool {
+    seen.is_some_and(|seen| seen.nr_throttled + seen.above.0 + seen.throttled_s == 0.0)
 }
 
 /// The sum of squared misses; names do not count.

@@ -1,9 +1,8 @@
 //! The measurement that a service must reproduce, from counters and the user, and the distance of a
 //! run from it: of each number in standard deviations, by chance and by the resolution of counters.
 
-use super::service::Seen;
-use crate::counted::in_periods;
-use crate::counters::{Above, Delta, Observed, Served};
+use super::seen::Seen;
+use crate::counters::{Above, Delta, Observed, Served, in_periods};
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
 use cpumax_recording::Loop;
@@ -118,13 +117,21 @@ impl Measured {
         self.above.as_ref().and_then(|above| above.with(limit, self.limit))
     }
 
-    /// Names measurements that services may be drawn for together: use differs by a twentieth.
+    /// CPUs that drawn services are to use: those measured, in steps of a tenth of the log odds of
+    /// their share of the limit, so that containers of alike use share draws. A step is a tenth of a
+    /// small share, and a fortieth of the limit at one half.
+    pub fn drawn_cpus(&self) -> f64 {
+        let share = (self.cpus / self.limit_cpus()).clamp(1e-6, 0.999);
+        let steps = ((share / (1.0 - share)).ln() * 10.0).round();
+        self.limit_cpus() / (1.0 + (-steps / 10.0).exp())
+    }
+
+    /// Names measurements for which the same services are drawn, and run the same way.
     pub fn alike(&self, kernel: Kernel) -> String {
-        let steps = (self.cpus.ln() * 20.0).round();
         let of_pod = self.limit_above(self.limit);
         let Known { clients, threads, served } = &self.known;
         let known = (clients, threads, served, self.window_ns(), self.allowed);
-        format!("{kernel:?} {} {of_pod:?} {steps} {known:?}", self.limit)
+        format!("{} {} {of_pod:?} {} {known:?}", kernel.version, self.limit, self.drawn_cpus())
     }
 
     /// CPUs that the limit gives; infinite without a quota.
@@ -150,7 +157,7 @@ impl Measured {
     /// How far a run is from the measurement: the name of each known counter, and the signed
     /// difference in standard deviations.
     pub fn misses(&self, seen: &Seen) -> Vec<(&'static str, f64)> {
-        let mut all = vec![("CPU time", (seen.cpus / self.cpus - 1.0) / USAGE_OFF)];
+        let mut all = vec![("CPU time", (seen.cpus / self.drawn_cpus() - 1.0) / USAGE_OFF)];
         let per_s = 1e9 / self.limit.period_ns() as f64;
         let (periods, own) = (seen.seconds * per_s, self.seconds * per_s);
         let share = |part: f64, of: f64| (part / of.max(1.0)).min(1.0);

@@ -2,6 +2,7 @@
 //! the model.
 
 use super::measured::Measured;
+use super::seen::Seen;
 use cpumax_limit::Limit;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::{Options, Simulation};
@@ -68,31 +69,6 @@ pub(super) struct Setting {
     pub window_ns: Option<u64>,
 }
 
-/// The result of a run, in the terms of counters.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Seen {
-    pub seconds: f64,
-    pub cpus: f64,
-    pub nr_periods: f64,
-    pub nr_throttled: f64,
-    /// Throttled periods of the pod, and all of its periods; 0 where that has no limit.
-    pub above: (f64, f64),
-    /// Time throttled in a second, s.
-    pub throttled_s: f64,
-    pub requests_per_s: f64,
-    pub p50_ns: f64,
-    pub p99_ns: f64,
-    /// Usage in windows, CPUs.
-    pub windows: Vec<f64>,
-}
-
-impl Seen {
-    /// Throttled periods of a hundred.
-    pub fn throttled_percent(&self) -> f64 {
-        100.0 * self.nr_throttled / self.nr_periods.max(1.0)
-    }
-}
-
 /// Draws a number whose logarithm is uniform between the bounds.
 fn log_uniform(stream: &mut Stream, low: f64, high: f64) -> f64 {
     low * (high / low).powf(stream.unit())
@@ -127,7 +103,7 @@ impl Service {
     /// Draws a service whose usage is about the measured one; where the limit is used up it may ask
     /// for up to twice that. Known CPUs, threads, clients and requests are taken over.
     pub fn draw(stream: &mut Stream, measured: &Measured) -> Service {
-        let used = measured.cpus;
+        let used = measured.drawn_cpus();
         let told = measured.allowed.map(|cpus| cpus.clamp(1, CPUS_MAX));
         let drawn = CPUS[stream.below(CPUS.len() as u64) as usize];
         let least = measured.limit_cpus().ceil().clamp(1.0, f64::from(CPUS_MAX)) as u16;
