@@ -8,7 +8,7 @@ use std::path::Path;
 #[non_exhaustive]
 pub enum Error {
     /// The kernel, missing rights or this build does not allow BPF.
-    #[error("{why}. perf records the same:\n\n    {instead}\n")]
+    #[error("{why}. perf records the same events, but no limits:\n\n    {instead}\n")]
     NoBpf {
         /// The missing thing.
         why: String,

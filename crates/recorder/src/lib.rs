@@ -4,7 +4,7 @@
 //! socket messages of the chosen threads, and of threads that wake them or are woken by them.
 //! [`record`] writes these into a file that the Perfetto UI opens and that describes itself
 //! (docs/guide/record.md). Where BPF may not be used, or in a build without the feature `bpf`,
-//! [`Error::NoBpf`] shows a `perf record` command that records the same.
+//! [`Error::NoBpf`] shows a `perf record` command that records the same events.
 
 #![cfg_attr(not(feature = "bpf"), allow(dead_code, reason = "it is a recording that needs it"))]
 

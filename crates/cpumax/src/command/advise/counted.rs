@@ -45,10 +45,10 @@ pub struct Alone {
     #[arg(long, value_name = "N", requires = "counters")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// The service's counter of requests in the same files, as METRIC or METRIC{LABEL="VALUE"}
+    /// The service's counter of requests, scraped as well, as METRIC or METRIC{LABEL="VALUE"}
     #[arg(long, value_name = "METRIC", requires = "scraped")]
     requests: Option<String>,
-    /// The service's histogram of latencies, in seconds, in the same files
+    /// The service's histogram of latencies, in seconds, scraped as well
     #[arg(long, value_name = "METRIC", requires = "scraped")]
     latency: Option<String>,
     /// Show the counters that these kernels would have under the present limit, e.g. 5.4,6.18
