@@ -52,7 +52,7 @@ use cpumax_limit::Limit;
 use cpumax_machine::kernel::{self, Kernel, Version};
 use cpumax_machine::named::Taken;
 use cpumax_observed::counters::{Delta, Observed, interval};
-use cpumax_study::{Error, Ranged, answer::Answer, world::OwnKernel};
+use cpumax_study::{Error, Ranged, Try, answer::Answer, world::OwnKernel};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -157,7 +157,7 @@ pub fn verify(
                  from the kubelet itself",
         )
     })?;
-    let runs = runs_of_limit(saved, &observed.name, limit)?;
+    let runs = runs_of_limit(saved, observed, limit)?;
     let running = observed.kernel.as_ref().map(|kernel| kernel.taken().kernel);
     let run = run_of_kernel(&runs, running, kernel)?;
     let whole = observed.whole();
@@ -188,28 +188,40 @@ pub fn verify(
     })
 }
 
-/// The study's runs under this limit alone, of one recording. `name`: of the group, for messages.
+/// The study's runs under the observed limit, of one recording: those with the limit of the pod
+/// above, where the study has that, else those that set no other limit.
 ///
 /// # Errors
 /// The group has no limit, the study does not predict this one, or it does for several recordings.
 fn runs_of_limit<'a>(
     saved: &'a Saved,
-    name: &str,
+    observed: &Observed,
     limit: Limit,
 ) -> Result<Vec<&'a Predicted>, Error> {
-    let of = |run: &&Predicted| run.limit.limit == limit && run.limit.is_alone();
-    let runs: Vec<&Predicted> = saved.runs.iter().filter(of).collect();
+    let name = &observed.name;
     if limit.quota_ns().is_none() {
         let what = "it has no limit, so no period is throttled: apply one first";
         return Err(Error::Question(format!("{name}: {what}")));
     }
+    let under = |pod: Option<Limit>| {
+        let is_it = |run: &&Predicted| {
+            let Try { limit: own, pod: above, beside, .. } = &run.limit;
+            *own == limit && above.map(|above| above.limit) == pod && beside.is_empty()
+        };
+        saved.runs.iter().filter(is_it).collect::<Vec<_>>()
+    };
+    let pod = observed.above.as_ref().map(|above| above.limit);
+    let mut runs = pod.map(|pod| under(Some(pod))).unwrap_or_default();
     if runs.is_empty() {
-        let limits: BTreeSet<String> =
-            saved.runs.iter().map(|run| with_burst(&run.limit.limit)).collect();
+        runs = under(None);
+    }
+    if runs.is_empty() {
+        let limits: BTreeSet<String> = saved.runs.iter().map(|run| told(&run.limit)).collect();
         let limits: Vec<String> = limits.into_iter().collect();
+        let in_pod = pod.map(|pod| format!(" in a pod with {pod}")).unwrap_or_default();
         return Err(Error::Question(format!(
-            "{name} has the limit {}, but the study predicts {}: apply one of these, or replay \
-             the recording with this one",
+            "{name} has the limit {}{in_pod}, but the study predicts {}: apply one of these, or \
+             replay the recording with this one",
             with_burst(&limit),
             limits.join(", ")
         )));
@@ -224,6 +236,13 @@ fn runs_of_limit<'a>(
         )));
     }
     Ok(runs)
+}
+
+/// A limit of a study with the other limits that go with it, for messages.
+fn told(of: &Try) -> String {
+    let pod = of.pod.map(|pod| format!(" in a pod with {}", pod.limit)).unwrap_or_default();
+    let beside = of.beside.iter().map(|one| format!(" and {} for {}", one.share.limit, one.path));
+    with_burst(&of.limit) + &pod + &beside.collect::<String>()
 }
 
 /// A limit in the form of `cpu.max` with its burst, if any, for messages.
@@ -436,9 +455,8 @@ mod tests {
     use super::*;
     use cpumax_limit::{CpuStat, Limit};
     use cpumax_machine::named::Functions;
-    use cpumax_observed::counters::Moment;
+    use cpumax_observed::counters::{Above, Moment, Periods};
     use cpumax_outcome::Histogram;
-    use cpumax_study::Try;
 
     fn study(kernels: &[&str]) -> Saved {
         let ranged = |value: f64, low: f64, high: f64| Some(Ranged { value, low, high });
@@ -485,6 +503,33 @@ mod tests {
             |release: &str| OwnKernel { release: release.to_owned(), functions: Functions::new() };
         let (name, kernel) = ("/web".to_owned(), kernel.map(named));
         Observed { name, limit, kernel, cpus: None, above: None, moments }
+    }
+
+    #[test]
+    fn the_prediction_in_a_pod_is_that_of_the_observed_pod() {
+        let mut saved = study(&["6.18"; 3]);
+        for (run, asked) in saved.runs.iter_mut().zip(["500m", "500m,pod:600m", "500m,pod:1"]) {
+            run.limit = Try::parse(asked).unwrap().into_written();
+            run.recording = asked.to_owned();
+        }
+        let periods = Periods { nr_periods: 600, nr_throttled: 0, nr_bursts: 0 };
+        let pod = |millicpus| {
+            let limit = Limit::of_millicpus(millicpus, 100_000_000).unwrap();
+            Some(Above { name: "pod".to_owned(), limit, periods, has_one: true })
+        };
+        let of = |above, saved: &Saved| {
+            let observed = Observed { above, ..observed([6, 6], 0.5, Some("6.18")) };
+            verify(saved, &observed, None, 1).map(|told| told.recording)
+        };
+        assert_eq!(of(pod(600), &saved).unwrap(), "500m,pod:600m");
+        assert_eq!(of(pod(1000), &saved).unwrap(), "500m,pod:1");
+        assert_eq!(of(pod(2000), &saved).unwrap(), "500m");
+        assert_eq!(of(None, &saved).unwrap(), "500m");
+        saved.runs.remove(0);
+        let why = of(pod(2000), &saved).unwrap_err().to_string();
+        let has = "has the limit 50000 100000 in a pod with 200000 100000, but the study predicts \
+                   50000 100000 in a pod with 100000 100000, 50000 100000 in a pod with 60000";
+        assert!(why.contains(has), "{why}");
     }
 
     #[test]
