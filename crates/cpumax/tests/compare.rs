@@ -26,9 +26,9 @@ fn what_was_found_still_differs_and_nothing_else_does() {
     for (name, kernel, against, differs) in [
         ("ancestor-leak", "6.18", "7.2", true),
         ("ancestor-leak", "6.18", "6.19", false),
-        ("boundary-skip", "6.18", "7.3", true),
+        ("skipped-release", "6.18", "7.3", true),
         ("boundary-skip-real", "6.18", "7.2", true),
-        ("boundary-skip", "7.2", "7.3", false),
+        ("skipped-release", "7.2", "7.3", false),
     ] {
         let args = ["compare", &found(name), "--on", "model", "--kernel", kernel];
         let output = cpumax(&[&args[..], &["--against", against]].concat());
