@@ -400,9 +400,9 @@ impl Predictor<'_> {
         }
     }
 
-    /// Weighted ranges over the runs of all draws (`None`: a failed run) under a limit; the kernel's
-    /// name is left empty. Draws used almost the measured CPUs; the difference is corrected, up to
-    /// the limit.
+    /// Weighted ranges over the runs of all draws (`None`: a failed run) under a limit, without the
+    /// kernel's name. Draws used almost the measured CPUs; the difference is corrected, up to the
+    /// limit.
     fn ranges(&self, seen: &[Option<Seen>], limit: Limit) -> OnKernel {
         let of = |number: &dyn Fn(&Seen) -> f64, scale: Scale| {
             let both = self.draws.all.iter().zip(seen);

@@ -118,8 +118,8 @@ impl Measured {
     }
 
     /// CPUs that drawn services are to use: those measured, in steps of a tenth of the log odds of
-    /// their share of the limit, so that containers of alike use share draws. A step is a tenth of a
-    /// small share, and a fortieth of the limit at one half.
+    /// their share of the limit, so that containers of alike use share draws. A step is a tenth of
+    /// a small share, and a fortieth of the limit at one half.
     pub fn drawn_cpus(&self) -> f64 {
         let share = (self.cpus / self.limit_cpus()).clamp(1e-6, 0.999);
         let steps = ((share / (1.0 - share)).ln() * 10.0).round();
