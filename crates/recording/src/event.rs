@@ -85,6 +85,15 @@ impl PrevState {
 /// Flag of a receiving call that leaves the data in the socket.
 pub(crate) const MSG_PEEK: i64 = 2;
 
+/// The CPU that a wakeup names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// `sched_waking`: on which the thread was last.
+    Last(u32),
+    /// `sched_wakeup`: on which it will run.
+    Next(u32),
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Kind<'a> {
     Switch {
@@ -93,9 +102,8 @@ pub(crate) enum Kind<'a> {
         next: ThreadRef<'a>,
     },
     /// `sched_waking`, or `sched_wakeup` in files that have no other.
-    /// With the CPU that it names: `sched_waking` that on which the thread was last, the others
-    /// that on which it will run.
-    Waking(ThreadRef<'a>, Option<u32>),
+    Waking(ThreadRef<'a>, Option<Named>),
+    /// With the CPU on which it will run.
     WakeupNew(ThreadRef<'a>, Option<u32>),
     /// `sched_migrate_task`: a thread goes to this CPU.
     Migrate {

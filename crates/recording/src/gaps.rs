@@ -246,8 +246,10 @@ impl Recording {
             return gaps.add(GapKind::Cpus, true, told);
         }
         let (unseen, runs) = (online.saturating_sub(seen), signs.unseen_runs + signs.never_ran);
-        let often =
-            signs.unseen_runs > RUNS_FEW && exceeds(signs.unseen_runs, RUNS_PERCENT, signs.wakeups);
+        // Where most wakeups name another CPU, the number means something else.
+        let moved = if signs.moved <= signs.stayed { signs.moved } else { 0 };
+        let missed = signs.unseen_runs + moved;
+        let often = missed > RUNS_FEW && exceeds(missed, RUNS_PERCENT, signs.wakeups);
         if unseen > 0 && self.machine.about.is_none() {
             let chosen = self.perf_option(&["-C", "--cpu"]);
             let why = match &chosen {
@@ -267,9 +269,10 @@ impl Recording {
             gaps.add(GapKind::Cpus, chosen.is_some() || runs > 0 || has_run, told);
         } else if often {
             let told = format!(
-                "{} of {} wakeups are of threads that had been woken before and were not seen to \
-                 run since: they ran on CPUs, or at times, that are not recorded.",
-                signs.unseen_runs, signs.wakeups
+                "{missed} of {} wakeups are of threads that had been woken before and were not \
+                 seen to run since, or that were last on another CPU than they were seen on: they \
+                 ran on CPUs, or at times, that are not recorded.",
+                signs.wakeups
             );
             gaps.add(GapKind::Runs, true, told);
         }

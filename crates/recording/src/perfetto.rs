@@ -9,7 +9,7 @@
 //! machines other than the first.
 
 use crate::error::Error;
-use crate::event::{CPUS_MAX, Event, Kind, Machine, Note, Sink, ThreadRef};
+use crate::event::{CPUS_MAX, Event, Kind, Machine, Named, Note, Sink, ThreadRef};
 use crate::packing::Source;
 use crate::tracepoint::Tracepoint;
 use crate::{Defect, refused};
@@ -414,7 +414,7 @@ fn emit(
         }
         Item::Waking { wakee, cpu, context } => {
             (event.tid, event.context) = (current.tid, context);
-            event.kind = Kind::Waking(wakee, cpu);
+            event.kind = Kind::Waking(wakee, cpu.map(Named::Last));
             None
         }
     };

@@ -8,7 +8,7 @@
 use crate::Defect;
 use crate::cost::EventCost;
 use crate::defects::Defects;
-use crate::event::{CPUS_MAX, Event, Kind, Machine, Note, PrevState, Sink, Stop, ThreadRef};
+use crate::event::{CPUS_MAX, Event, Kind, Machine, Named, Note, PrevState, Sink, Stop, ThreadRef};
 use crate::steps::push_one;
 use crate::syscalls::{Abi, Hint, IoKind};
 use crate::thread::{Cause, Edge, FdOrSocket, Io, LONG_QUEUED_NS, Ready, Step, Thread};
@@ -382,7 +382,7 @@ impl Timeline {
 
     /// Applies a wakeup: an edge from the waker, or an interrupt, will end the wait of `wakee`.
     /// Ignored for a thread that is ready or dead, or was woken already.
-    fn apply_wakeup(&mut self, event: &Event<'_>, wakee: &ThreadRef<'_>, named: Option<u32>) {
+    fn apply_wakeup(&mut self, event: &Event<'_>, wakee: &ThreadRef<'_>, named: Option<Named>) {
         self.signs.wakeups += 1;
         if wakee.tid <= 0 {
             return;

@@ -11,7 +11,7 @@ const LEAST_NS: u64 = 5_000_000;
 /// Percentage of the time on CPUs from which the part without a later charge is doubtful.
 const UNCHARGED_PERCENT: u64 = 15;
 /// A common percentage of the time in a stay that is doubtful if it is below this.
-const COMMON_PERCENT: u64 = 80;
+const COMMON_PERCENT: u64 = 92;
 /// Percentage of CPU time taken by interrupts and the host from which a note is given.
 const STOLEN_PERCENT: u64 = 10;
 
@@ -42,7 +42,7 @@ impl Recording {
     }
 
     /// A sentence if charges exceed the time on a CPU by more than 3 %; if they are the same part
-    /// of it, below 80 %, in most stays, which nothing that takes time does; or if threads were not
+    /// of it, below 92 %, in most stays, which nothing that takes time does; or if threads were not
     /// charged when they left, for more than 15 % of the time.
     fn impossible_charges(&self, wall_ns: u64) -> Option<String> {
         let more = |thread: &Thread| thread.charged_ns.saturating_sub(thread.wall_ns);

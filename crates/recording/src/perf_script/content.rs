@@ -1,6 +1,6 @@
 //! The content of an event, behind its name.
 
-use crate::event::{Irq, Kind, MSG_PEEK, Note, ThreadRef};
+use crate::event::{Irq, Kind, MSG_PEEK, Named, Note, ThreadRef};
 use crate::tracepoint::{self, Tracepoint};
 
 /// Reads the content of a tracepoint, in the kernel's own format, as raw fields, or that of perf's
@@ -8,7 +8,8 @@ use crate::tracepoint::{self, Tracepoint};
 pub(super) fn parse_kind(tracepoint: Tracepoint, text: &str) -> Option<Kind<'_>> {
     Some(match tracepoint {
         Tracepoint::Switch => parse_switch(text)?,
-        Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(parse_woken(text)?, woken_to(text)),
+        Tracepoint::Waking => Kind::Waking(parse_woken(text)?, woken_to(text).map(Named::Last)),
+        Tracepoint::Wakeup => Kind::Waking(parse_woken(text)?, woken_to(text).map(Named::Next)),
         Tracepoint::WakeupNew => Kind::WakeupNew(parse_woken(text)?, woken_to(text)),
         Tracepoint::Migrate => Kind::Migrate { to: cpu_after(text, " dest_cpu=")? },
         Tracepoint::Fork => parse_fork(text)?,
@@ -256,7 +257,7 @@ pub(super) fn parse_note(text: &str) -> Option<Note<'_>> {
 #[cfg(test)]
 mod tests {
     use super::{parse_kind, parse_note};
-    use crate::event::{Kind, Note, PrevState};
+    use crate::event::{Kind, Named, Note, PrevState};
     use crate::tracepoint::Tracepoint;
 
     #[test]
@@ -276,7 +277,7 @@ mod tests {
             Some(Kind::Waking(named, cpu)) => (named.comm.to_owned(), named.tid, named.prio, cpu),
             other => panic!("{other:?}"),
         };
-        let read = ("a b".to_owned(), 1, 98, Some(1));
+        let read = ("a b".to_owned(), 1, 98, Some(Named::Last(1)));
         assert_eq!(named("comm=a b pid=1 prio=98 target_cpu=001"), read);
         assert_eq!(named("a b:1 [98] success=1 CPU:001"), read);
         assert_eq!(named("comm=a b pid=0x1 (1) prio=98 target_cpu=0x1 (1)"), read);

@@ -2,7 +2,7 @@
 //! of other events by name.
 
 use super::wire::{Value, fields};
-use crate::event::{Context, Irq, Kind, MSG_PEEK, ThreadRef};
+use crate::event::{Context, Irq, Kind, MSG_PEEK, Named, ThreadRef};
 use crate::tracepoint::{Tracepoint, prev_state_by_number};
 use std::collections::BTreeMap;
 
@@ -181,7 +181,8 @@ fn known(tracepoint: Tracepoint, data: &[u8]) -> Kind<'_> {
             left: prev_state_by_number(values[4].number()),
             next: named(5),
         },
-        Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(1), target),
+        Tracepoint::Waking => Kind::Waking(named(1), target.map(Named::Last)),
+        Tracepoint::Wakeup => Kind::Waking(named(1), target.map(Named::Next)),
         Tracepoint::WakeupNew => Kind::WakeupNew(named(1), target),
         Tracepoint::Fork => Kind::Fork { child_comm: values[3].text(), child: values[4].i32() },
         Tracepoint::SysEnter => Kind::SysEnter { number: values[1].number() as i64, args },

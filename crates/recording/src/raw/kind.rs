@@ -2,7 +2,7 @@
 
 use super::bytes::Bytes;
 use super::format::Format;
-use crate::event::{Context, Irq, Kind, MSG_PEEK, ThreadRef};
+use crate::event::{Context, Irq, Kind, MSG_PEEK, Named, ThreadRef};
 use crate::tracepoint::Tracepoint;
 
 /// Flags in `common_flags`: in a hard, in a soft interrupt.
@@ -40,7 +40,8 @@ impl Format {
                 next: named(4, 5, 6)?,
             },
             Tracepoint::Wakeup if has_waking => Kind::Other,
-            Tracepoint::Waking | Tracepoint::Wakeup => Kind::Waking(named(0, 1, 2)?, cpu(3)),
+            Tracepoint::Waking => Kind::Waking(named(0, 1, 2)?, cpu(3).map(Named::Last)),
+            Tracepoint::Wakeup => Kind::Waking(named(0, 1, 2)?, cpu(3).map(Named::Next)),
             Tracepoint::WakeupNew => Kind::WakeupNew(named(0, 1, 2)?, cpu(3)),
             Tracepoint::Migrate => Kind::Migrate { to: cpu(0)? },
             Tracepoint::Fork => Kind::Fork { child_comm: text(0)?, child: number(1)? as i32 },

@@ -36,7 +36,7 @@ impl Timeline {
         let left_out_ns = now_ns - self.first_ns;
         self.defects.left_out_ns += left_out_ns;
         self.first_ns = now_ns;
-        (self.signs.unseen_runs, self.signs.hidden_ns) = (0, 0);
+        (self.signs.unseen_runs, self.signs.moved, self.signs.hidden_ns) = (0, 0, 0);
         self.edges.clear();
         self.ios.clear();
         self.ready.clear();

@@ -3,8 +3,8 @@
 
 use super::charges::Stays;
 use super::waker::Cpu;
-use super::{State, Timeline};
-use crate::event::{CPUS_MAX, Event, Kind, PrevState, ThreadRef};
+use super::{Asleep, State, Timeline};
+use crate::event::{CPUS_MAX, Event, Kind, Named, PrevState, ThreadRef};
 use crate::thread::{Birth, Thread};
 use std::collections::BTreeMap;
 
@@ -36,6 +36,9 @@ const NEVER_RAN_NS: u64 = 500_000_000;
 pub(crate) struct Signs {
     /// Wakeups of threads that had been woken before and were not seen to run since.
     pub unseen_runs: u64,
+    /// Wakeups that name the CPU that the thread left before, and such that name another one.
+    pub stayed: u64,
+    pub moved: u64,
     /// Threads that were woken and not seen to run until the end.
     pub never_ran: u64,
     /// Recorded wakeups, without the first one of each new thread.
@@ -109,11 +112,20 @@ impl Timeline {
         self.cpus[cpu].watched.add_switch(prev, left, next);
     }
 
-    /// Notes the CPU that the wakeup of a thread names. A thread that is not known yet may have
-    /// been there before the recording.
-    pub(super) fn name_cpu_of(&mut self, tid: i32, cpu: Option<u32>) {
-        let was_here = !matches!(self.live(tid).state, State::Unknown);
-        self.name_cpu(cpu, was_here);
+    /// Notes the CPU that the wakeup of a thread names, and whether that is another one than it
+    /// left. A thread that is not known yet may have been there before the recording.
+    pub(super) fn name_cpu_of(&mut self, tid: i32, named: Option<Named>) {
+        let state = &self.live(tid).state;
+        let was_here = !matches!(state, State::Unknown);
+        let left = match state {
+            State::Asleep(Asleep { cpu, wake: None, .. }) => Some(*cpu),
+            _ => None,
+        };
+        if let (Some(left), Some(Named::Last(last))) = (left, named) {
+            let moved = if left == last { &mut self.signs.stayed } else { &mut self.signs.moved };
+            *moved += 1;
+        }
+        self.name_cpu(named.map(|(Named::Last(cpu) | Named::Next(cpu))| cpu), was_here);
     }
 
     /// Notes a CPU that an event names, and whether a thread must have run there.
@@ -192,17 +204,20 @@ impl Timeline {
     }
 
     /// CPUs without events at their begin or end that have them regularly otherwise, as another CPU
-    /// has throughout, although a thread that was there all the time runs on that CPU alone. Each
+    /// has then, although a thread that was there all the time runs on that CPU alone. Each
     /// with the length of what is missing, ns.
     fn missing_parts(&self) -> Vec<(usize, u64)> {
+        let last_ns = |cpu: &Cpu| cpu.last_ns.unwrap_or(self.first_ns);
         let ends = |cpu: &Cpu| {
-            let last_ns = cpu.last_ns.unwrap_or(self.first_ns);
-            [cpu.first_ns.saturating_sub(self.first_ns), self.last_ns - last_ns]
+            let begin = (self.first_ns, cpu.first_ns.max(self.first_ns));
+            [begin, (last_ns(cpu), self.last_ns)]
         };
         let often = |cpu: &Cpu| cpu.watched.count >= PART_SWITCHES;
-        let is_steady = |cpu: &Cpu, part_ns: u64| {
-            let [late_ns, early_ns] = ends(cpu);
-            often(cpu) && late_ns.max(early_ns).max(cpu.longest_ns) <= part_ns / PART_TIMES
+        let is_steady = |cpu: &Cpu, (from_ns, to_ns): (u64, u64)| {
+            let (late_ns, early_ns) =
+                (cpu.first_ns.saturating_sub(from_ns), to_ns.saturating_sub(last_ns(cpu)));
+            let longest_ns = late_ns.max(early_ns).max(cpu.longest_within(from_ns, to_ns));
+            often(cpu) && longest_ns <= (to_ns - from_ns) / PART_TIMES
         };
         let is_bound = |thread: &Thread, cpu: usize| {
             let was_there = matches!(thread.birth, Birth::Present { .. }) && !thread.exited;
@@ -210,16 +225,17 @@ impl Timeline {
                 && thread.cpus.checked_shr(cpu as u32) == Some(1)
                 && thread.cpus.is_power_of_two()
         };
-        let is_missing = |at: usize, cpu: &Cpu, part_ns: &u64| {
-            *part_ns >= PART_LEAST_NS
-                && cpu.longest_ns <= part_ns / PART_TIMES
-                && self.cpus.iter().any(|other| is_steady(other, *part_ns))
+        let is_missing = |at: usize, cpu: &Cpu, part: (u64, u64)| {
+            let part_ns = part.1 - part.0;
+            part_ns >= PART_LEAST_NS
+                && cpu.longest_ns() <= part_ns / PART_TIMES
+                && self.cpus.iter().any(|other| is_steady(other, part))
                 && self.threads.iter().any(|thread| is_bound(thread, at))
         };
         let seen = self.cpus.iter().enumerate().filter(|(_, cpu)| often(cpu));
         seen.flat_map(|(at, cpu)| {
-            let missing = ends(cpu).into_iter().filter(|ns| is_missing(at, cpu, ns));
-            missing.map(|ns| (at, ns)).collect::<Vec<_>>()
+            let missing = ends(cpu).into_iter().filter(|part| is_missing(at, cpu, *part));
+            missing.map(|(from_ns, to_ns)| (at, to_ns - from_ns)).collect::<Vec<_>>()
         })
         .collect()
     }

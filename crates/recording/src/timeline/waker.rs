@@ -29,8 +29,8 @@ pub(crate) struct Cpu {
     pub current: Option<i32>,
     pub last_ns: Option<u64>,
     pub first_ns: u64,
-    /// Its longest interval without an event, ns.
-    pub longest_ns: u64,
+    /// Its longest intervals without an event: lengths, ns, descending, and ends.
+    longest: [(u64, u64); 4],
     /// The longest one while a thread was on it, ns, and the number of those that a tick may have
     /// ended.
     pub longest_busy_ns: u64,
@@ -89,11 +89,25 @@ impl Cpu {
             return;
         };
         let ns = now_ns - last_ns;
-        self.longest_ns = self.longest_ns.max(ns);
+        if ns > self.longest[3].0 {
+            self.longest[3] = (ns, now_ns);
+            self.longest.sort_unstable_by(|a, b| b.cmp(a));
+        }
         if self.current.is_some_and(|tid| tid > 0) {
             self.longest_busy_ns = self.longest_busy_ns.max(ns);
             self.ticks += u64::from(ns >= TICK_LEAST_NS);
         }
+    }
+
+    /// The longest interval without an event, ns.
+    pub fn longest_ns(&self) -> u64 {
+        self.longest[0].0
+    }
+
+    /// An upper bound of the longest interval without an event that ends between two times, ns.
+    pub fn longest_within(&self, from_ns: u64, to_ns: u64) -> u64 {
+        let is_within = |(_, end_ns): &&(u64, u64)| (from_ns..=to_ns).contains(end_ns);
+        self.longest.iter().find(is_within).unwrap_or(&self.longest[3]).0
     }
 
     /// Follows an event that was applied: its time is the CPU's last one, and interrupts begin and

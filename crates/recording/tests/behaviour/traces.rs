@@ -1,6 +1,7 @@
 //! Made-up text of `perf script`; a thread in it is `name/id`.
 
 use cpumax_recording::{Options, Recording};
+use std::collections::HashMap;
 
 pub const IDLE: &str = "swapper/0";
 pub const MS: u64 = 1_000_000;
@@ -12,6 +13,8 @@ pub struct Trace {
     lines: Vec<(u64, String)>,
     /// Priority of the threads from now on.
     pub prio: i32,
+    /// The CPU that each thread (by its id) left last.
+    last: HashMap<String, u32>,
 }
 
 impl Trace {
@@ -22,7 +25,7 @@ impl Trace {
             format!("# nrcpus avail : {cpus}"),
             "# cmdline : /usr/bin/perf sched record -a -- sleep 2".to_owned(),
         ];
-        Trace { head: head.to_vec(), lines: Vec::new(), prio: 120 }
+        Trace { head: head.to_vec(), lines: Vec::new(), prio: 120, last: HashMap::new() }
     }
 
     pub fn headless(&self) -> Trace {
@@ -48,14 +51,16 @@ impl Trace {
 
     pub fn wake(&mut self, ns: u64, cpu: u32, by: &str, thread: &str) {
         let (comm, tid) = thread.rsplit_once('/').unwrap();
-        let prio = self.prio;
-        let what = format!("sched:sched_waking: comm={comm} pid={tid} prio={prio} target_cpu=000");
+        let (prio, last) = (self.prio, self.last.get(tid).copied().unwrap_or(0));
+        let what =
+            format!("sched:sched_waking: comm={comm} pid={tid} prio={prio} target_cpu={last:03}");
         self.event(ns, cpu, by, &what);
     }
 
     pub fn switch(&mut self, ns: u64, cpu: u32, from: &str, state: &str, to: &str) {
         let ((prev, prev_pid), (next, next_pid)) =
             (from.rsplit_once('/').unwrap(), to.rsplit_once('/').unwrap());
+        self.last.insert(prev_pid.to_owned(), cpu);
         let prio = |tid: &str| if tid == "0" { 120 } else { self.prio };
         let what = format!(
             "sched:sched_switch: prev_comm={prev} prev_pid={prev_pid} prev_prio={} \
