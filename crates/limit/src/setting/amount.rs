@@ -7,6 +7,8 @@
 
 mod unit;
 
+pub(super) use unit::no_unit;
+
 use super::SettingError;
 use crate::{Limit, LimitError, NS_PER_US};
 

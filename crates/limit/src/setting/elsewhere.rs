@@ -2,6 +2,7 @@
 //! and `--cpu-quota`, systemd's `CPUQuota=50%`, `limits.cpu: 500m` of Kubernetes, `cpus: 0.5` of
 //! Compose. Each is translated to the grammar of [`Setting`] with its own meaning.
 
+use super::amount::no_unit;
 use super::{Setting, SettingError};
 
 /// Known names, in lower case and without `-` and `_`.
@@ -34,7 +35,8 @@ pub(super) fn is_known(given: &str) -> bool {
 }
 
 /// Translates a known name and its value to the grammar of [`Setting`]; `None` if the name is
-/// unknown. An error for systemd's period, which has no quota, and for nanoCPUs that are no number.
+/// unknown. An error for systemd's period, which has no quota, a quota below docker's least without
+/// a unit, and nanoCPUs that are no number.
 pub(super) fn translated(given: &str) -> Result<Option<String>, SettingError> {
     const NANO: u64 = 1_000_000_000;
     let Some((name, value)) = known(given) else { return Ok(None) };
@@ -47,6 +49,11 @@ pub(super) fn translated(given: &str) -> Result<Option<String>, SettingError> {
         },
         // systemd: an empty value means no limit.
         "cpuquota" if value.is_empty() => "max".to_owned(),
+        "cpuquota" if value.parse::<f64>().is_ok_and(|number| (0.0..1_000.0).contains(&number)) => {
+            let texts = vec![format!("CPUQuota={value}%"), format!("{value}cpus")];
+            let nothing = SettingError::NotALimit { text: given.to_owned() };
+            return Err(no_unit(given, texts).unwrap_or(nothing));
+        }
         // docker's is in us.
         "cpuquota" if is_number || value.starts_with('-') => format!("cpu.cfs_quota_us={value}"),
         "cpuperiod" => format!("cpu.cfs_period_us={value}"),

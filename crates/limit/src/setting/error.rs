@@ -128,10 +128,11 @@ pub enum SettingError {
     Nothing { given: String, missing: Missing },
 }
 
-/// `; give 'A', or 'B'`; nothing without texts.
+/// `; give 'A', or 'B'`; all forms without texts.
 fn instead(meant: &[String]) -> String {
     let quoted: Vec<String> = meant.iter().map(|meant| format!("'{meant}'")).collect();
-    if quoted.is_empty() { String::new() } else { format!("; give {}", quoted.join(", or ")) }
+    let quoted = quoted.join(", or ");
+    format!("; give {}", if quoted.is_empty() { FORMS } else { &quoted })
 }
 
 /// A time as a part of 100 ms, `25ms/100ms`, or an example where that is refused.

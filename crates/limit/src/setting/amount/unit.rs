@@ -60,7 +60,7 @@ pub(super) fn of_words(given: &str) -> Option<SettingError> {
 }
 
 /// The error with those of the texts that are accepted, one for each limit; `None` if none is.
-fn no_unit(given: &str, texts: Vec<String>) -> Option<SettingError> {
+pub(in crate::setting) fn no_unit(given: &str, texts: Vec<String>) -> Option<SettingError> {
     let mut limits = Vec::new();
     let mut meant = Vec::new();
     for text in texts {
