@@ -31,6 +31,8 @@ const LINE_MAX_BYTES: u64 = 1 << 16;
 const FILE_MAX_BYTES: u64 = 256 << 20;
 /// A node has a few hundred containers.
 const SERIES_MAX: usize = 100_000;
+/// Linux has no more CPUs.
+const CPUS_MAX: u64 = 8192;
 /// Some editors write this mark at the beginning of UTF-8 text.
 const MARK: &[u8] = "\u{feff}".as_bytes();
 /// Containers named in a message that asks to choose one.
@@ -277,7 +279,7 @@ impl Series {
 }
 
 /// Describes the first number that no kernel can show: more throttled periods than periods, more
-/// periods or more CPU time than the length allows. `None` if all are possible.
+/// throttled time, periods or CPU time than the length allows. `None` if all are possible.
 fn impossible(delta: &Delta, limit: Option<Limit>) -> Option<String> {
     let seconds = delta.length_ns as f64 / 1e9;
     if let Some(periods) = delta.periods
@@ -285,6 +287,9 @@ fn impossible(delta: &Delta, limit: Option<Limit>) -> Option<String> {
     {
         let (throttled, all) = (periods.nr_throttled, periods.nr_periods);
         return Some(format!("{throttled} of {all} periods were throttled"));
+    }
+    if let Some(ns) = delta.throttled_ns.filter(|ns| *ns / CPUS_MAX > delta.length_ns) {
+        return Some(format!("throttled for {} s in {seconds:.1} s", ns / 1_000_000_000));
     }
     let limit = limit?;
     let in_time = delta.length_ns as f64 * (1.0 + READ_LATE) / limit.period_ns() as f64;
@@ -437,8 +442,8 @@ fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<bool, S
     let (Ok(Some(value)), Ok(at)) = (next(), next()) else { return Err(wrong()) };
     // OpenMetrics has seconds, the older form ms; a clock that is right tells them apart by their
     // size.
-    let at_ms = at.map(|at| if at < 1e11 { at * 1e3 } else { at });
-    let added = all.add(name, labels, (value, at_ms), metrics);
+    let at_ms = at.map(|at| checked_ms(if at < 1e11 { at * 1e3 } else { at })).transpose();
+    let added = at_ms.and_then(|at_ms| all.add(name, labels, (value, at_ms), metrics));
     added.map(|()| true).map_err(|what| format!("{what}; {}", wrong()))
 }
 
@@ -449,8 +454,8 @@ fn is_known(name: &str) -> bool {
 
 impl Scrape {
     /// Stores a number of a known metric, with its time, ms since 1970. Unknown metrics are
-    /// ignored; an error where the number is infinite, NaN or wrongly negative, or differs from one
-    /// of the same series.
+    /// ignored; an error where the number is too large, NaN or wrongly negative, or differs from
+    /// one of the same series.
     fn add(
         &mut self,
         name: &str,
@@ -471,19 +476,26 @@ impl Scrape {
         let twice = format!("{name} of {labels} is there twice, with different numbers");
         let series = self.containers.entry(labels).or_default();
         // Some kubelets stamp the start with itself.
-        let at_ms = at_ms.filter(|at| at.is_finite() && name != START);
+        let at_ms = at_ms.filter(|_| name != START);
         series.at_ms = at_ms.or(series.at_ms);
         series.set(name, cpu.as_deref(), value).map_err(|()| twice)
     }
 }
 
-/// A number that the metric can have.
+/// A number that the metric can have: the kernel counts in 64 bits, and times in ns.
 fn checked(name: &str, value: f64) -> Result<f64, String> {
+    let most = u64::MAX as f64 / if [USAGE, THROTTLED_SECONDS].contains(&name) { 1e9 } else { 1.0 };
     // An unknown start is a time long before 1970.
-    if value.is_finite() && (value >= 0.0 || [QUOTA, START].contains(&name)) {
+    if value.abs() <= most && (value >= 0.0 || [QUOTA, START].contains(&name)) {
         return Ok(value);
     }
-    Err(format!("a counter cannot be {value}"))
+    Err(format!("a counter cannot be {value:?}, but 0 to {most:?}"))
+}
+
+/// A time in ms since 1970 that fits 64 bits in ns.
+fn checked_ms(ms: f64) -> Result<f64, String> {
+    let is_possible = (0.0..=u64::MAX as f64 / 1e6).contains(&ms);
+    is_possible.then_some(ms).ok_or_else(|| format!("{ms:?} ms since 1970 is no time"))
 }
 
 #[cfg(test)]

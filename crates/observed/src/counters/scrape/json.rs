@@ -167,7 +167,7 @@ fn queried(answered: Answered, metrics: &Metrics, samples: &mut Samples) -> Resu
         };
         let number = |(at_s, number): (f64, String)| {
             let told = number.parse().map_err(|_| format!("'{number}' of {name} is not a number"));
-            Ok(((at_s * 1e3).round() as u64, told?))
+            Ok((super::checked_ms((at_s * 1e3).round())? as u64, told?))
         };
         let all: Result<Vec<(u64, f64)>, String> = if super::is_known(&name) || metrics.has(&name) {
             value.into_iter().chain(values).map(number).collect()

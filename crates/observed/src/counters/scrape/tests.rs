@@ -164,6 +164,17 @@ fn impossible_counters_are_refused() {
         let error = told(&texts.map(|lines| lines.text()), &[]).unwrap_err();
         assert!(error.contains("impossible") && error.contains(what), "{error}");
     }
+    let [before, after] = two(|lines| lines);
+    for (number, what) in [
+        ("1e308", "1.txt, line 4: a counter cannot be 1e308, but 0 to 18446744073.709"),
+        ("-1", "line 4: a counter cannot be -1.0"),
+        ("NaN", "line 4: a counter cannot be NaN"),
+        ("1e9", "its counters are impossible: throttled for 999999975 s in 60.0 s"),
+        ("43 1e308", "line 4: 1e308 ms since 1970 is no time"),
+    ] {
+        let after = after.replace("} 43 1", &format!("}} {number} 1"));
+        assert!(refused(&[before.clone(), after]).contains(what), "{number}");
+    }
 }
 
 /// A pod as a kubelet serves it: the pod, its sandbox, and each container with its id.
