@@ -96,6 +96,16 @@ fn apart() -> Trace {
     trace
 }
 
+/// Two threads that each work 3 of 10 ms, each time on the CPU of the other before.
+fn to_and_fro() -> Trace {
+    let mut trace = Trace::perf(2);
+    for at in 0..LENGTH_MS / 10 {
+        trace.burst(at * 10 * MS, at as u32 % 2, "svc/101", 3 * MS);
+        trace.burst((at * 10 + 5) * MS, (at as u32 + 1) % 2, "svc/102", 3 * MS);
+    }
+    trace
+}
+
 /// The whole trace, and four stops of the machine for 0.4 s within a burst.
 fn stops() -> Trace {
     let mut trace = Trace::perf(2);
@@ -128,10 +138,7 @@ fn lacking() -> Vec<Lacking> {
     let perf = "perf sched record";
     let on = |cpu: u32| format!(" [{cpu:03}] ");
     let on_1 = |line: &str| line.contains(" [001] ");
-    let elsewhere = |line: &str| {
-        let far = if line.contains("pid=102") { "_cpu=001" } else { "_cpu=000" };
-        vec![line.replace("_cpu=000", far)]
-    };
+    let unnamed = |line: &str| vec![line.replace("_cpu=001", "_cpu=000")];
     let is_own = |line: &str| line.contains("svc/") || line.contains("svc ");
     let mut suspended = whole();
     suspended.append(whole(), 3_600_000 * MS);
@@ -145,6 +152,7 @@ fn lacking() -> Vec<Lacking> {
         vec![if is_garbled { line.replace(" [000] ", " (000) ") } else { line.to_owned() }]
     };
     let twice = |line: &str| vec![line.to_owned(); if line.contains("sched_stat") { 2 } else { 1 }];
+    let less = |line: &str| vec![line.replace("runtime=3000000", "runtime=2600000")];
     let double = |line: &str| vec![line.replace("runtime=3000000", "runtime=6000000")];
     let real_time = |line: &str| vec![line.replace("prio=120", "prio=49")];
     let no = |what: &'static str| move |_: u64, line: &str| line.contains(what);
@@ -156,8 +164,12 @@ fn lacking() -> Vec<Lacking> {
             GapKind::Cpus,
         ),
         case("one CPU, by a mask", whole().only_cpus(&[0]), GapKind::Cpus),
-        case("one CPU, without a head", whole().only_cpus(&[0]).headless(), GapKind::Runs),
-        case("one CPU, named", whole().only_cpus(&[0]).headless().map(elsewhere), GapKind::Cpus),
+        case(
+            "one CPU, without a head",
+            whole().only_cpus(&[0]).headless().map(unnamed),
+            GapKind::Runs,
+        ),
+        case("one CPU, named", whole().only_cpus(&[0]).headless(), GapKind::Cpus),
         case("begins late", apart().without(|ns, line| ns < MS * 800 && on_1(line)), GapKind::Cpus),
         case("ends early", apart().without(|ns, line| ns > MS * 1800 && on_1(line)), GapKind::Cpus),
         case("stops", stops(), GapKind::Silence),
@@ -202,8 +214,14 @@ fn lacking() -> Vec<Lacking> {
             busy().without(|ns, _| (ns / (57 * MS)) % 2 == 1),
             GapKind::Switches,
         ),
+        case(
+            "every second burst of a CPU, and its wakeups",
+            to_and_fro().without(|ns, line| (ns / (20 * MS)) % 2 == 1 && on_1(line)),
+            GapKind::Runs,
+        ),
         case("jiffies", by_jiffies(), GapKind::Clock),
         case("charged half", half_stolen(), GapKind::ImpossibleCharges),
+        case("charged less", whole().map(less), GapKind::ImpossibleCharges),
         case("charged twice", whole().map(double), GapKind::ImpossibleCharges),
         case("recorded twice", whole().map(twice), GapKind::Context),
         case("no context", whole(), GapKind::Context),
