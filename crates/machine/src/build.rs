@@ -2,22 +2,21 @@
 
 use crate::Options;
 use crate::cfs_rq::{CfsRq, Vacant};
+use crate::channel::Channels;
 use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
 use crate::group::{Group, Pool};
 use crate::ids::{Arena, CfsRqId, CpuId, GroupId, Id, Mask, SeId, TaskId};
 use crate::interval::Balancing;
-use crate::lock::{Lock, is_barging, is_in_kernel, is_written};
+use crate::lock::Locks;
 use crate::machine::{Event, KindStat, Machine, SourceState};
 use crate::noise::Noise;
 use crate::task::Births;
-use crate::token::{Due, JobCounts};
 use crate::windows::Windows;
 use cpumax_outcome::trace::TraceSink;
 use cpumax_outcome::{Conditions, Preemption};
 use cpumax_workload::{Domain, Preempt, Stream, Workload};
-use std::collections::VecDeque;
 
 impl<'a> Machine<'a> {
     /// The machine at time 0, built for a workload and a kernel, with the first events scheduled.
@@ -38,10 +37,11 @@ impl<'a> Machine<'a> {
         let scaling = u64::from((cpus as u64).min(8).ilog2()) + 1;
         let everywhere = Mask::of(cpus, 0..spec.cpus.max(1));
         let hrtick = chosen(seen.hrtick, spec.hrtick, !rules.hrtick.is_by_slice());
+        let preempt = chosen(seen.preempt.map(preempt_of), spec.preempt, rules.preempt);
         let mut machine = Machine {
             workload,
             rules,
-            preempt: chosen(seen.preempt.map(preempt_of), spec.preempt, rules.preempt),
+            preempt,
             hrtick,
             check: options.check,
             step_every_tick: options.step_every_tick,
@@ -66,15 +66,10 @@ impl<'a> Machine<'a> {
             counts_turns: rules.queue.is_cfs() || hrtick && rules.hrtick.is_by_slice(),
             tasks: Arena::new(),
             births: Births::default(),
-            locks: Arena::new(),
-            threadgroup: None,
-            movers: VecDeque::new(),
-            channels: Arena::new(),
-            room_for_tokens: 0,
+            locks: Locks::new(workload, preempt, options.noise.is_some()),
+            channels: Channels::new(workload),
             sources: Vec::new(),
             programs: workload.programs().collect(),
-            due: Due::default(),
-            job_counts: JobCounts::default(),
             masks: vec![everywhere],
             tasks_created: 0,
             kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
@@ -98,12 +93,10 @@ impl<'a> Machine<'a> {
             failed: None,
             tells_messages: trace.as_ref().is_some_and(|trace| trace.wants_messages()),
             trace,
-            sends: TaskId::NONE,
             subtrees: Vec::new(),
             scratch: Vec::new(),
             parked: Vec::new(),
             buddies: Vec::new(),
-            spinners: Vec::new(),
             balancing: Balancing::default(),
             watching: None,
         };
@@ -111,7 +104,7 @@ impl<'a> Machine<'a> {
         machine
     }
 
-    /// Creates locks, channels, groups, CPUs and special tasks, writes limits, schedules events.
+    /// Creates groups, CPUs and special tasks, writes limits, schedules events.
     fn populate(&mut self, cpus: usize) {
         let workload = self.workload;
         for set in &workload.cpu_sets {
@@ -121,15 +114,6 @@ impl<'a> Machine<'a> {
         for cpu in 0..cpus {
             self.masks.push(Mask::of(cpus, std::iter::once(cpu as u16)));
         }
-        for (ix, lock) in workload.locks.iter().enumerate() {
-            let in_kernel = is_in_kernel(workload, ix as u32);
-            let barging = in_kernel && is_barging(lock.kind, self.preempt);
-            let written = barging && is_written(workload, ix as u32);
-            self.locks.push(Lock { in_kernel, ..Lock::new(lock.kind, barging, written) });
-        }
-        self.build_move_lock();
-        self.build_threadgroup();
-        self.build_channels();
         self.build_groups(cpus);
         for cpu in 0..cpus {
             let skew = workload.machine.tick_skew;

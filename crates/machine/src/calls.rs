@@ -3,7 +3,6 @@
 
 use crate::cpu::Resched;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
-use crate::lock::Lock;
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Moving, Segment};
@@ -139,7 +138,7 @@ impl Machine<'_> {
         let program = self.program_of(task);
         let before = t.pc.checked_sub(2).and_then(|at| program.get(at as usize));
         let Some(&Op::Lock { lock, .. }) = before else { return };
-        let lock = &self.locks[LockId(lock)];
+        let lock = &self.locks.all[LockId(lock)];
         let is_token = !lock.written && matches!(lock.kind, LockKind::Mutex | LockKind::Rwsem);
         if self.noise.is_some() && !self.reads_cpu_time && t.in_syscall && is_token {
             let (cpu, ns) = (t.cpu, self.noise_ns(Kind::Enter));
@@ -152,20 +151,11 @@ impl Machine<'_> {
         LockId(self.workload.locks.len() as u32)
     }
 
-    /// Adds the lock that excludes moves from each other, under noise.
-    pub(crate) fn build_move_lock(&mut self) {
-        if self.noise.is_some() {
-            // An rwsem without handoff on any kernel: a task that is handed a lock does not
-            // execute the operation again, and would not begin to move.
-            self.locks.push(Lock::new(LockKind::Rwsem, true, false));
-        }
-    }
-
     /// Executes the next step of a task's own move to a group, which takes time and excludes other
     /// moves. False if the caller is to move it at once: without noise, or where
     /// `cgroup_threadgroup_rwsem` is modelled.
     pub(crate) fn step_self_move(&mut self, task: TaskId, group: GroupId) -> bool {
-        if self.noise.is_none() || self.threadgroup.is_some() {
+        if self.noise.is_none() || self.locks.threadgroup.is_some() {
             return false;
         }
         let lock = self.move_lock();
@@ -175,7 +165,7 @@ impl Machine<'_> {
             Moving::Enters { in_syscall } => {
                 // A waiter is woken to try again.
                 self.lock(task, lock, LockMode::Write);
-                if !self.locks[lock].holders.contains(&task) {
+                if !self.locks.all[lock].holders.contains(&task) {
                     return true;
                 }
                 Moving::Out { in_syscall }

@@ -269,7 +269,7 @@ impl Machine<'_> {
     /// Checks that a writer holds a lock alone, no free lock has only sleeping waiters, and tasks
     /// spin only for locks whose owner runs.
     fn check_locks(&self) -> Verdict {
-        for (lock, l) in self.locks.iter() {
+        for (lock, l) in self.locks.all.iter() {
             let alone = !l.held_for_writing || l.holders.len() == 1;
             if !alone {
                 return Err(format!(
@@ -284,8 +284,8 @@ impl Machine<'_> {
                 return Err(format!("lock {} is free and {} wait", lock.0, l.waiters.len()));
             }
         }
-        for &Spinner { task, lock, .. } in &self.spinners {
-            let l = &self.locks[lock];
+        for &Spinner { task, lock, .. } in &self.locks.spinners {
+            let l = &self.locks.all[lock];
             let owned = match l.holders[..] {
                 [owner] => owner != task && self.runs(owner),
                 // The lock is kept for the first waiter.

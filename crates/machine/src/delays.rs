@@ -162,7 +162,7 @@ impl Machine<'_> {
         let op = |back: u32| t.pc.checked_sub(back).and_then(|at| program.get(at as usize));
         match (op(2), op(0)) {
             (Some(&Op::Lock { lock, .. }), Some(Op::Unlock { .. })) => {
-                self.locks[LockId(lock)].written
+                self.locks.all[LockId(lock)].written
             }
             _ => false,
         }

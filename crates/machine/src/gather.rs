@@ -105,7 +105,7 @@ impl Machine<'_> {
         let own = self.workload.locks.iter().map(|lock| lock.name.clone());
         // Under noise, moves hold a lock that is not the workload's.
         let moves = self.noise.as_ref().map(|_| "(move)".to_owned());
-        own.chain(moves).chain(self.threadgroup.map(|_| THREADGROUP.to_owned())).collect()
+        own.chain(moves).chain(self.locks.threadgroup.map(|_| THREADGROUP.to_owned())).collect()
     }
 
     /// Gives the trace, if there is one, the names of tasks, groups and locks behind its numbers.

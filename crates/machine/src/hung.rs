@@ -17,7 +17,7 @@ impl Machine<'_> {
     pub(crate) fn count_hung(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let State::Asleep(Wait::Lock(lock, _)) = t.state else { return };
-        if self.locks[lock].in_kernel
+        if self.locks.all[lock].in_kernel
             && let Some(kind) = self.kinds.get_mut(t.kind as usize)
         {
             let looks = self.now / LOOKS_NS - t.stalled_since_ns.min(self.now) / LOOKS_NS;

@@ -4,10 +4,10 @@
 //! own. Tokens scheduled for later wait in [`Due`].
 
 use crate::Error;
+use crate::channel::{DueToken, JobCounts, NO_JOB, Token};
 use crate::ids::{ChannelId, Id, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
-use crate::token::{DueToken, JobCounts, NO_JOB, Token};
 use cpumax_workload::{Op, Span};
 
 impl<'a> Machine<'a> {
@@ -61,10 +61,10 @@ impl<'a> Machine<'a> {
             return;
         }
         if !serves {
-            self.job_counts.ignored += 1;
+            self.channels.counts.ignored += 1;
             return;
         }
-        self.job_counts.begun += 1;
+        self.channels.counts.begun += 1;
         let kinds = self.workload.tasks.len() as u32;
         let t = &mut self.tasks[task];
         t.continues_at = t.pc;
@@ -84,7 +84,7 @@ impl<'a> Machine<'a> {
     /// the job.
     #[inline(never)]
     pub(crate) fn end_job(&mut self, task: TaskId) {
-        self.job_counts.ended += 1;
+        self.channels.counts.ended += 1;
         let t = &mut self.tasks[task];
         (t.program, t.pc) = (t.kind, t.continues_at);
     }
@@ -105,7 +105,7 @@ impl<'a> Machine<'a> {
         if due_ns > self.workload.duration_ns {
             return;
         }
-        if let Some(place) = self.due.put(DueToken { channel, job, since_ns }) {
+        if let Some(place) = self.channels.due.put(DueToken { channel, job, since_ns }) {
             self.heap.push(self.action_time_ns(due_ns), Event::TokenDue(place));
         } else {
             let at_ns = self.now;
@@ -115,7 +115,7 @@ impl<'a> Machine<'a> {
 
     /// Puts a token that was scheduled for now, stored at this place, into its channel.
     pub(crate) fn deliver_due(&mut self, place: u32) {
-        let DueToken { channel, job, since_ns } = self.due.take(place);
+        let DueToken { channel, job, since_ns } = self.channels.due.take(place);
         let since_ns = since_ns.unwrap_or(self.now);
         self.deliver_token(channel, Token { since_ns, job });
     }
@@ -123,7 +123,7 @@ impl<'a> Machine<'a> {
     /// Puts a token from outside into its channel, which may wake a receiver: on the outside task's
     /// CPU, or without one on that of the receiver.
     pub(crate) fn deliver_token(&mut self, channel: ChannelId, token: Token) {
-        if let Some(&receiver) = self.channels[channel].receivers.front() {
+        if let Some(&receiver) = self.channels.all[channel].receivers.front() {
             let cpu = self.tasks[receiver].cpu;
             if self.here.is_none() && self.cpus[cpu].irqs_off_until_ns <= self.now {
                 self.here = cpu;
@@ -140,7 +140,7 @@ impl<'a> Machine<'a> {
     /// The counts that do not match.
     pub(crate) fn check_tokens(&self) -> Result<(), String> {
         let mut in_channels = 0;
-        for (channel, c) in self.channels.iter() {
+        for (channel, c) in self.channels.all.iter() {
             let there: u64 = c.arrivals.iter().map(|arrived| arrived.n).sum();
             if there != c.tokens {
                 let name = &self.workload.channels[channel.ix()].name;
@@ -149,7 +149,7 @@ impl<'a> Machine<'a> {
             let carry = c.arrivals.iter().filter(|arrived| arrived.token.job != NO_JOB);
             in_channels += carry.map(|arrived| arrived.n).sum::<u64>();
         }
-        let JobCounts { put, begun, ignored, ended, broken_off } = self.job_counts;
+        let JobCounts { put, begun, ignored, ended, broken_off } = self.channels.counts;
         let doing = self
             .tasks
             .iter()

@@ -1,14 +1,46 @@
-//! Locks and channels: who holds them, who waits, and whether they are free for a task. The rules
-//! of waiting are in `locking.rs`.
+//! Locks: who holds them, who waits, and whether they are free for a task. The rules of waiting
+//! are in `locking.rs`.
 
 mod used;
 
-pub(crate) use used::{is_barging, is_in_kernel, is_written};
-
-use crate::ids::{LockId, TaskId};
-use crate::token::{NO_JOB, Token};
-use cpumax_workload::{ChannelSpec, LockKind, LockMode};
+use crate::ids::{Arena, GroupId, LockId, TaskId};
+use cpumax_workload::{LockKind, LockMode, Preempt, Workload};
 use std::collections::VecDeque;
+
+/// The locks of a machine, and those that wait for them without sleeping.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    /// The workload's, then those that the model adds.
+    pub all: Arena<LockId, Lock>,
+    /// `cgroup_threadgroup_rwsem`; none in workloads where nothing can wait for it.
+    pub threadgroup: Option<LockId>,
+    /// Moves from outside that wait for it: kind of task and target group.
+    pub movers: VecDeque<(u32, GroupId)>,
+    /// Tasks that spin for a mutex or rwsem, in order of arrival.
+    pub spinners: Vec<Spinner>,
+}
+
+impl Locks {
+    /// The workload's locks, free. `moves_take_time`: another one, behind these, excludes tasks
+    /// that move themselves from each other.
+    pub fn new(workload: &Workload, preempt: Preempt, moves_take_time: bool) -> Locks {
+        let mut all = Arena::new();
+        for (ix, lock) in (0..).zip(&workload.locks) {
+            let in_kernel = used::is_in_kernel(workload, ix);
+            let barging = in_kernel && used::is_barging(lock.kind, preempt);
+            let written = barging && used::is_written(workload, ix);
+            all.push(Lock { in_kernel, ..Lock::new(lock.kind, barging, written) });
+        }
+        if moves_take_time {
+            // An rwsem without handoff on any kernel: a task that is handed a lock does not
+            // execute the operation again, and would not begin to move.
+            all.push(Lock::new(LockKind::Rwsem, true, false));
+        }
+        let threadgroup = Lock::new(LockKind::PercpuRwsem, false, false);
+        let threadgroup = workload.forks_meet_moves().then(|| all.push(threadgroup));
+        Locks { all, threadgroup, movers: VecDeque::new(), spinners: Vec::new() }
+    }
+}
 
 #[derive(Debug, Clone)]
 pub(crate) struct Lock {
@@ -80,106 +112,6 @@ impl Lock {
             LockKind::Mutex | LockKind::Spin => LockMode::Write,
             LockKind::Rwsem | LockKind::PercpuRwsem | LockKind::Rwlock => asked,
         }
-    }
-}
-
-/// Consecutive tokens that are equal.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Arrived {
-    pub token: Token,
-    pub n: u64,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Channel {
-    pub capacity: u64,
-    pub tokens: u64,
-    /// Waiting tokens, in the order in which they are taken.
-    pub arrivals: VecDeque<Arrived>,
-    /// Ordered by the time of their requests, not by arrival.
-    pub oldest_first: bool,
-    pub receivers: VecDeque<TaskId>,
-    /// Any receiver may take a token for which another one was woken.
-    pub barging: bool,
-    /// A token wakes a receiver even if others wait already, as with senders that poll for room
-    /// (kernel: `poll_usage`).
-    pub polled: bool,
-    pub senders: VecDeque<TaskId>,
-}
-
-impl Channel {
-    /// An empty channel.
-    pub fn new(spec: &ChannelSpec) -> Channel {
-        Channel {
-            capacity: spec.capacity,
-            oldest_first: spec.oldest_first,
-            barging: true,
-            ..Channel::default()
-        }
-    }
-
-    /// Adds `n` tokens at the end, or among older requests where the channel asks for that; equal
-    /// neighbours are merged. Ignores the capacity.
-    #[inline]
-    pub fn put(&mut self, token: Token, n: u64) {
-        self.tokens = self.tokens.saturating_add(n);
-        match self.arrivals.back_mut() {
-            Some(last) if last.token == token => last.n = last.n.saturating_add(n),
-            Some(last) if self.oldest_first && token.since_ns < last.token.since_ns => {
-                self.put_before(token, n);
-            }
-            _ => self.arrivals.push_back(Arrived { token, n }),
-        }
-    }
-
-    /// Inserts tokens before those of later requests.
-    #[inline(never)]
-    pub fn put_before(&mut self, token: Token, n: u64) {
-        let until_ns = token.since_ns;
-        let at = self.arrivals.partition_point(|other| other.token.since_ns <= until_ns);
-        self.arrivals.insert(at, Arrived { token, n });
-    }
-
-    /// Takes the first token; the channel must not be empty.
-    #[inline]
-    pub fn take_one(&mut self) -> Token {
-        self.tokens -= 1;
-        let Some(first) = self.arrivals.front_mut() else { return Token::plain(0) };
-        let token = first.token;
-        first.n -= 1;
-        if first.n == 0 {
-            self.arrivals.pop_front();
-        }
-        token
-    }
-
-    /// Takes `n` tokens, which must be there. Returns the last one, and how many of those before it
-    /// carry a job.
-    #[inline(never)]
-    pub fn take(&mut self, mut n: u64) -> (Token, u64) {
-        self.tokens -= n;
-        let mut last = Token::plain(0);
-        let mut jobs = 0;
-        while let Some(first) = self.arrivals.front_mut() {
-            last = first.token;
-            let taken = first.n.min(n);
-            jobs += if last.job == NO_JOB { 0 } else { taken };
-            n -= taken;
-            first.n -= taken;
-            if first.n > 0 {
-                break;
-            }
-            self.arrivals.pop_front();
-            if n == 0 {
-                break;
-            }
-        }
-        (last, jobs.saturating_sub(u64::from(last.job != NO_JOB)))
-    }
-
-    /// Whether `n` tokens fit. More than the capacity fit only into an empty channel.
-    pub fn has_room(&self, n: u64) -> bool {
-        self.tokens == 0 || self.tokens.saturating_add(n) <= self.capacity
     }
 }
 

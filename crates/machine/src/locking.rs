@@ -11,49 +11,28 @@
 //! `pipe_write()`): a waiting receiver is woken to take one, and may find that another task took
 //! it. Where a receiver wants several at once, receivers are served in order instead.
 
+use crate::channel::{NO_JOB, Token};
 use crate::cpu::Resched;
 use crate::ids::{ChannelId, CpuId, Id, LockId, TaskId};
-use crate::lock::{Channel, Waiter};
+use crate::lock::Waiter;
 use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::{Mode, Segment, State, Wait};
-use crate::token::{NO_JOB, Token};
 use crate::{Error, MAX_TOKENS_WAITING};
 use cpumax_outcome::trace::What;
-use cpumax_workload::{Class, LockKind, LockMode, Op};
+use cpumax_workload::{Class, LockKind, LockMode};
 
 /// How long the first waiter of an rwsem lets others overtake, ns; rounded to whole ticks, and up
 /// to the following tick (kernel: `RWSEM_WAIT_TIMEOUT`, `time_after()`): 4 to 8 ms at 250 Hz.
 const PATIENCE_NS: u64 = 4_000_000;
 
 impl Machine<'_> {
-    /// Creates the workload's channels, and decides for each whether receivers that run may take
-    /// tokens before woken ones, and whether every token wakes a receiver or only the first.
-    pub(crate) fn build_channels(&mut self) {
-        for channel in &self.workload.channels {
-            self.channels.push(Channel::new(channel));
-        }
-        for op in self.workload.programs().flatten() {
-            match *op {
-                Op::Recv { channel, n: 2.. } => {
-                    self.channels[ChannelId(channel)].barging = false;
-                }
-                // Each token wakes one idle server.
-                Op::Serve { channel } => self.channels[ChannelId(channel)].polled = true,
-                _ => {}
-            }
-        }
-        for source in &self.workload.sources {
-            self.channels[ChannelId(source.channel)].polled = true;
-        }
-    }
-
     /// Has the running task take a lock, or spin or sleep until it gets it; a woken waiter tries
     /// again. Emits trace events; on `PREEMPT_RT` a real-time waiter boosts the holder.
     pub(crate) fn lock(&mut self, task: TaskId, lock: LockId, asked: LockMode) {
         let (now, cpu) = (self.now, self.tasks[task].cpu);
         self.tasks[task].retries = false;
-        let l = &mut self.locks[lock];
+        let l = &mut self.locks.all[lock];
         let mode = l.mode(asked);
         let place = l.waiters.iter().position(|waiter| waiter.task == task);
         if l.is_free_for(mode, place) {
@@ -71,10 +50,10 @@ impl Machine<'_> {
         if place == Some(0) {
             let since_ns = l.waiters[0].since_ns;
             let impatient = l.kind != LockKind::Rwsem || self.is_impatient(since_ns);
-            self.locks[lock].handoff |= impatient;
+            self.locks.all[lock].handoff |= impatient;
         }
         let spins_on_owner = self.should_spin(task, lock, mode, place);
-        let l = &mut self.locks[lock];
+        let l = &mut self.locks.all[lock];
         if let Some(place) = place {
             let since_ns = l.waiters[place].since_ns;
             // A woken waiter that fails has waited since it first came.
@@ -108,15 +87,15 @@ impl Machine<'_> {
     /// Gives the lock to all waiting readers and wakes them, if the first waiter is one (kernel:
     /// `rwsem_mark_wake()`).
     fn admit_readers(&mut self, lock: LockId) {
-        let l = &self.locks[lock];
+        let l = &self.locks.all[lock];
         let reads = |waiter: &Waiter| waiter.mode == LockMode::Read;
         if !l.barging || !l.admits(LockMode::Read) || !l.waiters.front().is_some_and(reads) {
             return;
         }
         let (mut at, mut is_first) = (0, true);
-        while let Some(&waiter) = self.locks[lock].waiters.get(at) {
+        while let Some(&waiter) = self.locks.all[lock].waiters.get(at) {
             if reads(&waiter) {
-                self.locks[lock].waiters.remove(at);
+                self.locks.all[lock].waiters.remove(at);
                 self.take_lock(waiter.task, lock, waiter.mode);
                 if std::mem::take(&mut is_first) || !self.delay_reader_wakeup(waiter.task) {
                     self.wake(waiter.task);
@@ -130,7 +109,7 @@ impl Machine<'_> {
     /// Handles the event of a reader's turn to be woken that was admitted together with others.
     pub(crate) fn wake_reader(&mut self, task: TaskId) {
         let State::Asleep(Wait::Lock(lock, _)) = self.tasks[task].state else { return };
-        if self.locks[lock].holders.contains(&task) {
+        if self.locks.all[lock].holders.contains(&task) {
             self.touch(self.tasks[task].cpu, true);
             self.wake(task);
         }
@@ -139,7 +118,7 @@ impl Machine<'_> {
     /// Makes a task a holder of a lock that admits it, and emits that. A spin lock keeps it from
     /// being preempted.
     pub(crate) fn take_lock(&mut self, task: TaskId, lock: LockId, mode: LockMode) {
-        let l = &mut self.locks[lock];
+        let l = &mut self.locks.all[lock];
         debug_assert!(l.admits(mode));
         l.holders.push(task);
         l.held_for_writing = mode == LockMode::Write;
@@ -154,15 +133,15 @@ impl Machine<'_> {
     /// Nothing if it does not hold it.
     pub(crate) fn unlock(&mut self, task: TaskId, lock: LockId) {
         if self.tells_messages {
-            self.sends = task;
+            self.channels.sender = task;
         }
         self.release_lock(task, lock);
-        self.sends = TaskId::NONE;
+        self.channels.sender = TaskId::NONE;
     }
 
     /// Removes a holder, ends its boost, and hands the lock to the next waiters or wakes the first.
     fn release_lock(&mut self, task: TaskId, lock: LockId) {
-        let l = &mut self.locks[lock];
+        let l = &mut self.locks.all[lock];
         let Some(at) = l.holders.iter().position(|&holder| holder == task) else { return };
         l.holders.remove(at);
         if l.holders.is_empty() {
@@ -174,15 +153,15 @@ impl Machine<'_> {
         if let Some(class) = self.tasks[task].boosted_from.take() {
             self.set_class(task, class);
         }
-        if self.locks[lock].barging {
+        if self.locks.all[lock].barging {
             self.wake_next_waiter(lock);
             return self.update_spinners(lock);
         }
-        while let Some(&Waiter { task: next, mode, .. }) = self.locks[lock].waiters.front() {
-            if !self.locks[lock].admits(mode) {
+        while let Some(&Waiter { task: next, mode, .. }) = self.locks.all[lock].waiters.front() {
+            if !self.locks.all[lock].admits(mode) {
                 break;
             }
-            self.locks[lock].waiters.pop_front();
+            self.locks.all[lock].waiters.pop_front();
             if next.is_none() {
                 self.execute_next_move();
                 continue;
@@ -202,7 +181,7 @@ impl Machine<'_> {
     /// overtaken too often. Waiting readers are admitted.
     fn wake_next_waiter(&mut self, lock: LockId) {
         self.admit_readers(lock);
-        let l = &mut self.locks[lock];
+        let l = &mut self.locks.all[lock];
         let Some(&Waiter { task, mode, .. }) = l.waiters.front() else { return };
         if !l.admits(mode) {
             return;
@@ -230,9 +209,9 @@ impl Machine<'_> {
 
     /// Releases all locks of a dying task, each to its next waiters, like the kernel.
     pub(crate) fn unlock_all(&mut self, task: TaskId) {
-        for lock in self.locks.ids() {
-            debug_assert!(self.locks[lock].waiters.iter().all(|waiter| waiter.task != task));
-            if self.locks[lock].holders.contains(&task) {
+        for lock in self.locks.all.ids() {
+            debug_assert!(self.locks.all[lock].waiters.iter().all(|waiter| waiter.task != task));
+            if self.locks.all[lock].holders.contains(&task) {
                 self.unlock(task, lock);
             }
         }
@@ -241,7 +220,7 @@ impl Machine<'_> {
     /// Raises the writer that holds a lock to the real-time class of a waiter, on `PREEMPT_RT`;
     /// readers and holders of percpu rwsems are not boosted.
     fn boost_holders(&mut self, waiter: TaskId, lock: LockId) {
-        let l = &self.locks[lock];
+        let l = &self.locks.all[lock];
         let inherits = l.held_for_writing && l.kind != LockKind::PercpuRwsem;
         if !self.preempt.is_rt() || self.tasks[waiter].class != Class::Rt || !inherits {
             return;
@@ -258,11 +237,11 @@ impl Machine<'_> {
     /// there is room.
     pub(crate) fn send(&mut self, task: TaskId, channel: ChannelId, n: u64, token: Token) {
         self.emit_message(What::SendBegins, task, (channel, token.job));
-        let c = &mut self.channels[channel];
+        let c = &mut self.channels.all[channel];
         if c.senders.is_empty() && c.has_room(n) {
-            self.sends = task;
+            self.channels.sender = task;
             self.put_tokens(channel, n, token);
-            self.sends = TaskId::NONE;
+            self.channels.sender = TaskId::NONE;
             self.emit_message(What::Sent, task, (channel, token.job));
         } else if !self.tasks[task].kill_pending {
             c.senders.push_back(task);
@@ -275,9 +254,9 @@ impl Machine<'_> {
     /// fails if too many tokens wait.
     pub(crate) fn put_tokens(&mut self, channel: ChannelId, n: u64, token: Token) {
         if token.job != NO_JOB {
-            self.job_counts.put += n;
+            self.channels.counts.put += n;
         }
-        let c = &mut self.channels[channel];
+        let c = &mut self.channels.all[channel];
         let news = c.tokens == 0 || c.polled;
         let room = c.arrivals.capacity();
         c.put(token, n);
@@ -285,7 +264,7 @@ impl Machine<'_> {
         if more > 0 {
             self.grow_channels(more);
         }
-        let c = &mut self.channels[channel];
+        let c = &mut self.channels.all[channel];
         if !c.barging {
             self.serve_receivers(channel);
         } else if news {
@@ -296,15 +275,15 @@ impl Machine<'_> {
     /// Counts growth of the token buffers by `more`; the run fails if too many tokens wait.
     #[cold]
     fn grow_channels(&mut self, more: usize) {
-        self.room_for_tokens += more;
-        if self.room_for_tokens > MAX_TOKENS_WAITING {
+        self.channels.room += more;
+        if self.channels.room > MAX_TOKENS_WAITING {
             self.failed.get_or_insert(Error::TooManyWaiting { at_ns: self.now });
         }
     }
 
     /// Wakes the first receiver of a channel, so that it tries to receive again.
     fn wake_receiver(&mut self, channel: ChannelId) {
-        let Some(receiver) = self.channels[channel].receivers.pop_front() else { return };
+        let Some(receiver) = self.channels.all[channel].receivers.pop_front() else { return };
         self.tasks[receiver].pc -= 1;
         self.tasks[receiver].retries = true;
         self.wake_in_sync(receiver);
@@ -312,12 +291,12 @@ impl Machine<'_> {
 
     /// Gives receivers their tokens, in order, while each finds as many as it wants; wakes them.
     fn serve_receivers(&mut self, channel: ChannelId) {
-        while let Some(&receiver) = self.channels[channel].receivers.front() {
+        while let Some(&receiver) = self.channels.all[channel].receivers.front() {
             let wanted = self.tasks[receiver].tokens;
-            if self.channels[channel].tokens < wanted {
+            if self.channels.all[channel].tokens < wanted {
                 break;
             }
-            self.channels[channel].receivers.pop_front();
+            self.channels.all[channel].receivers.pop_front();
             self.take_tokens(receiver, channel, wanted);
             self.wake_in_sync(receiver);
             self.serve_senders(channel);
@@ -326,19 +305,19 @@ impl Machine<'_> {
 
     /// Completes the sends that wait for room, in order, while it lasts, and wakes the senders.
     fn serve_senders(&mut self, channel: ChannelId) {
-        while let Some(&sender) = self.channels[channel].senders.front() {
+        while let Some(&sender) = self.channels.all[channel].senders.front() {
             let n = self.tasks[sender].tokens;
-            if !self.channels[channel].has_room(n) {
+            if !self.channels.all[channel].has_room(n) {
                 break;
             }
-            self.channels[channel].senders.pop_front();
+            self.channels.all[channel].senders.pop_front();
             let token = self.token_of(sender);
-            if self.channels[channel].barging {
+            if self.channels.all[channel].barging {
                 self.put_tokens(channel, n, token);
             } else {
                 // The caller serves receivers next.
-                self.job_counts.put += if token.job == NO_JOB { 0 } else { n };
-                self.channels[channel].put(token, n);
+                self.channels.counts.put += if token.job == NO_JOB { 0 } else { n };
+                self.channels.all[channel].put(token, n);
             }
             self.wake_in_sync(sender);
         }
@@ -348,13 +327,13 @@ impl Machine<'_> {
     /// again. Room that this makes completes sends.
     pub(crate) fn receive(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         let has_waited = std::mem::take(&mut self.tasks[task].retries);
-        let c = &mut self.channels[channel];
+        let c = &mut self.channels.all[channel];
         if c.tokens >= n && (c.barging || c.receivers.is_empty()) {
             self.tasks[task].call_delayed = false;
             let leaves_some = c.tokens > n;
             self.take_tokens(task, channel, n);
             self.serve_senders(channel);
-            if !self.channels[channel].barging {
+            if !self.channels.all[channel].barging {
                 self.serve_receivers(channel);
             } else if has_waited && leaves_some {
                 self.wake_receiver(channel);
@@ -369,7 +348,7 @@ impl Machine<'_> {
         if !has_waited && self.delay_call(task, Kind::Sleep) {
             return;
         }
-        self.channels[channel].receivers.push_back(task);
+        self.channels.all[channel].receivers.push_back(task);
         self.tasks[task].tokens = n;
         self.block(task, Wait::Receive(channel));
     }
@@ -379,13 +358,13 @@ impl Machine<'_> {
     #[inline]
     fn take_tokens(&mut self, task: TaskId, channel: ChannelId, n: u64) {
         if n == 1 {
-            let token = self.channels[channel].take_one();
+            let token = self.channels.all[channel].take_one();
             self.emit_message(What::Received, task, (channel, token.job));
             return self.take_token(task, token);
         }
-        let (token, ignored) = self.channels[channel].take(n);
+        let (token, ignored) = self.channels.all[channel].take(n);
         self.emit_message(What::Received, task, (channel, token.job));
-        self.job_counts.ignored += ignored;
+        self.channels.counts.ignored += ignored;
         self.take_token(task, token);
     }
 
@@ -397,8 +376,8 @@ impl Machine<'_> {
         match wait {
             Wait::Lock(..) | Wait::Softirq => return false,
             Wait::Timer => self.tasks[task].sleeps += 1,
-            Wait::Receive(channel) => self.channels[channel].receivers.retain(|&t| t != task),
-            Wait::Send(channel) => self.channels[channel].senders.retain(|&t| t != task),
+            Wait::Receive(channel) => self.channels.all[channel].receivers.retain(|&t| t != task),
+            Wait::Send(channel) => self.channels.all[channel].senders.retain(|&t| t != task),
             Wait::Children => {}
         }
         true

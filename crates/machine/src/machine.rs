@@ -3,26 +3,25 @@
 
 use crate::Error;
 use crate::cfs_rq::{CfsRq, Vacant};
+use crate::channel::{Channels, NO_JOB};
 use crate::choice::{Choice, Question};
 use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
 use crate::group::Group;
-use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, LockId, Mask, SeId, TaskId};
+use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, Mask, SeId, TaskId};
 use crate::interval::Balancing;
 use crate::latency::Latencies;
-use crate::lock::{Channel, Lock};
+use crate::lock::Locks;
 use crate::noise::Noise;
 use crate::pelt::{Queued, TaskUtil};
 use crate::rules::Rules;
 use crate::se::{Se, Turn};
 use crate::task::{Births, Code, Task};
-use crate::token::{Due, JobCounts, NO_JOB};
 use crate::watch::Watching;
 use cpumax_outcome::Conditions;
 use cpumax_outcome::trace::{Message, TraceEvent, TraceSink, What};
 use cpumax_workload::{Op, Preempt, Stream, Workload};
-use std::collections::VecDeque;
 
 /// Events that happen once. Timers that are armed again and again have slots instead ([`Timers`]).
 #[derive(Debug, Clone, Copy)]
@@ -115,19 +114,11 @@ pub(crate) struct Machine<'a> {
     pub tasks: Arena<TaskId, Task>,
     /// Ids of tasks that were created, and of those whose place is free again.
     pub births: Births,
-    pub locks: Arena<LockId, Lock>,
-    /// `cgroup_threadgroup_rwsem`; none in workloads where nothing can wait for it.
-    pub threadgroup: Option<LockId>,
-    /// Moves from outside that wait for it: kind of task and target group.
-    pub movers: VecDeque<(u32, GroupId)>,
-    pub channels: Arena<ChannelId, Channel>,
-    /// Capacity allocated for waiting tokens, all channels together; equal tokens count once.
-    pub room_for_tokens: usize,
+    pub locks: Locks,
+    pub channels: Channels,
     pub sources: Vec<SourceState>,
     /// Programs of all kinds, then those of all jobs.
     pub programs: Vec<&'a [Op]>,
-    pub due: Due,
-    pub job_counts: JobCounts,
     /// CPU sets as bit masks; the first contains all CPUs.
     pub masks: Vec<Mask>,
     pub tasks_created: u64,
@@ -162,8 +153,6 @@ pub(crate) struct Machine<'a> {
     /// The trace records messages.
     pub tells_messages: bool,
     pub trace: Option<&'a mut dyn TraceSink>,
-    /// The task that is putting tokens into a channel.
-    pub sends: TaskId,
     /// Cached lists of a run queue and all below it.
     pub subtrees: Vec<crate::cfs_rq::Subtree>,
     /// Reused buffer for a list that changes while it is iterated.
@@ -171,8 +160,6 @@ pub(crate) struct Machine<'a> {
     /// Pull rules: extra state of each run queue.
     pub parked: Vec<crate::cfs_rq::Parked>,
     pub buddies: Vec<crate::cfs_rq::Buddies>,
-    /// Tasks that spin for a mutex or rwsem, in order of arrival.
-    pub spinners: Vec<crate::lock::Spinner>,
     /// Reused buffers of the balancer.
     pub balancing: Balancing,
     pub watching: Option<Box<Watching>>,

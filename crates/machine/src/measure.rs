@@ -123,8 +123,8 @@ impl Machine<'_> {
         }
         // By channel: the kind that receives tokens as requests there, and the one that serves
         // jobs.
-        let mut begins = vec![None; self.channels.len()];
-        let mut serves = vec![None; self.channels.len()];
+        let mut begins = vec![None; self.channels.all.len()];
+        let mut serves = vec![None; self.channels.all.len()];
         let kinds = (0..).zip(&self.workload.tasks);
         for (kind, spec) in kinds.filter(|(kind, _)| is_inside(*kind)) {
             for (at, op) in spec.program.iter().enumerate() {
@@ -139,7 +139,8 @@ impl Machine<'_> {
                 }
             }
         }
-        for ((_, channel), (begins, serves)) in self.channels.iter().zip(begins.iter().zip(serves))
+        for ((_, channel), (begins, serves)) in
+            self.channels.all.iter().zip(begins.iter().zip(serves))
         {
             for arrived in &channel.arrivals {
                 let reader = match self.workload.jobs.get(arrived.token.job as usize) {

@@ -1,12 +1,12 @@
 //! Tasks executing their programs, one instruction at a time.
 
+use crate::channel::{NO_JOB, Token};
 use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::machine::{Event, Machine};
 use crate::noise::Kind;
 use crate::task::{Absence, Code, Mode, Passing, Segment, State, Task, Wait};
-use crate::token::{NO_JOB, Token};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target};
 
@@ -506,7 +506,7 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         t.state = State::Exited;
         let (kind, parent) = (t.kind as usize, t.parent);
-        self.job_counts.broken_off += u64::from(t.does_job());
+        self.channels.counts.broken_off += u64::from(t.does_job());
         self.kinds[kind].exited += 1;
         self.watch_exit(kind);
         self.kinds[kind].last_exit_ns = now;
@@ -559,7 +559,7 @@ impl Machine<'_> {
         let state = &mut self.sources[source as usize];
         state.arrived += 1;
         let due_ns = state.due_ns;
-        if !spec.lossy || !self.channels[channel].receivers.is_empty() {
+        if !spec.lossy || !self.channels.all[channel].receivers.is_empty() {
             let turn = (state.arrived - 1) % (spec.jobs.len() as u64).max(1);
             let job = spec.jobs.get(turn as usize).copied().unwrap_or(NO_JOB);
             self.deliver_token(channel, Token { since_ns: due_ns, job });

@@ -74,7 +74,7 @@ impl Machine<'_> {
         self.update_task_util(next, false);
         self.cpus[cpu].curr = next;
         self.cpus[cpu].accounted_ns = self.now;
-        if !self.spinners.is_empty() {
+        if !self.locks.spinners.is_empty() {
             self.stop_spinning_for(prev);
         }
         self.charge_switch(cpu, prev);

@@ -25,7 +25,7 @@ impl Machine<'_> {
         mode: LockMode,
         place: Option<usize>,
     ) -> bool {
-        let l = &self.locks[lock];
+        let l = &self.locks.all[lock];
         let t = &self.tasks[task];
         let may = match place {
             None => true,
@@ -61,7 +61,7 @@ impl Machine<'_> {
     pub(crate) fn begin_spin(&mut self, task: TaskId, lock: LockId) {
         let t = &mut self.tasks[task];
         (t.mode, t.segment) = (Mode::Kernel, Segment::SpinOnOwner);
-        self.spinners.push(Spinner { task, lock, since_ns: self.now });
+        self.locks.spinners.push(Spinner { task, lock, since_ns: self.now });
     }
 
     /// Ends a task's spin, if it is in one, and sets it back to the instruction that takes the
@@ -80,9 +80,9 @@ impl Machine<'_> {
     /// True if it spins at an rwsem, and so tries once more before it leaves the CPU.
     pub(crate) fn end_spin_to_reschedule(&mut self, cpu: CpuId) -> bool {
         let task = self.cpus[cpu].curr;
-        let found = self.spinners.iter().find(|spinner| spinner.task == task);
+        let found = self.locks.spinners.iter().find(|spinner| spinner.task == task);
         let Some(&Spinner { lock, .. }) = found else { return false };
-        let waits = self.locks[lock].kind == LockKind::Rwsem;
+        let waits = self.locks.all[lock].kind == LockKind::Rwsem;
         self.retry_lock(task);
         waits
     }
@@ -90,8 +90,8 @@ impl Machine<'_> {
     /// Ends all spins for locks of an owner that no longer runs; these tasks try the locks again.
     pub(crate) fn stop_spinning_for(&mut self, owner: TaskId) {
         let mut at = 0;
-        while let Some(&Spinner { task, lock, .. }) = self.spinners.get(at) {
-            if self.locks[lock].holders.contains(&owner) {
+        while let Some(&Spinner { task, lock, .. }) = self.locks.spinners.get(at) {
+            if self.locks.all[lock].holders.contains(&owner) {
                 self.retry_lock(task);
             } else {
                 at += 1;
@@ -102,8 +102,9 @@ impl Machine<'_> {
     /// Updates the spins for a lock after a release or handover: the first spinner takes a free
     /// lock; if the new owner does not run, all stop and try again.
     pub(crate) fn update_spinners(&mut self, lock: LockId) {
-        let first = |m: &Self| m.spinners.iter().find(|spinner| spinner.lock == lock).copied();
-        let l = &self.locks[lock];
+        let first =
+            |m: &Self| m.locks.spinners.iter().find(|spinner| spinner.lock == lock).copied();
+        let l = &self.locks.all[lock];
         let goes_on = l.held_for_writing && self.runs(l.holders[0]);
         let free = l.holders.is_empty();
         if free && !l.handoff {
@@ -132,8 +133,8 @@ impl Machine<'_> {
     /// subtracted from later work, as the guest's tasks do.
     fn end_spin(&mut self, task: TaskId) {
         let now = self.now;
-        let at = self.spinners.iter().position(|spinner| spinner.task == task);
-        let Spinner { since_ns, .. } = self.spinners.remove(at.expect("who spins is listed"));
+        let at = self.locks.spinners.iter().position(|spinner| spinner.task == task);
+        let Spinner { since_ns, .. } = self.locks.spinners.remove(at.expect("who spins is listed"));
         let t = &mut self.tasks[task];
         t.segment = Segment::None;
         if self.noise.is_some() {

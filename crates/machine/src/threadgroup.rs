@@ -12,10 +12,10 @@
 //! lock.
 
 use crate::ids::{GroupId, TaskId};
-use crate::lock::{Lock, Waiter};
+use crate::lock::Waiter;
 use crate::machine::Machine;
 use crate::task::{Mode, Passing, Segment, State};
-use cpumax_workload::{LockKind, LockMode};
+use cpumax_workload::LockMode;
 
 /// How long a fork and a move hold the lock, ns. Requests of `threadgroup-rwsem` then take 54 and
 /// 40 us at the median, as on emulated kernels from 6.18.
@@ -26,20 +26,11 @@ const MOVE_NS: u64 = 22_000;
 pub(crate) const THREADGROUP: &str = "cgroup_threadgroup_rwsem";
 
 impl Machine<'_> {
-    /// Adds `cgroup_threadgroup_rwsem` to the locks, if forks meet moves between groups in the
-    /// workload.
-    pub(crate) fn build_threadgroup(&mut self) {
-        if self.workload.forks_meet_moves() {
-            let lock = Lock::new(LockKind::PercpuRwsem, false, false);
-            self.threadgroup = Some(self.locks.push(lock));
-        }
-    }
-
     /// Executes the steps before an action under `cgroup_threadgroup_rwsem`: takes the lock, then
     /// works under it. True while it waits or works (the instruction is then executed again), false
     /// when the action may happen or the lock is not modelled.
     pub(crate) fn step_under_threadgroup_lock(&mut self, task: TaskId, mode: LockMode) -> bool {
-        let Some(lock) = self.threadgroup else { return false };
+        let Some(lock) = self.locks.threadgroup else { return false };
         let t = &mut self.tasks[task];
         if t.passing == Passing::Inside {
             return false;
@@ -60,7 +51,7 @@ impl Machine<'_> {
 
     /// Releases `cgroup_threadgroup_rwsem` after the action; nothing where it is not modelled.
     pub(crate) fn release_threadgroup_lock(&mut self, task: TaskId) {
-        if let Some(lock) = self.threadgroup {
+        if let Some(lock) = self.locks.threadgroup {
             self.tasks[task].passing = Passing::No;
             self.unlock(task, lock);
         }
@@ -69,7 +60,7 @@ impl Machine<'_> {
     /// Takes and releases `cgroup_threadgroup_rwsem` for an exiting task. True if it has to wait
     /// for it; its exit is then executed again.
     pub(crate) fn exit_waits_for_threadgroup(&mut self, task: TaskId) -> bool {
-        let Some(lock) = self.threadgroup else { return false };
+        let Some(lock) = self.locks.threadgroup else { return false };
         if self.tasks[task].passing == Passing::Ended {
             return false;
         }
@@ -88,8 +79,8 @@ impl Machine<'_> {
     /// Moves all living tasks of a kind to a group from outside: now, or when
     /// `cgroup_threadgroup_rwsem` is free.
     pub(crate) fn move_from_outside(&mut self, kind: u32, group: GroupId) {
-        self.movers.push_back((kind, group));
-        if let Some(lock) = self.threadgroup.map(|lock| &mut self.locks[lock])
+        self.locks.movers.push_back((kind, group));
+        if let Some(lock) = self.locks.threadgroup.map(|lock| &mut self.locks.all[lock])
             && !lock.is_free_for(LockMode::Write, None)
         {
             let (mode, since_ns) = (LockMode::Write, self.now);
@@ -101,7 +92,7 @@ impl Machine<'_> {
 
     /// Performs the move from outside that has waited longest, if any.
     pub(crate) fn execute_next_move(&mut self) {
-        if let Some((kind, group)) = self.movers.pop_front() {
+        if let Some((kind, group)) = self.locks.movers.pop_front() {
             self.each_living(kind, |m, t| m.move_to_group(t, group));
         }
     }

@@ -296,7 +296,7 @@ impl Machine<'_> {
         if self.tasks[task].state == State::Runnable || self.tasks[task].state == State::Exited {
             return;
         }
-        let by = self.sends;
+        let by = self.channels.sender;
         if by.is_some() && by != task {
             self.emit(self.tasks[by].cpu, What::WokenBy { task: task.0, by: by.0 });
         }

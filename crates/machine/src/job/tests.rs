@@ -4,8 +4,8 @@ use super::*;
 use crate::MAX_TOKENS_DUE;
 use crate::Options;
 use crate::Simulation;
+use crate::channel::Due;
 use crate::kernel::parse_kernels;
-use crate::token::Due;
 use cpumax_workload::parse;
 
 /// Completions per second and mean response time, ms.
