@@ -64,8 +64,8 @@ impl Machine<'_> {
     /// work: program work of a fair task under noise.
     pub(crate) fn tells_work_by_clock(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
-        self.noise.is_some()
-            && !self.reads_cpu_time
+        self.lab.noise.is_some()
+            && !self.lab.reads_cpu_time
             && t.code == Code::Kind
             && t.is_fair()
             && t.segment == Segment::Run

@@ -7,11 +7,11 @@ use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Heap, NEVER, Timers};
 use crate::group::{Group, Pool};
-use crate::ids::{Arena, CfsRqId, CpuId, GroupId, Id, Mask, SeId, TaskId};
+use crate::ids::{Arena, CfsRqId, CpuId, GroupId, Id, Mask, SeId};
 use crate::interval::Balancing;
+use crate::lab::Lab;
 use crate::lock::Locks;
 use crate::machine::{Event, KindStat, Machine, SourceState};
-use crate::noise::Noise;
 use crate::task::Births;
 use crate::windows::Windows;
 use cpumax_outcome::trace::TraceSink;
@@ -28,9 +28,8 @@ impl<'a> Machine<'a> {
         let spec = &workload.machine;
         let rules = options.kernel.rules;
         let cpus = usize::from(spec.cpus.max(1));
-        let observed = options.observed;
         let nothing = Conditions::default();
-        let seen = observed.unwrap_or(&nothing);
+        let seen = options.observed.unwrap_or(&nothing);
         let seen_slice_ns = seen.base_slice_ns.filter(|&ns| ns > 0);
         let hz = seen.hz.unwrap_or(spec.hz);
         let tick_ns = 1_000_000_000 / u64::from(hz.clamp(1, 1_000_000));
@@ -46,11 +45,7 @@ impl<'a> Machine<'a> {
             check: options.check,
             step_every_tick: options.step_every_tick,
             seed: options.seed,
-            observed,
-            reads_cpu_time: seen.page_ns.is_some(),
-            noise: options.noise.map(Noise::new),
-            noise_from: options.noise_from,
-            born_until_ns: 0,
+            lab: Lab::new(options),
             now: 0,
             slot: usize::MAX,
             here: CpuId::NONE,
@@ -78,7 +73,6 @@ impl<'a> Machine<'a> {
             heap: Heap::new(),
             touched: Vec::new(),
             balance_due_ns: NEVER,
-            outside: TaskId::NONE,
             tick_ns,
             base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
@@ -118,7 +112,7 @@ impl<'a> Machine<'a> {
         for cpu in 0..cpus {
             let skew = workload.machine.tick_skew;
             let skewed_ns = if skew { self.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
-            let first_ns = self.observed.and_then(|o| o.first_tick_ns).unwrap_or(0);
+            let first_ns = self.lab.observed.and_then(|o| o.first_tick_ns).unwrap_or(0);
             let phase_ns = (first_ns % self.tick_ns + skewed_ns) % self.tick_ns;
             let random = Stream::new(self.seed, Domain::Cpu, cpu as u64);
             let cpu = self.cpus.push(Cpu::new(phase_ns, self.tick_ns, random));

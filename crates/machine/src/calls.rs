@@ -19,7 +19,7 @@ impl Machine<'_> {
     /// Starts the time in the kernel that a task needs to go to sleep, under noise. True if it
     /// keeps running for that first.
     pub(crate) fn delay_sleep(&mut self, task: TaskId) -> bool {
-        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
+        if self.lab.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
         }
         self.tasks[task].sleep_delay_ns = self.spend_in_kernel(task, Kind::Sleep) as u16;
@@ -35,7 +35,7 @@ impl Machine<'_> {
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
         t.is_program_work = false;
         t.first_page_ns = None;
-        if self.reads_cpu_time {
+        if self.lab.reads_cpu_time {
             t.owes_ns += ns as i64;
         } else if kind == Kind::Sleep {
             t.owes_ns += (ns + WAKES_NS) as i64;
@@ -48,7 +48,7 @@ impl Machine<'_> {
     /// Delays the effect of a call by a random time in the kernel, under noise. True while delayed:
     /// the instruction is then executed again afterwards.
     pub(crate) fn delay_call(&mut self, task: TaskId, kind: Kind) -> bool {
-        if self.noise.is_none() || self.tasks[task].code != Code::Kind {
+        if self.lab.noise.is_none() || self.tasks[task].code != Code::Kind {
             return false;
         }
         let again = !self.tasks[task].call_delayed;
@@ -65,12 +65,12 @@ impl Machine<'_> {
     pub(crate) fn delay_lock_request(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let next = self.program_of(task).get(t.pc as usize);
-        if self.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
+        if self.lab.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
             return;
         }
         let calls_since_ns = self.tasks[task].calls_since_ns;
         let ns = self.spend_in_kernel(task, Kind::Enter);
-        if !self.reads_cpu_time {
+        if !self.lab.reads_cpu_time {
             let t = &mut self.tasks[task];
             t.calls_since_ns = calls_since_ns;
             t.entered_ns = ns.saturating_sub(LOCKED_NS) as u32;
@@ -81,12 +81,12 @@ impl Machine<'_> {
     /// time (noise only).
     pub(crate) fn reschedule_after_priority_change(&mut self, task: TaskId, who: Target) {
         let cpu = self.tasks[task].cpu;
-        if self.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
+        if self.lab.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
             return;
         }
         let levels_ns = u64::from(self.levels_of(task)) * CHOICE_LEVEL_NS;
         let ns = self.delay_reschedule(cpu, Kind::Changed, levels_ns);
-        if self.reads_cpu_time {
+        if self.lab.reads_cpu_time {
             let t = &mut self.tasks[task];
             t.owes_ns += ns as i64;
         }
@@ -97,7 +97,7 @@ impl Machine<'_> {
     pub(crate) fn delay_reschedule_at_return(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let c = &self.cpus[cpu];
-        if self.noise.is_some() && c.curr == task && c.resched != Resched::No {
+        if self.lab.noise.is_some() && c.curr == task && c.resched != Resched::No {
             self.delay_reschedule(cpu, Kind::Return, 0);
         }
     }
@@ -117,7 +117,7 @@ impl Machine<'_> {
     /// several readers wakes them one after the other (kernel: `wake_up_q()`). True if it is woken
     /// by an event later.
     pub(crate) fn delay_reader_wakeup(&mut self, task: TaskId) -> bool {
-        if self.noise.is_none() || self.cpus.len() > 1 {
+        if self.lab.noise.is_none() || self.cpus.len() > 1 {
             return false;
         }
         let cpu = CpuId(0);
@@ -140,7 +140,7 @@ impl Machine<'_> {
         let Some(&Op::Lock { lock, .. }) = before else { return };
         let lock = &self.locks.all[LockId(lock)];
         let is_token = !lock.written && matches!(lock.kind, LockKind::Mutex | LockKind::Rwsem);
-        if self.noise.is_some() && !self.reads_cpu_time && t.in_syscall && is_token {
+        if self.lab.noise.is_some() && !self.lab.reads_cpu_time && t.in_syscall && is_token {
             let (cpu, ns) = (t.cpu, self.noise_ns(Kind::Enter));
             self.cpus[cpu].stolen_ns += ns;
         }
@@ -155,7 +155,7 @@ impl Machine<'_> {
     /// moves. False if the caller is to move it at once: without noise, or where
     /// `cgroup_threadgroup_rwsem` is modelled.
     pub(crate) fn step_self_move(&mut self, task: TaskId, group: GroupId) -> bool {
-        if self.noise.is_none() || self.locks.threadgroup.is_some() {
+        if self.lab.noise.is_none() || self.locks.threadgroup.is_some() {
             return false;
         }
         let lock = self.move_lock();

@@ -6,7 +6,7 @@
 
 use crate::ids::{CfsRqId, CpuId, LockId, TaskId};
 use crate::machine::Machine;
-use crate::noise::{Kind, MOST_WRONG_NS, Noise, READ_PAGE_NS, WRITE_PAGE_NS};
+use crate::noise::{Kind, MOST_WRONG_NS};
 use crate::task::{Code, Mode, Segment, State};
 use cpumax_workload::{Op, Preempt};
 use std::num::NonZeroU64;
@@ -27,40 +27,18 @@ const WAKE_LEVEL_NS: u64 = 2_000;
 /// there to the switch.
 const PARK_LEVEL_NS: u64 = 300;
 const PARKED_LEVEL_NS: u64 = 550;
-/// From a sleep's end until the task is in user mode, as far as noise models it, ns.
-const IN_TIME_NS: u64 = 12_000;
 
 impl Machine<'_> {
     /// Draws a length of this kind from the run's noise, ns; 0 without noise.
     pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
-        self.current_noise().map_or(0, |noise| noise.draw(kind))
-    }
-
-    /// The source of noise for now, if the run has noise; replaces it where a later seed applies
-    /// ([`Options::noise_from`](crate::Options)).
-    pub(crate) fn current_noise(&mut self) -> Option<&mut Noise> {
-        let noise = self.noise.as_mut()?;
-        while let Some((&(from_ns, seed), rest)) = self.noise_from.split_first()
-            && from_ns <= self.now
-        {
-            *noise = Noise::new(seed);
-            self.noise_from = rest;
-        }
-        Some(noise)
-    }
-
-    /// How much later than due timers end sleeps on an observed slow machine, beyond the noise of
-    /// interrupt and switch, ns; 0 elsewhere.
-    pub(crate) fn wakeup_lateness_ns(&self) -> u64 {
-        let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
-        late_ns.saturating_sub(if self.noise.is_some() { IN_TIME_NS } else { 0 })
+        self.lab.noise_at(self.now).map_or(0, |noise| noise.draw(kind))
     }
 
     /// Puts the CPU into an interrupt, which takes a random time under noise and steals it from the
     /// task, unless it is in one. Other interrupts that arrive in that time are processed before
     /// any task is picked.
     pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
-        if self.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
+        if self.lab.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
             let ns = self.noise_ns(kind);
             let c = &mut self.cpus[cpu];
             c.leaves_irq_ns = self.now + ns;
@@ -88,7 +66,7 @@ impl Machine<'_> {
         if self.cpus[cpu].leaves_irq_ns <= self.now {
             self.enter_irq(cpu, Kind::Wake);
             self.cpus[cpu].woke_ns = self.now;
-            if self.noise.is_some() {
+            if self.lab.noise.is_some() {
                 let deep_ns = u64::from(self.levels_of(task)) * WAKE_LEVEL_NS;
                 self.cpus[cpu].leaves_irq_ns += deep_ns;
                 self.steal_from_current(cpu, Kind::Wake, deep_ns);
@@ -117,7 +95,7 @@ impl Machine<'_> {
     pub(crate) fn postpone_to_preemption_point(&mut self, cpu: CpuId) {
         self.cpus[cpu].point_ns = 0;
         let curr = self.cpus[cpu].curr;
-        if self.noise.is_none() || self.preempt != Preempt::Voluntary || curr.is_none() {
+        if self.lab.noise.is_none() || self.preempt != Preempt::Voluntary || curr.is_none() {
             return;
         }
         // The outside task's observed lateness includes this delay.
@@ -139,19 +117,7 @@ impl Machine<'_> {
     /// Draws the time to the end of a page, ns, scaled to the speed of the observed machine.
     fn page_noise_ns(&mut self, kind: Kind) -> u64 {
         let ns = self.noise_ns(kind);
-        self.page_ns(kind, ns)
-    }
-
-    /// Converts a length of page work, ns, as measured where instructions are counted to that on
-    /// the observed machine; at least 1.
-    fn page_ns(&self, kind: Kind, ns: u64) -> u64 {
-        let Some([read_ns, write_ns]) = self.observed.and_then(|o| o.page_ns) else { return ns };
-        let ns = if kind == Kind::WritePoint {
-            ns.saturating_mul(write_ns) / WRITE_PAGE_NS
-        } else {
-            ns.saturating_mul(read_ns) / READ_PAGE_NS
-        };
-        ns.max(1)
+        self.lab.page_ns(kind, ns)
     }
 
     /// Whether the task's work in the kernel is a write that takes its lock and works under it in
@@ -174,9 +140,9 @@ impl Machine<'_> {
         let c = &self.cpus[cpu];
         let t = &self.tasks[c.curr];
         let first_ns = t.first_page_ns?;
-        let one_buffer_ns = self.page_ns(Kind::Page, ONE_BUFFER_NS);
+        let one_buffer_ns = self.lab.page_ns(Kind::Page, ONE_BUFFER_NS);
         let kind = if first_ns.get() > one_buffer_ns { Kind::LaterPage } else { Kind::Page };
-        let page_ns = self.page_ns(kind, self.noise.as_ref()?.typical_ns[kind as usize]);
+        let page_ns = self.lab.page_ns(kind, self.lab.noise.as_ref()?.typical_ns[kind as usize]);
         let elapsed_ns = self.now - c.accounted_ns;
         let left_ns = t.left_ns.saturating_sub(elapsed_ns.saturating_sub(c.stolen_ns));
         let rest_ns = match first_ns.get().checked_sub(left_ns) {
@@ -190,33 +156,27 @@ impl Machine<'_> {
     /// points (voluntary preemption, noise). Unknown for writes under a lock and for lists of
     /// requests.
     pub(crate) fn note_first_page(&mut self, task: TaskId) {
-        if self.noise.is_none() || self.preempt != Preempt::Voluntary {
+        if self.lab.noise.is_none() || self.preempt != Preempt::Voluntary {
             return;
         }
         let t = &self.tasks[task];
         // A list of requests first reads what exceeds whole buffers.
-        let listed = t.in_syscall && t.left_ns > self.page_ns(Kind::Page, ONE_BUFFER_NS);
+        let listed = t.in_syscall && t.left_ns > self.lab.page_ns(Kind::Page, ONE_BUFFER_NS);
         let known = !(self.writes_under_lock(task) || listed);
         let first_ns = if known { t.left_ns.saturating_sub(self.noise_ns(Kind::Read)) } else { 0 };
         self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
     }
 
-    /// Longest time from a tick's due time to its charge, ns; 0 without noise.
-    pub(crate) fn tick_charge_delay_max_ns(&self) -> u64 {
-        if self.noise.is_some() { Kind::Tick.range_ns().1 } else { 0 }
-    }
-
     /// Typical offset of a CPU's charges by ticks, modulo the time between ticks, ns; used for
     /// ticks that are not events.
     pub(crate) fn tick_charge_phase_ns(&self, cpu: CpuId) -> u64 {
-        let typical_ns = self.noise.as_ref().map_or(0, |n| n.typical_ns[Kind::Tick as usize]);
-        self.cpus[cpu].tick_phase_ns + typical_ns
+        self.cpus[cpu].tick_phase_ns + self.lab.tick_charge_delay_ns()
     }
 
     /// Starts the interrupt of a due tick, which takes effect at its end. True if that is to come,
     /// false if the tick is to be handled now.
     pub(crate) fn delay_tick(&mut self, cpu: CpuId) -> bool {
-        if self.noise.is_none() {
+        if self.lab.noise.is_none() {
             return false;
         }
         let late = !self.cpus[cpu].tick_is_late;
@@ -283,7 +243,7 @@ impl Machine<'_> {
     /// groups, ns; the length of that work is as measured without groups. 0 where tasks read their
     /// CPU time.
     fn nested_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
-        if self.reads_cpu_time {
+        if self.lab.reads_cpu_time {
             return 0;
         }
         (ns / self.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
@@ -304,7 +264,7 @@ impl Machine<'_> {
     /// Steals the time of a switch from the next task, under noise; the previous one is given back
     /// progress that it did not make during the tick that caused the switch.
     pub(crate) fn charge_switch(&mut self, cpu: CpuId, prev: TaskId) {
-        if self.noise.is_none() {
+        if self.lab.noise.is_none() {
             return;
         }
         let c = &mut self.cpus[cpu];
@@ -342,10 +302,10 @@ impl Machine<'_> {
     /// less what the task owes, which is reduced by that. The guest does the same; only a write
     /// under a lock is never shortened.
     pub(crate) fn actual_work_ns(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
-        if self.noise.is_none() {
+        if self.lab.noise.is_none() {
             return ns;
         }
-        let is_whole = in_kernel && !self.reads_cpu_time && self.writes_under_lock(task);
+        let is_whole = in_kernel && !self.lab.reads_cpu_time && self.writes_under_lock(task);
         let owes_ns = if is_whole { 0 } else { self.tasks[task].owes_ns };
         let entered_ns =
             if in_kernel { std::mem::take(&mut self.tasks[task].entered_ns) } else { 0 };
@@ -364,7 +324,7 @@ impl Machine<'_> {
     /// nobody's usage counts it (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
     pub(crate) fn delay_parking(&mut self, task: TaskId) -> bool {
         let t = &self.tasks[task];
-        if self.noise.is_none() || t.exiting || !t.is_fair() {
+        if self.lab.noise.is_none() || t.exiting || !t.is_fair() {
             return false;
         }
         let cpu = t.cpu;

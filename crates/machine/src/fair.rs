@@ -57,7 +57,7 @@ impl Machine<'_> {
             self.cfs_rqs[parent].first_child = id;
         }
         self.groups[group].cfs_rqs[cpu.ix()] = id;
-        if self.cfs_rqs[id].bandwidth.enabled && self.observed.is_some() {
+        if self.cfs_rqs[id].bandwidth.enabled && self.lab.observed.is_some() {
             // On a real kernel its limit was written just before the run.
             self.set_runtime(id, self.rules.limit_write_leaves_ns);
         }

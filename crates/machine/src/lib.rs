@@ -25,6 +25,7 @@ pub mod interleave;
 mod interval;
 mod job;
 pub mod kernel;
+mod lab;
 mod latency;
 mod lock;
 mod locking;

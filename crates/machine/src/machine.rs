@@ -11,15 +11,14 @@ use crate::events::{Heap, NEVER, Timers};
 use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, Mask, SeId, TaskId};
 use crate::interval::Balancing;
+use crate::lab::Lab;
 use crate::latency::Latencies;
 use crate::lock::Locks;
-use crate::noise::Noise;
 use crate::pelt::{Queued, TaskUtil};
 use crate::rules::Rules;
 use crate::se::{Se, Turn};
 use crate::task::{Births, Code, Task};
 use crate::watch::Watching;
-use cpumax_outcome::Conditions;
 use cpumax_outcome::trace::{Message, TraceEvent, TraceSink, What};
 use cpumax_workload::{Op, Preempt, Stream, Workload};
 
@@ -76,15 +75,7 @@ pub(crate) struct Machine<'a> {
     pub check: bool,
     pub step_every_tick: bool,
     pub seed: u64,
-    pub observed: Option<&'a Conditions>,
-    /// Tasks read their CPU time after each call, as the guest's do where time is the host's. Each
-    /// read charges them (kernel: `task_sched_runtime()`).
-    pub reads_cpu_time: bool,
-    pub noise: Option<Noise>,
-    /// Later seeds of the noise, each with the time from which it applies, ns.
-    pub noise_from: &'a [(u64, u64)],
-    /// When the last of the tasks now being started exists, ns.
-    pub born_until_ns: u64,
+    pub lab: Lab<'a>,
     /// A scheduling decision to explain, and the explanation once it is made.
     pub question: Option<(Question, Option<Choice>)>,
 
@@ -131,8 +122,6 @@ pub(crate) struct Machine<'a> {
     pub touched: Vec<CpuId>,
     /// The tick of the next balancing round, ns, or [`NEVER`].
     pub balance_due_ns: u64,
-    /// The task that starts others and intervenes, in runs compared with a real kernel.
-    pub outside: TaskId,
 
     pub tick_ns: u64,
     pub base_slice_ns: u64,
@@ -272,7 +261,9 @@ impl Machine<'_> {
     /// Processes an event, or pushes one from outside again for when the outside task is free.
     fn process_or_postpone(&mut self, event: Event) {
         let at_ns = match event {
-            Event::Intervention(..) if self.born_until_ns > self.now => Some(self.born_until_ns),
+            Event::Intervention(..) if self.lab.born_until_ns > self.now => {
+                Some(self.lab.born_until_ns)
+            }
             Event::Start(..)
             | Event::Arrival(..)
             | Event::TokenDue(..)

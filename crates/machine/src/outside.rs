@@ -16,70 +16,48 @@ impl Machine<'_> {
     /// Creates the outside task, a real-time task that stands for the guest's controller, if the
     /// observed conditions have one, and schedules its first visit.
     pub(crate) fn build_outside(&mut self) {
-        let Some(&(first_ns, _)) = self.observed.and_then(|o| o.outside_ns.first()) else { return };
+        let Some(&(first_ns, _)) = self.lab.observed.and_then(|o| o.outside_ns.first()) else {
+            return;
+        };
         let random = Stream::new(self.seed, Domain::Cpu, 0);
         let mut task = Task::new(u32::MAX, u32::MAX, SeId::NONE, GroupId(0), Class::Rt, random);
         task.code = Code::Outside;
         task.mode = Mode::Kernel;
         task.state = State::Asleep(Wait::Timer);
         let cpus = self.cpus.len() as u64;
-        if let Some(noise) = self.noise.as_mut().filter(|_| cpus > 1) {
+        if let Some(noise) = self.lab.noise.as_mut().filter(|_| cpus > 1) {
             task.cpu = CpuId(noise.below(cpus) as u32);
         }
         let task = self.add_task(task, self.base_slice_ns);
-        self.outside = task;
+        self.lab.outside = task;
         self.heap.push_first(first_ns, Event::WakeUp(task, 0));
     }
 
     /// The CPU of the outside task; none without one, or on a single CPU. Other CPUs learn of its
     /// actions by interrupts or at their next tick.
     pub(crate) fn outside_cpu(&self) -> CpuId {
-        if self.outside.is_none() || self.cpus.len() == 1 {
+        if self.lab.outside.is_none() || self.cpus.len() == 1 {
             return CpuId::NONE;
         }
-        self.tasks[self.outside].cpu
+        self.tasks[self.lab.outside].cpu
     }
 
     /// The CPU on which limits are written: that of the outside task, else CPU 0.
     pub(crate) fn writing_cpu(&self) -> CpuId {
-        if self.outside.is_none() { CpuId(0) } else { self.tasks[self.outside].cpu }
-    }
-
-    /// When the run ends and its counters are read, ns: at the workload's end plus the time until
-    /// half of the counters are read, which the outside task's last observed visit shows (0 without
-    /// one). Under noise a random time up to twice that is drawn.
-    pub(crate) fn end_ns(&mut self) -> u64 {
-        let duration_ns = self.workload.duration_ns;
-        let last = self.observed.and_then(|o| o.outside_ns.last());
-        let half_ns = last.map_or(0, |&(at_ns, ns)| (at_ns + ns).saturating_sub(duration_ns));
-        duration_ns + self.noise.as_mut().map_or(half_ns, |noise| noise.below(2 * half_ns + 1))
+        if self.lab.outside.is_none() { CpuId(0) } else { self.tasks[self.lab.outside].cpu }
     }
 
     /// When an action planned for `at_ns` takes place, ns: it may be late. Not before now.
     pub(crate) fn action_time_ns(&self, at_ns: u64) -> u64 {
-        self.observed_action_ns(at_ns).max(self.now)
-    }
-
-    /// When an action planned for `at_ns` takes place, ns: as observed if it was late, which may be
-    /// in the past, else `at_ns`.
-    pub(crate) fn observed_action_ns(&self, at_ns: u64) -> u64 {
-        let late = self.observed.map_or(&[][..], |o| &o.late_ns);
-        let found = late.iter().find(|(wanted_ns, _)| *wanted_ns == at_ns);
-        found.map_or(at_ns, |&(_, done_ns)| done_ns)
-    }
-
-    /// Whether the action under way happens now because the outside task came late to it.
-    pub(crate) fn outside_came_late(&self) -> bool {
-        let late = self.observed.map_or(&[][..], |o| &o.late_ns);
-        late.iter().any(|&(_, done_ns)| done_ns == self.now)
+        self.lab.observed_action_ns(at_ns).max(self.now)
     }
 
     /// When the outside task can act, ns, if the interrupt that wakes it is still running; `None`:
     /// now.
     pub(crate) fn outside_arrival_ns(&self) -> Option<u64> {
-        self.noise.as_ref().filter(|_| self.outside.is_some())?;
-        let c = &self.cpus[self.tasks[self.outside].cpu];
-        let comes = c.rt_queue.front() == Some(&self.outside) && c.curr != self.outside;
+        self.lab.noise.as_ref().filter(|_| self.lab.outside.is_some())?;
+        let c = &self.cpus[self.tasks[self.lab.outside].cpu];
+        let comes = c.rt_queue.front() == Some(&self.lab.outside) && c.curr != self.lab.outside;
         (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
     }
 
@@ -88,7 +66,7 @@ impl Machine<'_> {
     /// exist.
     pub(crate) fn visit_for_births(&self) -> Option<(u64, u64)> {
         let matters = self.now > 0 || self.cpus.len() > 1;
-        let visits = &self.observed.filter(|_| matters)?.outside_ns;
+        let visits = &self.lab.observed.filter(|_| matters)?.outside_ns;
         let before = &visits[..visits.partition_point(|&(from_ns, _)| from_ns <= self.now)];
         let &(from_ns, took_ns) = before.last()?;
         let until_ns = (from_ns + took_ns).saturating_sub(BACK_NS);
@@ -104,16 +82,15 @@ impl Machine<'_> {
         // A page, and the interrupt that woke it.
         let most = |kind: Kind| kind.range_ns().1;
         let most_ns = most(Kind::Point) + most(Kind::Tick) + most(Kind::TickOver);
-        let late = self.observed.map_or(&[][..], |o| &o.late_ns);
         let came = |&&(wanted_ns, done_ns): &&(u64, u64)| {
             done_ns == self.now && done_ns.saturating_sub(wanted_ns) <= most_ns
         };
-        late.iter().find(came).map(|&(wanted_ns, _)| wanted_ns)
+        self.lab.late().iter().find(came).map(|&(wanted_ns, _)| wanted_ns)
     }
 
     /// Has the outside task spend the time of its next visit on the CPU, or sleep until it comes.
     pub(crate) fn step_outside(&mut self, task: TaskId) {
-        let visits = self.observed.map_or(&[][..], |o| &o.outside_ns);
+        let visits = self.lab.observed.map_or(&[][..], |o| &o.outside_ns);
         let t = &mut self.tasks[task];
         let Some(&(from_ns, took_ns)) = visits.get(t.pc as usize) else {
             self.block(task, Wait::Softirq);

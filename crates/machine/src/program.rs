@@ -49,7 +49,7 @@ impl Machine<'_> {
         let Some(op) = program.get(t.pc as usize) else {
             return if t.does_job() { self.end_job(task) } else { self.exit(task) };
         };
-        let asks = self.reads_cpu_time
+        let asks = self.lab.reads_cpu_time
             && !t.in_syscall
             && t.passing == Passing::No
             && (t.pc == 0 || program[t.pc as usize - 1].is_call());
@@ -203,7 +203,7 @@ impl Machine<'_> {
             return false;
         }
         self.charge_leaf(self.ses[self.tasks[task].se].q);
-        if self.noise.is_some() {
+        if self.lab.noise.is_some() {
             let t = &mut self.tasks[task];
             if t.pc == 0 && !t.does_job() {
                 t.requested_ns = t.usage_ns;
@@ -327,7 +327,7 @@ impl Machine<'_> {
     fn fall_asleep(&mut self, task: TaskId, until_ns: u64) {
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
-        let ends_ns = until_ns.saturating_add(self.wakeup_lateness_ns());
+        let ends_ns = until_ns.saturating_add(self.lab.wakeup_lateness_ns());
         self.heap.push(ends_ns, Event::WakeUp(task, sleeps));
         self.block(task, Wait::Timer);
     }
@@ -351,7 +351,7 @@ impl Machine<'_> {
         }
         self.finish_tick(cpu);
         match self.tasks[task].code {
-            Code::Outside if self.now == 0 || self.outside_came_late() => {}
+            Code::Outside if self.now == 0 || self.lab.outside_came_late(self.now) => {}
             Code::Outside => self.enter_irq(cpu, Kind::Come),
             _ if in_turn => {}
             _ => {
@@ -371,7 +371,7 @@ impl Machine<'_> {
     /// CPU it starts with default class and nice value, and gets its own right after.
     fn start_from_outside(&mut self, task: TaskId) {
         let Task { class, nice, .. } = self.tasks[task];
-        if self.observed.is_none() || self.cpus.len() > 1 || class == Class::Rt {
+        if self.lab.observed.is_none() || self.cpus.len() > 1 || class == Class::Rt {
             self.launch(task);
             return;
         }
@@ -392,7 +392,7 @@ impl Machine<'_> {
         loop {
             if let Some(visit) = visit {
                 let at_ns = self.birth_time_ns(kind, instance, visit);
-                self.born_until_ns = self.born_until_ns.max(at_ns);
+                self.lab.born_until_ns = self.lab.born_until_ns.max(at_ns);
                 self.heap.push(at_ns, Event::Birth(kind, instance));
             } else {
                 self.create_instance(kind, instance);
@@ -418,7 +418,7 @@ impl Machine<'_> {
             let together = if spec.stagger_ns > 0 { 1 } else { spec.count };
             for first in (0..spec.count).step_by(together.max(1) as usize) {
                 let start_ns = self.planned_start_ns(kind, first);
-                let at_ns = self.observed_action_ns(start_ns);
+                let at_ns = self.lab.observed_action_ns(start_ns);
                 if !(from_ns..=until_ns).contains(&at_ns) {
                     continue;
                 }

@@ -99,7 +99,8 @@ impl Machine<'_> {
             return;
         }
         let cpu = self.tasks[task].cpu;
-        if self.noise.is_some() && self.delay_ktimers(task, self.cpus[cpu].softirqs.is_empty()) {
+        if self.lab.noise.is_some() && self.delay_ktimers(task, self.cpus[cpu].softirqs.is_empty())
+        {
             return;
         }
         match self.cpus[cpu].softirqs.pop_front() {

@@ -78,7 +78,7 @@ impl<'a> Simulation<'a> {
         trace: Option<&'a mut dyn TraceSink>,
     ) -> Simulation<'a> {
         let mut machine = Machine::new(workload, options, trace);
-        let end_ns = machine.end_ns();
+        let end_ns = machine.lab.end_ns(workload.duration_ns);
         Simulation { machine, kernel: options.kernel, end_ns, is_over: false }
     }
 

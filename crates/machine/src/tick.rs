@@ -71,7 +71,8 @@ impl Machine<'_> {
     /// Draws at which tick of each second a `nohz_full` CPU gets its remote tick, under noise; it
     /// is fixed when the CPU comes on line (kernel: `sched_tick_start()`).
     pub(crate) fn draw_remote_ticks(&mut self) {
-        let Some(noise) = self.noise.as_mut().filter(|_| self.workload.machine.nohz_full.is_some())
+        let Some(noise) =
+            self.lab.noise.as_mut().filter(|_| self.workload.machine.nohz_full.is_some())
         else {
             return;
         };
@@ -104,7 +105,7 @@ impl Machine<'_> {
         let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER || c.kept_clock_ns != NEVER;
         let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
         // The tick also finds what falls due before it has charged.
-        let found_ns = due_ns.saturating_sub(self.tick_charge_delay_max_ns());
+        let found_ns = due_ns.saturating_sub(self.lab.tick_charge_delay_max_ns());
         let found_ns = if due_ns == NEVER { NEVER } else { found_ns.max(self.now) };
         self.tick_at_or_after(cpu, found_ns, every_ns)
     }
@@ -234,7 +235,7 @@ impl Machine<'_> {
         // Under noise the switch to the task counts as part of its slice.
         let c = &self.cpus[cpu];
         let still_ns = c.stolen_ns.saturating_sub(self.now - c.accounted_ns);
-        let stolen_ns = if self.noise.is_some() { 0 } else { still_ns };
+        let stolen_ns = if self.lab.noise.is_some() { 0 } else { still_ns };
         let late_ns = self.noise_ns(Kind::Slice)
             + if idled { self.noise_ns(Kind::SwitchFromIdle) } else { 0 };
         let over_ns = self.now + stolen_ns + left_ns.max(HRTICK_MIN_NS) + late_ns;

@@ -22,7 +22,7 @@ impl Machine<'_> {
     /// (6.4+) random within a period, else 0. Changes nothing.
     pub(crate) fn initial_phase_ns(&self, group: GroupId, period_ns: u64) -> u64 {
         let path = &self.workload.groups[group.ix()].path;
-        if let Some(&edge_ns) = self.observed.and_then(|o| o.first_edge_ns.get(path)) {
+        if let Some(&edge_ns) = self.lab.observed.and_then(|o| o.first_edge_ns.get(path)) {
             return edge_ns;
         }
         if let Some(phase_ns) = self.workload.machine.timer_phase_ns {
@@ -42,7 +42,7 @@ impl Machine<'_> {
         let is_there = here.is_some() && self.cpus[here].online;
         let timer_cpu = if is_there { here } else { self.first_online() };
         let path = &self.workload.groups[group.ix()].path;
-        let seen = self.observed.and_then(|observed| observed.first_edge_ns.get(path));
+        let seen = self.lab.observed.and_then(|observed| observed.first_edge_ns.get(path));
         let on_start = now == 0 && seen == Some(&0);
         let pool = &mut self.groups[group].pool;
         pool.active = true;

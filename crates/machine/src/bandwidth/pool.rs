@@ -36,7 +36,7 @@ impl Machine<'_> {
     /// Sets the pool of a group to the runtime observed on a real kernel, where one was, at most
     /// quota and burst (kernels with bursts only).
     fn set_observed_pool(&mut self, group: GroupId, path: &str) {
-        let seen = self.observed.and_then(|observed| observed.pool_ns.get(path));
+        let seen = self.lab.observed.and_then(|observed| observed.pool_ns.get(path));
         let (Some(&seen_ns), Refill::AddCapped) = (seen, self.rules.refill) else { return };
         let pool = &mut self.groups[group].pool;
         let seen_ns = seen_ns.min(pool.quota_ns.unwrap_or(0) + pool.burst_ns);

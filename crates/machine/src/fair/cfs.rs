@@ -40,7 +40,7 @@ impl Machine<'_> {
     /// Sets the minimum vruntime of a new queue in comparisons with a real kernel, where it has
     /// been in use long enough for groups to get the full sleeper's bonus.
     pub(crate) fn set_initial_min_vruntime(&mut self, q: CfsRqId) {
-        if self.rules.queue.is_cfs() && self.observed.is_some() {
+        if self.rules.queue.is_cfs() && self.lab.observed.is_some() {
             self.cfs_rqs[q].base_vruntime = self.sleeper_bonus(false);
         }
     }

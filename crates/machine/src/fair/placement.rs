@@ -251,7 +251,7 @@ impl Machine<'_> {
     fn first_placement(&self, task: TaskId) -> First {
         let Task { kind, instance, parent, .. } = self.tasks[task];
         let kind = self.workload.tasks.get(kind as usize).filter(|_| parent.is_none());
-        let firsts = self.observed.zip(kind).and_then(|(o, kind)| o.first_cpus.get(&kind.name));
+        let firsts = self.lab.observed.zip(kind).and_then(|(o, kind)| o.first_cpus.get(&kind.name));
         match firsts.and_then(|firsts| firsts.get(instance as usize)) {
             None => First::Anywhere,
             Some(None) => First::WhereItIs,
