@@ -5,13 +5,13 @@ use crate::cfs_rq::{CfsRq, Vacant};
 use crate::channel::Channels;
 use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
-use crate::events::{Heap, NEVER, Timers};
+use crate::events::{Event, Events, NEVER};
 use crate::group::{Group, Pool};
 use crate::ids::{Arena, CfsRqId, CpuId, GroupId, Id, Mask, SeId};
 use crate::interval::Balancing;
 use crate::lab::Lab;
 use crate::lock::Locks;
-use crate::machine::{Event, KindStat, Machine, SourceState};
+use crate::machine::{KindStat, Machine, SourceState};
 use crate::task::Births;
 use crate::windows::Windows;
 use cpumax_outcome::trace::TraceSink;
@@ -47,8 +47,7 @@ impl<'a> Machine<'a> {
             seed: options.seed,
             lab: Lab::new(options),
             now: 0,
-            slot: usize::MAX,
-            here: CpuId::NONE,
+            events: Events::new(workload.groups.len(), cpus),
             cpus: Arena::new(),
             nr_running: vec![0; cpus],
             groups: Arena::new(),
@@ -69,9 +68,6 @@ impl<'a> Machine<'a> {
             tasks_created: 0,
             kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
             living: vec![Vec::new(); workload.tasks.len()],
-            timers: Timers::new(2 * workload.groups.len(), cpus),
-            heap: Heap::new(),
-            touched: Vec::new(),
             balance_due_ns: NEVER,
             tick_ns,
             base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
@@ -79,9 +75,6 @@ impl<'a> Machine<'a> {
             scaling,
             question: None,
             unthrottle_cost: UnthrottleCost::default(),
-            events: 0,
-            #[cfg(test)]
-            ticks: (0, 0),
             #[cfg(any(test, feature = "faults"))]
             fault: options.kernel.fault,
             failed: None,
@@ -139,7 +132,7 @@ impl<'a> Machine<'a> {
         }
         for (index, intervention) in workload.interventions.iter().enumerate() {
             let at_ns = self.action_time_ns(intervention.at_ns);
-            self.heap.push(at_ns, Event::Intervention(index as u32));
+            self.events.heap.push(at_ns, Event::Intervention(index as u32));
         }
     }
 
@@ -183,11 +176,11 @@ impl<'a> Machine<'a> {
             if workload.machine.cost_timing {
                 // Each is written on the next CPU, so that their timers need not wait for each
                 // other's work.
-                self.here = CpuId(written % self.cpus.len() as u32);
+                self.events.here = CpuId(written % self.cpus.len() as u32);
             }
             written += u32::from(spec.limit.quota_ns().is_some());
             self.set_initial_limit(group, spec);
-            self.here = CpuId::NONE;
+            self.events.here = CpuId::NONE;
         }
     }
 }

@@ -2,8 +2,9 @@
 //! for a lock, change a priority, move, exit, or let others have a lock.
 
 use crate::cpu::Resched;
+use crate::events::Event;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
-use crate::machine::{Event, Machine};
+use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Moving, Segment};
 use cpumax_workload::{LockKind, LockMode, Op, Target};
@@ -126,7 +127,7 @@ impl Machine<'_> {
         c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
         let turn_ns = c.leaves_irq_ns;
         self.steal_from_current(cpu, Kind::WakeToo, ns);
-        self.heap.push(turn_ns, Event::WakeReader(task));
+        self.events.heap.push(turn_ns, Event::WakeReader(task));
         true
     }
 

@@ -253,11 +253,11 @@ impl Machine<'_> {
     pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
         if std::mem::take(&mut self.cpus[cpu].tick_is_late) {
             self.extend_tick(cpu);
-            self.here = cpu;
+            self.events.here = cpu;
             self.touch(cpu, true);
             self.account_work(cpu);
             self.tick(cpu);
-            self.here = CpuId::NONE;
+            self.events.here = CpuId::NONE;
         }
     }
 

@@ -1,11 +1,124 @@
-//! Future events.
+//! Future events, and the one being processed.
 //!
 //! [`Heap`] holds events that fire once (a wakeup, an arrival). [`Timers`] holds one time for each
 //! CPU and each group's timers, set again at nearly every event: a winner tree, in which setting a
 //! time costs one walk to the root, and cancelled times leave nothing behind.
 
+use crate::ids::{CpuId, GroupId, Id, TaskId};
+
 /// No time: later than everything.
 pub(crate) const NEVER: u64 = u64::MAX;
+
+/// Events that happen once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Event {
+    /// The start of the first or a further instance of a kind of task begins: kind, instance.
+    Start(u32, u32),
+    /// An instance has been created and becomes runnable.
+    Birth(u32, u32),
+    /// A sleep ends, if the task is still in the sleep of this number.
+    WakeUp(TaskId, u32),
+    /// Another sleep ends in the interrupt that ended earlier ones.
+    NextWakeUp(TaskId, u32),
+    /// A reader that a lock admitted together with others is woken.
+    WakeReader(TaskId),
+    /// A token that was scheduled for later arrives.
+    TokenDue(u32),
+    Arrival(u32),
+    Intervention(u32),
+    /// A regular softirq section is due (`PREEMPT_RT`).
+    Softirq(u32),
+    Balance,
+    Distribution(GroupId),
+}
+
+/// Timers that are armed again and again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slot {
+    Period(GroupId),
+    Slack(GroupId),
+    /// A CPU's next event.
+    Cpu(CpuId),
+}
+
+/// The events of a machine. At one time period timers come first, then slack timers, then CPUs,
+/// then the heap's events, so that a period's end precedes ticks.
+#[derive(Debug)]
+pub(crate) struct Events {
+    pub timers: Timers,
+    pub heap: Heap<Event>,
+    groups: usize,
+    /// Timer slot of the event being processed; `usize::MAX` for the heap's.
+    pub slot: usize,
+    /// The CPU whose interrupt, system call or scheduler is being executed; none for actions from
+    /// outside the machine.
+    pub here: CpuId,
+    /// CPUs that must settle before time advances.
+    pub touched: Vec<CpuId>,
+    /// Events processed so far.
+    pub count: u64,
+    /// Ticks processed as events, and how many of them changed nothing and were not needed for
+    /// another reason.
+    #[cfg(test)]
+    pub ticks: (u64, u64),
+}
+
+impl Events {
+    /// No events, of a machine with so many groups and CPUs.
+    pub fn new(groups: usize, cpus: usize) -> Events {
+        Events {
+            timers: Timers::new(2 * groups, cpus),
+            heap: Heap::new(),
+            groups,
+            slot: usize::MAX,
+            here: CpuId::NONE,
+            touched: Vec::new(),
+            count: 0,
+            #[cfg(test)]
+            ticks: (0, 0),
+        }
+    }
+
+    /// Index of a slot among the timers.
+    #[inline]
+    fn index(&self, slot: Slot) -> usize {
+        match slot {
+            Slot::Period(group) => group.ix(),
+            Slot::Slack(group) => self.groups + group.ix(),
+            Slot::Cpu(cpu) => 2 * self.groups + cpu.ix(),
+        }
+    }
+
+    /// The slot at this index among the timers.
+    #[inline]
+    pub fn slot_at(&self, index: usize) -> Slot {
+        if index >= 2 * self.groups {
+            Slot::Cpu(CpuId((index - 2 * self.groups) as u32))
+        } else if index >= self.groups {
+            Slot::Slack(GroupId((index - self.groups) as u32))
+        } else {
+            Slot::Period(GroupId(index as u32))
+        }
+    }
+
+    /// Expiry of a timer, ns; [`NEVER`] if it is not set.
+    #[inline]
+    pub fn expiry_ns(&self, slot: Slot) -> u64 {
+        self.timers.at(self.index(slot))
+    }
+
+    /// Sets the expiry of a timer, ns, in place of its old one; [`NEVER`] clears it.
+    #[inline]
+    pub fn set(&mut self, slot: Slot, time_ns: u64) {
+        self.timers.set(self.index(slot), time_ns);
+    }
+
+    /// Whether events of this CPU at the current time have not been processed yet.
+    #[inline]
+    pub fn are_to_come(&self, cpu: CpuId) -> bool {
+        self.index(Slot::Cpu(cpu)) > self.slot
+    }
+}
 
 /// A 4-ary min-heap of events in order of time, then of insertion.
 #[derive(Debug, Clone, Default)]

@@ -46,7 +46,7 @@ impl Machine<'_> {
             groups,
             tasks,
             release: self.unthrottle_cost.outcome(),
-            events: self.events,
+            events: self.events.count,
         }
     }
 

@@ -64,7 +64,7 @@ pub fn explore(
         order.choice = 0;
         let mut machine = Machine::new(workload, &options, None);
         let result = machine.run_in_order(&mut order).and_then(|()| {
-            explored.events += machine.events;
+            explored.events += machine.events.count;
             let outcome = machine.outcome(&options.kernel);
             verify(&outcome).map_err(|what| Error::Invariant { at_ns: machine.now, what })
         });
@@ -134,8 +134,8 @@ impl Machine<'_> {
         let heap = usize::MAX;
         let mut due: Vec<usize> = Vec::new();
         loop {
-            let (timer_ns, first) = self.timers.next();
-            let heap_ns = self.heap.next_ns();
+            let (timer_ns, first) = self.events.timers.next();
+            let heap_ns = self.events.heap.next_ns();
             let first_ns = timer_ns.min(heap_ns);
             if first_ns == NEVER || first_ns.max(self.now) > end_ns {
                 break;
@@ -145,14 +145,14 @@ impl Machine<'_> {
             due.push(next);
             let until_ns = (first_ns + order.bounds.window_ns).min(end_ns);
             let slots = 2 * self.groups.len() + self.cpus.len();
-            let others = (0..slots).filter(|&slot| self.timers.at(slot) <= until_ns);
+            let others = (0..slots).filter(|&slot| self.events.timers.at(slot) <= until_ns);
             due.extend(others.filter(|&slot| slot != next));
             if heap_ns <= until_ns && next != heap {
                 due.push(heap);
             }
             let of = due.len() as u32;
             let chosen = due[if of > 1 { order.choose(of) as usize } else { 0 }];
-            let at_ns = if chosen == heap { heap_ns } else { self.timers.at(chosen) };
+            let at_ns = if chosen == heap { heap_ns } else { self.events.timers.at(chosen) };
             self.now = self.now.max(at_ns);
             self.process(chosen);
             self.check_invariants();

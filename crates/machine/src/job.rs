@@ -5,8 +5,9 @@
 
 use crate::Error;
 use crate::channel::{DueToken, JobCounts, NO_JOB, Token};
+use crate::events::Event;
 use crate::ids::{ChannelId, Id, TaskId};
-use crate::machine::{Event, Machine};
+use crate::machine::Machine;
 use crate::noise::Kind;
 use cpumax_workload::{Op, Span};
 
@@ -106,7 +107,7 @@ impl<'a> Machine<'a> {
             return;
         }
         if let Some(place) = self.channels.due.put(DueToken { channel, job, since_ns }) {
-            self.heap.push(self.action_time_ns(due_ns), Event::TokenDue(place));
+            self.events.heap.push(self.action_time_ns(due_ns), Event::TokenDue(place));
         } else {
             let at_ns = self.now;
             self.failed.get_or_insert(Error::TooManyDue { at_ns });
@@ -125,13 +126,13 @@ impl<'a> Machine<'a> {
     pub(crate) fn deliver_token(&mut self, channel: ChannelId, token: Token) {
         if let Some(&receiver) = self.channels.all[channel].receivers.front() {
             let cpu = self.tasks[receiver].cpu;
-            if self.here.is_none() && self.cpus[cpu].irqs_off_until_ns <= self.now {
-                self.here = cpu;
+            if self.events.here.is_none() && self.cpus[cpu].irqs_off_until_ns <= self.now {
+                self.events.here = cpu;
                 self.touch(cpu, true);
             }
         }
         self.put_tokens(channel, 1, token);
-        self.here = crate::ids::CpuId::NONE;
+        self.events.here = crate::ids::CpuId::NONE;
     }
 
     /// Checks that no token is lost, and no job executed twice.

@@ -7,9 +7,9 @@ use crate::channel::{Channels, NO_JOB};
 use crate::choice::{Choice, Question};
 use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
-use crate::events::{Heap, NEVER, Timers};
+use crate::events::{Event, Events, NEVER, Slot};
 use crate::group::Group;
-use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Id, Mask, SeId, TaskId};
+use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Mask, SeId, TaskId};
 use crate::interval::Balancing;
 use crate::lab::Lab;
 use crate::latency::Latencies;
@@ -21,29 +21,6 @@ use crate::task::{Births, Code, Task};
 use crate::watch::Watching;
 use cpumax_outcome::trace::{Message, TraceEvent, TraceSink, What};
 use cpumax_workload::{Op, Preempt, Stream, Workload};
-
-/// Events that happen once. Timers that are armed again and again have slots instead ([`Timers`]).
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Event {
-    /// The start of the first or a further instance of a kind of task begins: kind, instance.
-    Start(u32, u32),
-    /// An instance has been created and becomes runnable.
-    Birth(u32, u32),
-    /// A sleep ends, if the task is still in the sleep of this number.
-    WakeUp(TaskId, u32),
-    /// Another sleep ends in the interrupt that ended earlier ones.
-    NextWakeUp(TaskId, u32),
-    /// A reader that a lock admitted together with others is woken.
-    WakeReader(TaskId),
-    /// A token that was scheduled for later arrives.
-    TokenDue(u32),
-    Arrival(u32),
-    Intervention(u32),
-    /// A regular softirq section is due (`PREEMPT_RT`).
-    Softirq(u32),
-    Balance,
-    Distribution(GroupId),
-}
 
 /// Statistics of a kind of task, summed over its instances.
 #[derive(Debug, Default)]
@@ -80,12 +57,7 @@ pub(crate) struct Machine<'a> {
     pub question: Option<(Question, Option<Choice>)>,
 
     pub now: u64,
-    /// Timer slot of the event being processed. At one time all slots come before the heap's
-    /// events.
-    pub slot: usize,
-    /// The CPU whose interrupt, system call or scheduler is being executed; none for actions from
-    /// outside the machine.
-    pub here: CpuId,
+    pub events: Events,
     pub cpus: Arena<CpuId, Cpu>,
     /// Copies of each CPU's `nr_running`, side by side in memory: balancing and placement read
     /// many.
@@ -117,9 +89,6 @@ pub(crate) struct Machine<'a> {
     /// Instances of each kind that have not exited.
     pub living: Vec<Vec<TaskId>>,
 
-    pub timers: Timers,
-    pub heap: Heap<Event>,
-    pub touched: Vec<CpuId>,
     /// The tick of the next balancing round, ns, or [`NEVER`].
     pub balance_due_ns: u64,
 
@@ -130,11 +99,6 @@ pub(crate) struct Machine<'a> {
     /// 1 + log2 of the CPUs, at most 4: scales the fair class's time constants.
     pub scaling: u64,
     pub unthrottle_cost: UnthrottleCost,
-    pub events: u64,
-    /// Ticks processed as events, and how many of them changed nothing and were not needed for
-    /// another reason.
-    #[cfg(test)]
-    pub ticks: (u64, u64),
     /// A fault injected on purpose.
     #[cfg(any(test, feature = "faults"))]
     pub fault: Option<crate::faults::Fault>,
@@ -180,20 +144,6 @@ impl Machine<'_> {
         CfsRqId(cpu.0)
     }
 
-    /// Timer slot of a group's period timer; these come first, so a period's end precedes ticks.
-    #[expect(clippy::unused_self, reason = "an accessor like the others")]
-    pub fn period_slot(&self, group: GroupId) -> usize {
-        group.ix()
-    }
-    /// Timer slot of a group's slack timer.
-    pub fn slack_slot(&self, group: GroupId) -> usize {
-        self.groups.len() + group.ix()
-    }
-    /// Timer slot of a CPU's next event.
-    pub fn cpu_slot(&self, cpu: CpuId) -> usize {
-        2 * self.groups.len() + cpu.ix()
-    }
-
     /// Sends an event at the current time to the trace, if there is one.
     pub fn emit(&mut self, cpu: CpuId, what: What) {
         if self.trace.is_some() {
@@ -229,11 +179,11 @@ impl Machine<'_> {
     /// Processes one event, of a timer slot or (`usize::MAX`) of the heap, and lets CPUs settle.
     #[inline]
     pub fn process(&mut self, slot: usize) {
-        self.events += 1;
-        self.slot = slot;
+        self.events.count += 1;
+        self.events.slot = slot;
         if slot != usize::MAX {
             self.timer_event(slot);
-        } else if let Some((_, event)) = self.heap.pop() {
+        } else if let Some((_, event)) = self.events.heap.pop() {
             self.process_or_postpone(event);
             if let Event::WakeUp(task, ..) = event
                 && self.tasks[task].code == Code::Outside
@@ -250,10 +200,10 @@ impl Machine<'_> {
     /// share one interrupt, and tasks that start together are created by a task that is not
     /// preempted.
     fn process_simultaneous(&mut self) {
-        while self.heap.next_ns() == self.now
-            && let Some((_, event)) = self.heap.pop()
+        while self.events.heap.next_ns() == self.now
+            && let Some((_, event)) = self.events.heap.pop()
         {
-            self.events += 1;
+            self.events.count += 1;
             self.process_or_postpone(event);
         }
     }
@@ -271,7 +221,7 @@ impl Machine<'_> {
             _ => None,
         };
         match at_ns {
-            Some(at_ns) => self.heap.push(at_ns, event),
+            Some(at_ns) => self.events.heap.push(at_ns, event),
             None => self.execute_on_its_cpu(event),
         }
     }
@@ -279,7 +229,7 @@ impl Machine<'_> {
     /// Processes an event, with the outside task's CPU as the current one (`here`) where it comes
     /// from outside.
     fn execute_on_its_cpu(&mut self, event: Event) {
-        self.here = match event {
+        self.events.here = match event {
             Event::Start(..)
             | Event::Birth(..)
             | Event::Arrival(..)
@@ -288,18 +238,15 @@ impl Machine<'_> {
             _ => CpuId::NONE,
         };
         self.execute_event(event);
-        self.here = CpuId::NONE;
+        self.events.here = CpuId::NONE;
     }
 
     /// Processes the timer of a slot: a CPU's event, a slack timer or a period timer.
     fn timer_event(&mut self, slot: usize) {
-        let groups = self.groups.len();
-        if slot >= 2 * groups {
-            self.cpu_event(CpuId((slot - 2 * groups) as u32));
-        } else if slot >= groups {
-            self.slack_timer(GroupId((slot - groups) as u32));
-        } else {
-            self.period_timer(GroupId(slot as u32));
+        match self.events.slot_at(slot) {
+            Slot::Cpu(cpu) => self.cpu_event(cpu),
+            Slot::Slack(group) => self.slack_timer(group),
+            Slot::Period(group) => self.period_timer(group),
         }
     }
 
@@ -307,12 +254,12 @@ impl Machine<'_> {
     /// time, set its timer.
     pub fn settle_touched(&mut self) {
         let mut at = 0;
-        while at < self.touched.len() {
-            let cpu = self.touched[at];
+        while at < self.events.touched.len() {
+            let cpu = self.events.touched[at];
             at += 1;
             self.settle(cpu);
         }
-        self.touched.clear();
+        self.events.touched.clear();
     }
 
     /// Calls the handler of a heap event.
@@ -359,11 +306,6 @@ impl Machine<'_> {
         }
     }
 
-    /// Whether a tick of this CPU at the current time has not been processed yet.
-    pub fn tick_is_to_come(&self, cpu: CpuId) -> bool {
-        self.cpu_slot(cpu) > self.slot
-    }
-
     /// Time of the first tick of this CPU, ns, that is still to come and not before `due_ns`, if
     /// ticks come every `every_ns`; [`NEVER`] if `due_ns` is.
     pub fn tick_at_or_after(&self, cpu: CpuId, due_ns: u64, every_ns: u64) -> u64 {
@@ -371,7 +313,7 @@ impl Machine<'_> {
             return NEVER;
         }
         let phase = self.cpus[cpu].tick_phase_ns;
-        let earliest = due_ns.max(self.now + u64::from(!self.tick_is_to_come(cpu)));
+        let earliest = due_ns.max(self.now + u64::from(!self.events.are_to_come(cpu)));
         if earliest <= phase {
             return phase;
         }

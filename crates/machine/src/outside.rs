@@ -3,8 +3,9 @@
 //! the recording does not say on which. Its actions take effect when it arrives, however long they
 //! take.
 
+use crate::events::Event;
 use crate::ids::{CpuId, GroupId, SeId, TaskId};
-use crate::machine::{Event, Machine};
+use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_workload::{Class, Domain, Preempt, Stream};
@@ -30,7 +31,7 @@ impl Machine<'_> {
         }
         let task = self.add_task(task, self.base_slice_ns);
         self.lab.outside = task;
-        self.heap.push_first(first_ns, Event::WakeUp(task, 0));
+        self.events.heap.push_first(first_ns, Event::WakeUp(task, 0));
     }
 
     /// The CPU of the outside task; none without one, or on a single CPU. Other CPUs learn of its
@@ -100,7 +101,7 @@ impl Machine<'_> {
             self.tasks[task].sleeps += 1;
             let sleeps = self.tasks[task].sleeps;
             // The outside task arrives before its actions.
-            self.heap.push_first(from_ns, Event::WakeUp(task, sleeps));
+            self.events.heap.push_first(from_ns, Event::WakeUp(task, sleeps));
             self.block(task, Wait::Timer);
             return;
         }

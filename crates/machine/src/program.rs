@@ -2,9 +2,9 @@
 
 use crate::channel::{NO_JOB, Token};
 use crate::cpu::Resched;
-use crate::events::NEVER;
+use crate::events::{Event, NEVER};
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
-use crate::machine::{Event, Machine};
+use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::{Absence, Code, Mode, Passing, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
@@ -328,7 +328,7 @@ impl Machine<'_> {
         self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
         let sleeps = self.tasks[task].sleeps;
         let ends_ns = until_ns.saturating_add(self.lab.wakeup_lateness_ns());
-        self.heap.push(ends_ns, Event::WakeUp(task, sleeps));
+        self.events.heap.push(ends_ns, Event::WakeUp(task, sleeps));
         self.block(task, Wait::Timer);
     }
 
@@ -343,7 +343,7 @@ impl Machine<'_> {
         let cpu = t.cpu;
         let irqs_off_until_ns = self.cpus[cpu].irqs_off_until_ns;
         if irqs_off_until_ns > self.now {
-            self.heap.push(irqs_off_until_ns, Event::WakeUp(task, sleeps));
+            self.events.heap.push(irqs_off_until_ns, Event::WakeUp(task, sleeps));
             return;
         }
         if self.hand_wakeup_to_ktimers(task, sleeps) {
@@ -356,15 +356,15 @@ impl Machine<'_> {
             _ if in_turn => {}
             _ => {
                 if let Some(turn_ns) = self.begin_timer_wakeup(cpu, task) {
-                    self.heap.push(turn_ns, Event::NextWakeUp(task, sleeps));
+                    self.events.heap.push(turn_ns, Event::NextWakeUp(task, sleeps));
                     return;
                 }
             }
         }
-        self.here = cpu;
+        self.events.here = cpu;
         self.touch(cpu, true);
         self.wake(task);
-        self.here = CpuId::NONE;
+        self.events.here = CpuId::NONE;
     }
 
     /// Makes a new task runnable, as started from outside. In comparisons with a real kernel on one
@@ -393,7 +393,7 @@ impl Machine<'_> {
             if let Some(visit) = visit {
                 let at_ns = self.birth_time_ns(kind, instance, visit);
                 self.lab.born_until_ns = self.lab.born_until_ns.max(at_ns);
-                self.heap.push(at_ns, Event::Birth(kind, instance));
+                self.events.heap.push(at_ns, Event::Birth(kind, instance));
             } else {
                 self.create_instance(kind, instance);
             }
@@ -449,7 +449,7 @@ impl Machine<'_> {
     /// Schedules the start of an instance at its planned time, and of those that start with it.
     pub(crate) fn schedule_start(&mut self, kind: u32, instance: u32) {
         let at_ns = self.action_time_ns(self.planned_start_ns(kind, instance));
-        self.heap.push(at_ns, Event::Start(kind, instance));
+        self.events.heap.push(at_ns, Event::Start(kind, instance));
     }
 
     /// When an instance starts by the workload, ns.
@@ -564,7 +564,7 @@ impl Machine<'_> {
             let job = spec.jobs.get(turn as usize).copied().unwrap_or(NO_JOB);
             self.deliver_token(channel, Token { since_ns: due_ns, job });
         }
-        self.here = CpuId::NONE;
+        self.events.here = CpuId::NONE;
         self.schedule_arrival(source, due_ns);
     }
 
@@ -586,6 +586,6 @@ impl Machine<'_> {
                 .saturating_add(self.workload.distributions[*d as usize].draw(&mut state.random)),
         };
         state.due_ns = at_ns;
-        self.heap.push(self.action_time_ns(at_ns), Event::Arrival(source));
+        self.events.heap.push(self.action_time_ns(at_ns), Event::Arrival(source));
     }
 }

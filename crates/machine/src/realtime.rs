@@ -3,9 +3,9 @@
 //! workload's regular sections. It may wait there for a lock whose holder is throttled.
 
 use crate::cpu::SoftirqWork;
-use crate::events::NEVER;
+use crate::events::{Event, NEVER, Slot};
 use crate::ids::{CpuId, GroupId, LockId, SeId, TaskId};
-use crate::machine::{Event, Machine};
+use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_workload::{Class, Domain, Stream};
@@ -36,14 +36,16 @@ impl Machine<'_> {
             self.cpus[cpu].ktimers = task;
         }
         for (index, section) in self.workload.machine.softirqs.iter().enumerate() {
-            self.heap.push(section.every_ns, Event::Softirq(index as u32));
+            self.events.heap.push(section.every_ns, Event::Softirq(index as u32));
         }
     }
 
     /// Queues a softirq section that is due for its CPU's timer thread, and schedules the next one.
     pub(crate) fn softirq_due(&mut self, index: u32) {
         let section = &self.workload.machine.softirqs[index as usize];
-        self.heap.push(self.now.saturating_add(section.every_ns.max(1)), Event::Softirq(index));
+        self.events
+            .heap
+            .push(self.now.saturating_add(section.every_ns.max(1)), Event::Softirq(index));
         if self.preempt.is_rt() {
             let cpu = CpuId(u32::from(section.cpu).min(self.cpus.len() as u32 - 1));
             self.raise_softirq(cpu, SoftirqWork::Section(index));
@@ -52,11 +54,11 @@ impl Machine<'_> {
 
     /// Hands a bandwidth timer, which is cleared, over to the CPU's timer thread on a real-time
     /// kernel. True if handed over, false elsewhere.
-    pub(crate) fn hand_to_ktimers(&mut self, slot: usize, cpu: CpuId, work: SoftirqWork) -> bool {
+    pub(crate) fn hand_to_ktimers(&mut self, slot: Slot, cpu: CpuId, work: SoftirqWork) -> bool {
         if !self.preempt.is_rt() {
             return false;
         }
-        self.timers.set(slot, NEVER);
+        self.events.set(slot, NEVER);
         self.raise_softirq(cpu, work);
         true
     }
@@ -84,10 +86,10 @@ impl Machine<'_> {
         if self.tasks[ktimers].state == State::Asleep(Wait::Softirq) {
             self.finish_tick(cpu);
             self.enter_irq(cpu, Kind::Wake);
-            self.here = cpu;
+            self.events.here = cpu;
             self.touch(cpu, true);
             self.wake(ktimers);
-            self.here = CpuId::NONE;
+            self.events.here = CpuId::NONE;
         }
     }
 

@@ -2,7 +2,7 @@
 //! what takes no time.
 
 use crate::cpu::Resched;
-use crate::events::NEVER;
+use crate::events::{NEVER, Slot};
 use crate::ids::CpuId;
 use crate::machine::Machine;
 use crate::task::{Mode, Segment, State};
@@ -17,7 +17,7 @@ impl Machine<'_> {
         c.entered |= entered;
         if !c.touched {
             c.touched = true;
-            self.touched.push(cpu);
+            self.events.touched.push(cpu);
         }
     }
 
@@ -28,7 +28,7 @@ impl Machine<'_> {
         let lazy_kernel = self.preempt.is_lazy();
         let now = self.now;
         let ipi_ns = self.workload.machine.ipi_ns;
-        let here = self.here;
+        let here = self.events.here;
         let c = &mut self.cpus[cpu];
         let urgency = if lazy_kernel && !c.is_idle() { urgency } else { Resched::Now };
         if c.resched >= urgency {
@@ -77,7 +77,7 @@ impl Machine<'_> {
         let entered = std::mem::take(&mut self.cpus[cpu].entered);
         self.cpus[cpu].touched = false;
         if entered && self.cpus[cpu].online {
-            self.here = cpu;
+            self.events.here = cpu;
             self.account_work(cpu);
             // With many tasks, many small steps are legitimate.
             let most = MAX_ROUNDS.max(self.tasks.len() * MAX_ROUNDS_EACH);
@@ -89,7 +89,7 @@ impl Machine<'_> {
                     break;
                 }
             }
-            self.here = CpuId::NONE;
+            self.events.here = CpuId::NONE;
         }
         self.adopt_tick_interval(cpu);
         self.arm_cpu_timer(cpu);
@@ -212,15 +212,14 @@ impl Machine<'_> {
         let goes_on_ns =
             if leaves_irq_ns > self.now { leaves_irq_ns } else { work_done_ns.min(point_ns) };
         let next_ns = goes_on_ns.min(irq_ns);
-        let slot = self.cpu_slot(cpu);
-        self.timers.set(slot, next_ns);
+        self.events.set(Slot::Cpu(cpu), next_ns);
     }
 
     /// Processes the CPU's armed event: takes the interrupts that are due now, unless they are off,
     /// and marks the CPU to settle.
     pub(crate) fn cpu_event(&mut self, cpu: CpuId) {
         self.prefetch_cpus(cpu);
-        self.here = cpu;
+        self.events.here = cpu;
         self.touch(cpu, true);
         self.account_work(cpu);
         let now = self.now;
@@ -241,7 +240,7 @@ impl Machine<'_> {
                 self.hrtick(cpu);
             }
         }
-        self.here = CpuId::NONE;
+        self.events.here = CpuId::NONE;
     }
 
     /// Turns interrupts off on this CPU for `cost_ns`, behind sections under way, and steals that

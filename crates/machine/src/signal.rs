@@ -2,10 +2,10 @@
 //! `complete_signal()`, `sched_cpu_dying()`, `unthrottle_offline_cfs_rqs()`).
 
 use crate::cpu::Resched;
-use crate::events::NEVER;
+use crate::events::{Event, NEVER};
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, TaskId};
-use crate::machine::{Event, Machine};
+use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::rules::Offline;
 use crate::task::{Mode, Moving, Segment, State, Wait};
@@ -22,7 +22,7 @@ impl Machine<'_> {
             let number = (self.now - first_ns) / every_ns + 1;
             let next_ns = first_ns.saturating_add(number.saturating_mul(every_ns));
             if next_ns < intervention.until_ns {
-                self.heap.push(self.action_time_ns(next_ns), Event::Intervention(index));
+                self.events.heap.push(self.action_time_ns(next_ns), Event::Intervention(index));
             }
         }
     }
@@ -119,7 +119,7 @@ impl Machine<'_> {
         if self.cpus[cpu].curr != task {
             return;
         }
-        if self.here == cpu {
+        if self.events.here == cpu {
             self.touch(cpu, true);
             return;
         }

@@ -131,11 +131,11 @@ impl<'a> Simulation<'a> {
     pub fn run(&mut self, mut progress: Option<Progress<'_>>) -> Result<(), Error> {
         self.check_failed()?;
         let end_ns = self.end_ns;
-        let mut tell_at = self.machine.events + EVENTS_BETWEEN_REPORTS;
+        let mut tell_at = self.machine.events.count + EVENTS_BETWEEN_REPORTS;
         while !self.is_over && self.next(end_ns) {
             // Several events may have happened at once.
-            if self.machine.events >= tell_at {
-                tell_at = self.machine.events + EVENTS_BETWEEN_REPORTS;
+            if self.machine.events.count >= tell_at {
+                tell_at = self.machine.events.count + EVENTS_BETWEEN_REPORTS;
                 if let Some(progress) = progress.as_mut()
                     && progress(self.machine.now).is_break()
                 {
@@ -154,8 +154,8 @@ impl<'a> Simulation<'a> {
     #[inline(always)]
     fn next(&mut self, until_ns: u64) -> bool {
         let machine = &mut self.machine;
-        let (timer_ns, slot) = machine.timers.next();
-        let heap_ns = machine.heap.next_ns();
+        let (timer_ns, slot) = machine.events.timers.next();
+        let heap_ns = machine.events.heap.next_ns();
         let next_ns = timer_ns.min(heap_ns);
         if next_ns > until_ns {
             return false;

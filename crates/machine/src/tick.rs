@@ -206,7 +206,7 @@ impl Machine<'_> {
         let cpu = self.cfs_rqs[q].cpu;
         let phase_ns = self.tick_charge_phase_ns(cpu);
         // An armed tick has not happened yet, even if it is due and waits for interrupts to be on.
-        let before_ns = self.now + u64::from(!self.tick_is_to_come(cpu));
+        let before_ns = self.now + u64::from(!self.events.are_to_come(cpu));
         let before_ns = before_ns.min(self.cpus[cpu].tick_ns);
         let Some(since_ns) = before_ns.checked_sub(phase_ns + 1) else { return };
         let every_ns = self.cpus[cpu].tick_every_ns;
@@ -336,9 +336,9 @@ mod tests {
         }
 
         pub(super) fn count_tick(&mut self, cpu: CpuId, before: &[i128]) {
-            self.ticks.0 += 1;
+            self.events.ticks.0 += 1;
             let excused = self.refreshes_shares(cpu) || self.cpus[cpu].ipi_ns != NEVER;
-            self.ticks.1 += u64::from(!excused && before == self.what_ticks_change(cpu));
+            self.events.ticks.1 += u64::from(!excused && before == self.what_ticks_change(cpu));
         }
     }
 
@@ -352,10 +352,10 @@ mod tests {
             for kernel in kernel::parse_kernels("..7.3").unwrap() {
                 let options = Options::new(kernel, 1);
                 let machine = Simulation::ended(&workload, &options);
-                let (ticks, idle) = machine.ticks;
+                let (ticks, idle) = machine.events.ticks;
                 let version = kernel.version;
                 assert!(ticks > 0, "{file} on {version}");
-                let events = machine.events;
+                let events = machine.events.count;
                 // To 6.16 a running task that got another weight is looked at in each tick: it may
                 // be ahead by then.
                 assert!(idle * 250 < events, "{file} on {version}: {idle} of {events} events");

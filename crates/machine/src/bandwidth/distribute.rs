@@ -2,11 +2,11 @@
 //! `__cfsb_csd_unthrottle()`).
 
 use crate::cost::{REMOTE_NS, Section};
-use crate::events::NEVER;
+use crate::events::{Event, NEVER};
 use crate::faults::Fault;
 use crate::group::{Distribution, Timer};
 use crate::ids::{CfsRqId, CpuId, GroupId};
-use crate::machine::{Event, Machine};
+use crate::machine::Machine;
 use crate::rules::{Exhaustion, UnthrottleBy};
 use cpumax_outcome::Releaser;
 use cpumax_outcome::trace::What;
@@ -49,8 +49,8 @@ impl Machine<'_> {
         self.unthrottle_cost.resume(walk.section);
         while !matches!(self.distribute_next(group, &mut walk), Step::Done) {}
         let cost_ns = self.end_section();
-        if self.here.is_some() {
-            self.irq_section(self.here, cost_ns);
+        if self.events.here.is_some() {
+            self.irq_section(self.events.here, cost_ns);
         }
         let again = self.end_distribution(group, walk);
         debug_assert!(!again, "only while a distribution takes time others throttle or give back");
@@ -60,7 +60,7 @@ impl Machine<'_> {
     /// Whether irq-off sections take simulated time, so that one may have to wait for a CPU's lock:
     /// with `cost_timing`, inside an interrupt, and not on `PREEMPT_RT`.
     pub(crate) fn locks_cost(&self) -> bool {
-        self.workload.machine.cost_timing && self.here.is_some() && !self.preempt.is_rt()
+        self.workload.machine.cost_timing && self.events.here.is_some() && !self.preempt.is_rt()
     }
 
     /// Starts a distribution over a copy of the group's throttled list and marks the pool as
@@ -69,7 +69,7 @@ impl Machine<'_> {
         let mut list = std::mem::take(&mut self.scratch);
         let pool = &mut self.groups[group].pool;
         let of_timer = if timer == Timer::Slack { pool.slack_cpu } else { pool.timer_cpu };
-        let cpu = if self.here.is_some() { self.here } else { of_timer };
+        let cpu = if self.events.here.is_some() { self.events.here } else { of_timer };
         list.clear();
         list.extend_from_slice(&pool.throttled);
         pool.distributing = true;
@@ -105,14 +105,14 @@ impl Machine<'_> {
     pub(crate) fn continue_distribution(&mut self, group: GroupId) {
         let Some(walk) = self.groups[group].pool.distribution.take() else { return };
         let cpu = walk.cpu;
-        self.here = cpu;
+        self.events.here = cpu;
         self.account_work(cpu);
         self.touch(cpu, false);
         self.step_distribution(group, walk);
         if self.groups[group].pool.distribution.is_none() {
             self.touch(cpu, true);
         }
-        self.here = CpuId::NONE;
+        self.events.here = CpuId::NONE;
     }
 
     /// Continues a distribution that takes time up to its next unthrottle or lock, charges the CPU
@@ -137,7 +137,7 @@ impl Machine<'_> {
                 walk.next_ns = self.now + took_ns;
                 // Other interrupts come after the next step.
                 self.cpus[walk.cpu].irqs_off_until_ns = walk.next_ns + 1;
-                self.heap.push(walk.next_ns, Event::Distribution(group));
+                self.events.heap.push(walk.next_ns, Event::Distribution(group));
                 self.groups[group].pool.distribution = Some(walk);
                 return;
             }
@@ -246,13 +246,13 @@ impl Machine<'_> {
                 self.unthrottle_cost.count_remote_lock();
                 self.unthrottle(q);
             }
-            UnthrottleBy::Csd if cpu == self.here => {
+            UnthrottleBy::Csd if cpu == self.events.here => {
                 *local = q;
                 return false;
             }
             UnthrottleBy::Csd | UnthrottleBy::CsdAll => {
                 let sent_ns = if self.locks_cost() { REMOTE_NS } else { 0 };
-                let local = cpu == self.here;
+                let local = cpu == self.events.here;
                 self.unthrottle_cost.count_remote(local);
                 self.cfs_rqs[q].bandwidth.csd_pending = true;
                 let delay_ns = match local {

@@ -2,7 +2,7 @@
 //! `start_cfs_bandwidth()`).
 
 use crate::cpu::SoftirqWork;
-use crate::events::NEVER;
+use crate::events::{NEVER, Slot};
 use crate::faults::Fault;
 use crate::group::Timer;
 use crate::ids::{CpuId, GroupId, Id};
@@ -38,7 +38,7 @@ impl Machine<'_> {
     /// now (kernel: `start_cfs_bandwidth()`). An observed edge at time 0 is kept: a real kernel
     /// wakes the first tasks just before it.
     pub(crate) fn arm_period_timer(&mut self, group: GroupId) {
-        let (now, here) = (self.now, self.here);
+        let (now, here) = (self.now, self.events.here);
         let is_there = here.is_some() && self.cpus[here].online;
         let timer_cpu = if is_there { here } else { self.first_online() };
         let path = &self.workload.groups[group.ix()].path;
@@ -53,15 +53,14 @@ impl Machine<'_> {
             pool.expires_seq += 1;
         }
         let expiry_ns = pool.expiry_ns.max(now + 1);
-        let slot = self.period_slot(group);
-        self.timers.set(slot, expiry_ns);
+        self.events.set(Slot::Period(group), expiry_ns);
     }
 
     /// Postpones a timer of a CPU that has interrupts off to the end of that. True if postponed.
-    pub(crate) fn defer_timer(&mut self, slot: usize, cpu: CpuId) -> bool {
+    pub(crate) fn defer_timer(&mut self, slot: Slot, cpu: CpuId) -> bool {
         let until_ns = self.cpus[cpu].irqs_off_until_ns;
         if until_ns > self.now {
-            self.timers.set(slot, until_ns);
+            self.events.set(slot, until_ns);
             return true;
         }
         false
@@ -70,7 +69,7 @@ impl Machine<'_> {
     /// Handles the event of the period timer: takes its interrupt, or defers it while interrupts
     /// are off or a distribution is under way, or hands it to the timer thread (`PREEMPT_RT`).
     pub(crate) fn period_timer(&mut self, group: GroupId) {
-        let slot = self.period_slot(group);
+        let slot = Slot::Period(group);
         let cpu = self.groups[group].pool.timer_cpu;
         if self.defer_timer(slot, cpu)
             || self.hand_to_ktimers(slot, cpu, SoftirqWork::Period(group))
@@ -80,23 +79,23 @@ impl Machine<'_> {
         if let Some(distribution) = &self.groups[group].pool.distribution {
             // The slack timer's distribution comes first.
             let after_ns = distribution.next_ns + 1;
-            self.timers.set(slot, after_ns);
+            self.events.set(slot, after_ns);
             return;
         }
         self.finish_tick(cpu);
         self.enter_irq(cpu, Kind::Period);
-        self.here = cpu;
+        self.events.here = cpu;
         self.account_work(cpu);
         self.touch(cpu, true);
         self.period_expired(group);
         self.keep_irq_open(cpu, group);
-        self.here = CpuId::NONE;
+        self.events.here = CpuId::NONE;
     }
 
     /// Handles the expiry of a period in the interrupt: counts periods, refills, distributes, and
     /// sets the timer again or lets it rest (kernel: `sched_cfs_period_timer()`).
     pub(crate) fn period_expired(&mut self, group: GroupId) {
-        let slot = self.period_slot(group);
+        let slot = Slot::Period(group);
         let cpu = self.groups[group].pool.timer_cpu;
         let now = self.now;
         let pool = &mut self.groups[group].pool;
@@ -117,13 +116,13 @@ impl Machine<'_> {
                 self.end_pass(group, spent_ns, now + spent_ns);
             }
             Pass::Lasts if self.groups[group].pool.distribution.is_some() => {
-                self.timers.set(slot, NEVER);
+                self.events.set(slot, NEVER);
             }
             Pass::Lasts => {}
             Pass::NotNeeded => {
                 let pool = &mut self.groups[group].pool;
                 (pool.active, pool.passes) = (false, 0);
-                self.timers.set(slot, NEVER);
+                self.events.set(slot, NEVER);
             }
         }
     }
@@ -132,7 +131,6 @@ impl Machine<'_> {
     /// no time (`spent_ns`), else to `over_ns`, when the same call checks again. After too many
     /// passes in one call it lengthens period and quota.
     pub(crate) fn end_pass(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
-        let slot = self.period_slot(group);
         let pool = &mut self.groups[group].pool;
         pool.passes += 1;
         if spent_ns == 0 {
@@ -143,7 +141,7 @@ impl Machine<'_> {
         }
         // After a pass that took time the same call checks whether the timer is due again.
         let expiry_ns = self.groups[group].pool.expiry_ns;
-        self.timers.set(slot, if spent_ns == 0 { expiry_ns } else { over_ns });
+        self.events.set(Slot::Period(group), if spent_ns == 0 { expiry_ns } else { over_ns });
     }
 
     /// Keeps the CPU in the interrupt, so that it does not reschedule yet, while the group's

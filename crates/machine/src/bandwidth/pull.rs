@@ -13,7 +13,7 @@ mod tests;
 mod tree;
 mod weight;
 
-use crate::events::NEVER;
+use crate::events::{NEVER, Slot};
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id};
 use crate::machine::Machine;
@@ -288,7 +288,7 @@ impl Machine<'_> {
             return;
         }
         let cpu = self.cfs_rqs[q].cpu;
-        let local = cpu == self.here;
+        let local = cpu == self.events.here;
         if !local {
             self.unthrottle_cost.count_remote(false);
         }
@@ -334,12 +334,16 @@ impl Machine<'_> {
     /// Mails shares of the pool inside a timer's interrupt, as one irq-off section whose cost its
     /// CPU is charged.
     pub(crate) fn mail_shares_in_irq(&mut self, group: GroupId) {
-        let cpu = if self.here.is_some() { self.here } else { self.groups[group].pool.timer_cpu };
+        let cpu = if self.events.here.is_some() {
+            self.events.here
+        } else {
+            self.groups[group].pool.timer_cpu
+        };
         self.begin_section(Releaser::Distribute, cpu);
         self.mail_shares(group);
         let cost_ns = self.end_section();
-        if self.here.is_some() {
-            self.irq_section(self.here, cost_ns);
+        if self.events.here.is_some() {
+            self.irq_section(self.events.here, cost_ns);
         }
     }
 
@@ -378,13 +382,12 @@ impl Machine<'_> {
     /// Lets denied run queues ask again after `cpu` gave runtime back, and fires the slack timer
     /// now if it is enough for one that waits.
     pub(crate) fn announce_returned_runtime(&mut self, group: GroupId, cpu: CpuId) {
-        let slot = self.slack_slot(group);
         let unseen = self.has(Fault::GiveBackUnseen);
         let pool = &mut self.groups[group].pool;
         pool.epoch += u64::from(!unseen);
         if pool.runtime_ns >= MIN_GRANT_NS && !pool.throttled.is_empty() {
             pool.slack_cpu = cpu;
-            self.timers.set(slot, self.now);
+            self.events.set(Slot::Slack(group), self.now);
         }
     }
 

@@ -3,7 +3,7 @@
 //! `do_sched_cfs_slack_timer()`). Until 5.3 the runtime of a run queue had a deadline
 //! (`expire_cfs_rq_runtime()`).
 
-use crate::events::NEVER;
+use crate::events::{NEVER, Slot};
 use crate::faults::Fault;
 use crate::group::Timer;
 use crate::ids::{CfsRqId, CpuId, GroupId};
@@ -19,7 +19,7 @@ const MIN_LEFT_NS: u64 = 2_000_000;
 impl Machine<'_> {
     /// Whether the period timer fires within `ns` from now (kernel: `runtime_refresh_within()`).
     fn refill_is_within(&self, group: GroupId, ns: u64) -> bool {
-        let expiry_ns = self.timers.at(self.period_slot(group));
+        let expiry_ns = self.events.expiry_ns(Slot::Period(group));
         expiry_ns.saturating_sub(self.now) < ns
     }
 
@@ -36,27 +36,26 @@ impl Machine<'_> {
         }
         pool.slack_started = true;
         pool.slack_cpu = cpu;
-        let slot = self.slack_slot(group);
-        self.timers.set(slot, self.now + SLACK_DELAY_NS);
+        self.events.set(Slot::Slack(group), self.now + SLACK_DELAY_NS);
     }
 
     /// Handles the event of the slack timer: takes its interrupt, or defers it while interrupts are
     /// off, or hands it to the timer thread (`PREEMPT_RT`).
     pub(crate) fn slack_timer(&mut self, group: GroupId) {
-        let slot = self.slack_slot(group);
+        let slot = Slot::Slack(group);
         let cpu = self.groups[group].pool.slack_cpu;
         if self.defer_timer(slot, cpu)
             || self.hand_to_ktimers(slot, cpu, crate::cpu::SoftirqWork::Slack(group))
         {
             return;
         }
-        self.timers.set(slot, NEVER);
+        self.events.set(slot, NEVER);
         self.finish_tick(cpu);
         self.enter_irq(cpu, Kind::Period);
-        self.here = cpu;
+        self.events.here = cpu;
         self.touch(cpu, true);
         self.slack_expired(group);
-        self.here = CpuId::NONE;
+        self.events.here = CpuId::NONE;
     }
 
     /// Distributes returned runtime to throttled run queues, unless a refill is due soon, a

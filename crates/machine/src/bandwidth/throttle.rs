@@ -112,7 +112,7 @@ impl Machine<'_> {
             return;
         }
         self.give_throttle_work(curr);
-        let entered = self.here == cpu;
+        let entered = self.events.here == cpu;
         self.touch(cpu, entered);
     }
 }

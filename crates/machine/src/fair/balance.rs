@@ -8,10 +8,10 @@
 
 mod detach;
 
-use crate::events::NEVER;
+use crate::events::{Event, NEVER};
 use crate::ids::{CfsRqId, CpuId, Id, TaskId};
 use crate::interval::Found;
-use crate::machine::{Event, Machine};
+use crate::machine::Machine;
 use crate::pelt::{RUNNABLE_SHIFT, WHOLE};
 use crate::se::scale;
 use cpumax_workload::{Domain, Stream};
@@ -57,7 +57,7 @@ impl Machine<'_> {
     fn schedule_balance(&mut self, tick_ns: u64) {
         if tick_ns < self.balance_due_ns {
             self.balance_due_ns = tick_ns;
-            self.heap.push(tick_ns - BEFORE_NS, Event::Balance);
+            self.events.heap.push(tick_ns - BEFORE_NS, Event::Balance);
         }
     }
 
@@ -94,7 +94,7 @@ impl Machine<'_> {
         let online = self.cpus.ids().filter(|&cpu| self.cpus[cpu].online);
         let at_ns = online.map(|cpu| self.balance_at_ns(cpu)).min().unwrap_or(NEVER);
         self.balance_due_ns = at_ns.max(this_tick_ns + self.tick_ns);
-        self.heap.push(self.balance_due_ns - BEFORE_NS, Event::Balance);
+        self.events.heap.push(self.balance_due_ns - BEFORE_NS, Event::Balance);
     }
 
     /// Balances one CPU, if its interval is over at this tick, and updates its interval by the

@@ -129,7 +129,7 @@ impl Machine<'_> {
             }
             return self.least_loaded(task, prev);
         }
-        let here = self.here;
+        let here = self.events.here;
         let is_wide = here.is_some() && self.note_wakee(task, here);
         let affine = here.is_some() && !is_wide && here != prev && self.may_use(task, here);
         let target = if !self.may_use(task, prev) {

@@ -1,6 +1,7 @@
 //! Prefetching. A large machine does not fit into the caches, and what will be unthrottled or
 //! parked next, and which CPU comes next, is known some steps before. Affects only speed.
 
+use crate::events::Slot;
 use crate::ids::{CfsRqId, CpuId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;
@@ -168,7 +169,7 @@ impl Machine<'_> {
     /// Prefetches state of the five CPUs after this one, if the next one's event is near.
     fn prefetch_next_cpus(&self, cpu: CpuId) {
         let after = |n: u32| CpuId(cpu.0 + n);
-        if self.timers.at(self.cpu_slot(after(1))) - self.now > self.tick_ns {
+        if self.events.expiry_ns(Slot::Cpu(after(1))) - self.now > self.tick_ns {
             return;
         }
         prefetch_lines::<_, 4>(&self.cpus[after(5)]);

@@ -3,7 +3,7 @@
 
 use super::MIN_GRANT_NS;
 use crate::cpu::{Resched, SoftirqWork};
-use crate::events::NEVER;
+use crate::events::{NEVER, Slot};
 use crate::ids::{CfsRqId, GroupId, Id, TaskId};
 use crate::machine::Machine;
 use crate::se::Owner;
@@ -94,7 +94,7 @@ impl Machine<'_> {
             return Err(format!("{} wait and no timer runs", pool.throttled.len()));
         }
         let served = pool.runtime_ns < MIN_GRANT_NS
-            || self.timers.at(self.slack_slot(group)) != NEVER
+            || self.events.expiry_ns(Slot::Slack(group)) != NEVER
             || self.cpus.iter().any(|(_, c)| c.softirqs.contains(&SoftirqWork::Slack(group)))
             || self.groups[group]
                 .cfs_rqs
