@@ -45,7 +45,7 @@ impl Machine<'_> {
         task.sleeps = old.sleeps;
         self.tasks[place] = task;
         self.ses[se] = Se::new(Owner::Task(place), CfsRqId::NONE, NICE_0_WEIGHT, slice_ns);
-        if self.counts_turns {
+        if self.settings.counts_turns {
             self.turns[se] = Turn::default();
         }
         self.reset_queued(se);
@@ -72,7 +72,7 @@ impl Machine<'_> {
     /// Adds a scheduling entity of nice-0 weight that is on no queue, with its statistics; returns
     /// its id.
     pub(crate) fn add_entity(&mut self, owner: Owner, slice_ns: u64) -> SeId {
-        if self.counts_turns {
+        if self.settings.counts_turns {
             self.turns.push(Turn::default());
         }
         self.add_queued(owner);

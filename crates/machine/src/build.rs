@@ -7,16 +7,16 @@ use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Event, Events, NEVER};
 use crate::group::{Group, Pool};
-use crate::ids::{Arena, CfsRqId, CpuId, GroupId, Id, Mask, SeId};
+use crate::ids::{Arena, CfsRqId, CpuId, GroupId, Id, SeId};
 use crate::interval::Balancing;
 use crate::lab::Lab;
 use crate::lock::Locks;
 use crate::machine::{KindStat, Machine, SourceState};
+use crate::settings::Settings;
 use crate::task::Births;
 use crate::windows::Windows;
 use cpumax_outcome::trace::TraceSink;
-use cpumax_outcome::{Conditions, Preemption};
-use cpumax_workload::{Domain, Preempt, Stream, Workload};
+use cpumax_workload::{Domain, Stream, Workload};
 
 impl<'a> Machine<'a> {
     /// The machine at time 0, built for a workload and a kernel, with the first events scheduled.
@@ -25,26 +25,13 @@ impl<'a> Machine<'a> {
         options: &Options<'a>,
         trace: Option<&'a mut dyn TraceSink>,
     ) -> Self {
-        let spec = &workload.machine;
-        let rules = options.kernel.rules;
-        let cpus = usize::from(spec.cpus.max(1));
-        let nothing = Conditions::default();
-        let seen = options.observed.unwrap_or(&nothing);
-        let seen_slice_ns = seen.base_slice_ns.filter(|&ns| ns > 0);
-        let hz = seen.hz.unwrap_or(spec.hz);
-        let tick_ns = 1_000_000_000 / u64::from(hz.clamp(1, 1_000_000));
-        let scaling = u64::from((cpus as u64).min(8).ilog2()) + 1;
-        let everywhere = Mask::of(cpus, 0..spec.cpus.max(1));
-        let hrtick = chosen(seen.hrtick, spec.hrtick, !rules.hrtick.is_by_slice());
-        let preempt = chosen(seen.preempt.map(preempt_of), spec.preempt, rules.preempt);
+        let cpus = usize::from(workload.machine.cpus.max(1));
+        let settings = Settings::new(workload, options);
+        let locks = Locks::new(workload, settings.preempt, options.noise.is_some());
         let mut machine = Machine {
             workload,
-            rules,
-            preempt,
-            hrtick,
-            check: options.check,
-            step_every_tick: options.step_every_tick,
-            seed: options.seed,
+            rules: options.kernel.rules,
+            settings,
             lab: Lab::new(options),
             now: 0,
             events: Events::new(workload.groups.len(), cpus),
@@ -57,26 +44,17 @@ impl<'a> Machine<'a> {
             turns: Arena::new(),
             task_utils: Vec::new(),
             queued: Vec::new(),
-            counts_turns: rules.queue.is_cfs() || hrtick && rules.hrtick.is_by_slice(),
             tasks: Arena::new(),
             births: Births::default(),
-            locks: Locks::new(workload, preempt, options.noise.is_some()),
+            locks,
             channels: Channels::new(workload),
             sources: Vec::new(),
-            programs: workload.programs().collect(),
-            masks: vec![everywhere],
             tasks_created: 0,
             kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
             living: vec![Vec::new(); workload.tasks.len()],
             balance_due_ns: NEVER,
-            tick_ns,
-            base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
-            slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),
-            scaling,
             question: None,
             unthrottle_cost: UnthrottleCost::default(),
-            #[cfg(any(test, feature = "faults"))]
-            fault: options.kernel.fault,
             failed: None,
             tells_messages: trace.as_ref().is_some_and(|trace| trace.wants_messages()),
             trace,
@@ -94,21 +72,14 @@ impl<'a> Machine<'a> {
     /// Creates groups, CPUs and special tasks, writes limits, schedules events.
     fn populate(&mut self, cpus: usize) {
         let workload = self.workload;
-        for set in &workload.cpu_sets {
-            self.masks.push(Mask::of(cpus, set.0.iter().copied()));
-        }
-        // After the sets: one mask for each single CPU, for tasks pinned one to each.
-        for cpu in 0..cpus {
-            self.masks.push(Mask::of(cpus, std::iter::once(cpu as u16)));
-        }
         self.build_groups(cpus);
         for cpu in 0..cpus {
             let skew = workload.machine.tick_skew;
-            let skewed_ns = if skew { self.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
+            let skewed_ns = if skew { self.settings.tick_ns * cpu as u64 / cpus as u64 } else { 0 };
             let first_ns = self.lab.observed.and_then(|o| o.first_tick_ns).unwrap_or(0);
-            let phase_ns = (first_ns % self.tick_ns + skewed_ns) % self.tick_ns;
-            let random = Stream::new(self.seed, Domain::Cpu, cpu as u64);
-            let cpu = self.cpus.push(Cpu::new(phase_ns, self.tick_ns, random));
+            let phase_ns = (first_ns % self.settings.tick_ns + skewed_ns) % self.settings.tick_ns;
+            let random = Stream::new(self.settings.seed, Domain::Cpu, cpu as u64);
+            let cpu = self.cpus.push(Cpu::new(phase_ns, self.settings.tick_ns, random));
             let root = self.cfs_rqs.push(CfsRq::new(GroupId(0), cpu, CfsRqId::NONE, SeId::NONE));
             self.groups[GroupId(0)].cfs_rqs[cpu.ix()] = root;
             self.grow_parked();
@@ -121,7 +92,7 @@ impl<'a> Machine<'a> {
         self.build_realtime();
         self.build_outside();
         for (index, source) in workload.sources.iter().enumerate() {
-            let random = Stream::new(self.seed, Domain::Source, index as u64);
+            let random = Stream::new(self.settings.seed, Domain::Source, index as u64);
             self.sources.push(SourceState { random, arrived: 0, due_ns: 0 });
             self.schedule_arrival(index as u32, source.start_ns);
         }
@@ -182,22 +153,5 @@ impl<'a> Machine<'a> {
             self.set_initial_limit(group, spec);
             self.events.here = CpuId::NONE;
         }
-    }
-}
-
-/// The value seen on a real kernel, else the scenario's, else the kernel's default.
-fn chosen<T>(seen: Option<T>, asked: Option<T>, own: T) -> T {
-    seen.or(asked).unwrap_or(own)
-}
-
-/// The model's value for an observed preemption model.
-fn preempt_of(observed: Preemption) -> Preempt {
-    match observed {
-        Preemption::None => Preempt::None,
-        Preemption::Voluntary => Preempt::Voluntary,
-        Preemption::Lazy => Preempt::Lazy,
-        Preemption::Full => Preempt::Full,
-        Preemption::Rt => Preempt::Rt,
-        Preemption::RtLazy => Preempt::RtLazy,
     }
 }

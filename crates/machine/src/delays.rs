@@ -95,7 +95,8 @@ impl Machine<'_> {
     pub(crate) fn postpone_to_preemption_point(&mut self, cpu: CpuId) {
         self.cpus[cpu].point_ns = 0;
         let curr = self.cpus[cpu].curr;
-        if self.lab.noise.is_none() || self.preempt != Preempt::Voluntary || curr.is_none() {
+        if self.lab.noise.is_none() || self.settings.preempt != Preempt::Voluntary || curr.is_none()
+        {
             return;
         }
         // The outside task's observed lateness includes this delay.
@@ -156,7 +157,7 @@ impl Machine<'_> {
     /// points (voluntary preemption, noise). Unknown for writes under a lock and for lists of
     /// requests.
     pub(crate) fn note_first_page(&mut self, task: TaskId) {
-        if self.lab.noise.is_none() || self.preempt != Preempt::Voluntary {
+        if self.lab.noise.is_none() || self.settings.preempt != Preempt::Voluntary {
             return;
         }
         let t = &self.tasks[task];
@@ -246,7 +247,7 @@ impl Machine<'_> {
         if self.lab.reads_cpu_time {
             return 0;
         }
-        (ns / self.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
+        (ns / self.settings.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
     }
 
     /// Completes a tick under way when another timer expires: it charges and handles the tick now.
@@ -274,7 +275,7 @@ impl Machine<'_> {
             let by_clock = self.tells_work_by_clock(prev);
             let prev = &mut self.tasks[prev];
             let in_kernel = prev.mode == Mode::Kernel;
-            let to_a_point = self.preempt == Preempt::Voluntary && in_kernel;
+            let to_a_point = self.settings.preempt == Preempt::Voluntary && in_kernel;
             let most_ns = if to_a_point { Kind::Point.range_ns().1 } else { AFTER_TICK_NS };
             if after_ns < most_ns && prev.segment == Segment::Run {
                 // The length of work in the kernel includes ticks without a switch.

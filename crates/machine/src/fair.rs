@@ -41,7 +41,7 @@ impl Machine<'_> {
         let (parent_group, weight) = (g.parent, g.weight);
         let parent = self.cfs_rq_or_new(parent_group, cpu);
         let (id, se) = self.allocate_cfs_rq(cpu);
-        self.ses[se] = Se::new(Owner::Group(id), parent, weight, self.base_slice_ns);
+        self.ses[se] = Se::new(Owner::Group(id), parent, weight, self.settings.base_slice_ns);
         let mut rq = CfsRq::new(group, cpu, parent, se);
         let (before, after) = self.siblings_of_new(group, parent);
         rq.next_sibling = after;
@@ -471,7 +471,7 @@ impl Machine<'_> {
     /// Advances the virtual time of a queue's running child for the CPU time since `from_ns`, and
     /// what depends on it: minimum vruntime or deadline.
     fn advance(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
-        if self.counts_turns {
+        if self.settings.counts_turns {
             self.turns[se].sum_exec_ns += self.now - from_ns;
         }
         match self.rules.queue {

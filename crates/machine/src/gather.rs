@@ -41,7 +41,7 @@ impl Machine<'_> {
             world: "model".to_owned(),
             kernel: kernel.version.to_string(),
             generation: kernel.generation.to_string(),
-            seed: self.seed,
+            seed: self.settings.seed,
             simulated_ns: workload.duration_ns.min(self.now),
             groups,
             tasks,

@@ -15,7 +15,7 @@ impl<'a> Machine<'a> {
     /// The program that a task executes: its kind's, or its job's.
     #[inline]
     pub(crate) fn program_of(&self, task: TaskId) -> &'a [Op] {
-        self.programs[self.tasks[task].program as usize]
+        self.settings.programs[self.tasks[task].program as usize]
     }
 
     /// The instruction that a task executed last, or executes now; `None` before its first.

@@ -40,6 +40,7 @@ mod realtime;
 mod rules;
 mod schedule;
 mod se;
+mod settings;
 mod settle;
 mod signal;
 mod simulation;

@@ -46,7 +46,7 @@ impl Machine<'_> {
             }
             return;
         }
-        let spins = l.kind == LockKind::Spin && !self.preempt.is_rt();
+        let spins = l.kind == LockKind::Spin && !self.settings.preempt.is_rt();
         if place == Some(0) {
             let since_ns = l.waiters[0].since_ns;
             let impatient = l.kind != LockKind::Rwsem || self.is_impatient(since_ns);
@@ -81,7 +81,7 @@ impl Machine<'_> {
     fn is_impatient(&self, since_ns: u64) -> bool {
         let first_ns = self.cpus[CpuId(0)].tick_phase_ns;
         let jiffies = |at_ns: u64| u64::from(at_ns >= first_ns) + self.tick_number(CpuId(0), at_ns);
-        jiffies(self.now) > jiffies(since_ns) + PATIENCE_NS.div_ceil(self.tick_ns)
+        jiffies(self.now) > jiffies(since_ns) + PATIENCE_NS.div_ceil(self.settings.tick_ns)
     }
 
     /// Gives the lock to all waiting readers and wakes them, if the first waiter is one (kernel:
@@ -122,7 +122,7 @@ impl Machine<'_> {
         debug_assert!(l.admits(mode));
         l.holders.push(task);
         l.held_for_writing = mode == LockMode::Write;
-        if l.kind == LockKind::Spin && !self.preempt.is_rt() {
+        if l.kind == LockKind::Spin && !self.settings.preempt.is_rt() {
             self.tasks[task].spinning += 1;
         }
         let cpu = self.tasks[task].cpu;
@@ -147,7 +147,7 @@ impl Machine<'_> {
         if l.holders.is_empty() {
             l.held_for_writing = false;
         }
-        if l.kind == LockKind::Spin && !self.preempt.is_rt() {
+        if l.kind == LockKind::Spin && !self.settings.preempt.is_rt() {
             self.tasks[task].spinning -= 1;
         }
         if let Some(class) = self.tasks[task].boosted_from.take() {
@@ -222,7 +222,7 @@ impl Machine<'_> {
     fn boost_holders(&mut self, waiter: TaskId, lock: LockId) {
         let l = &self.locks.all[lock];
         let inherits = l.held_for_writing && l.kind != LockKind::PercpuRwsem;
-        if !self.preempt.is_rt() || self.tasks[waiter].class != Class::Rt || !inherits {
+        if !self.settings.preempt.is_rt() || self.tasks[waiter].class != Class::Rt || !inherits {
             return;
         }
         let holder = l.holders[0];

@@ -9,7 +9,7 @@ use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Event, Events, NEVER, Slot};
 use crate::group::Group;
-use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, Mask, SeId, TaskId};
+use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, SeId, TaskId};
 use crate::interval::Balancing;
 use crate::lab::Lab;
 use crate::latency::Latencies;
@@ -17,10 +17,11 @@ use crate::lock::Locks;
 use crate::pelt::{Queued, TaskUtil};
 use crate::rules::Rules;
 use crate::se::{Se, Turn};
+use crate::settings::Settings;
 use crate::task::{Births, Code, Task};
 use crate::watch::Watching;
 use cpumax_outcome::trace::{Message, TraceEvent, TraceSink, What};
-use cpumax_workload::{Op, Preempt, Stream, Workload};
+use cpumax_workload::{Stream, Workload};
 
 /// Statistics of a kind of task, summed over its instances.
 #[derive(Debug, Default)]
@@ -47,11 +48,7 @@ pub(crate) struct SourceState {
 pub(crate) struct Machine<'a> {
     pub workload: &'a Workload,
     pub rules: Rules,
-    pub preempt: Preempt,
-    pub hrtick: bool,
-    pub check: bool,
-    pub step_every_tick: bool,
-    pub seed: u64,
+    pub settings: Settings<'a>,
     pub lab: Lab<'a>,
     /// A scheduling decision to explain, and the explanation once it is made.
     pub question: Option<(Question, Option<Choice>)>,
@@ -67,9 +64,8 @@ pub(crate) struct Machine<'a> {
     /// Per CPU: run queues that are allocated but not used yet.
     pub vacant: Vec<Vacant>,
     pub ses: Arena<SeId, Se>,
-    /// Per entity: running time since its last pick. Empty unless `counts_turns`.
+    /// Per entity: running time since its last pick. Empty unless `Settings::counts_turns`.
     pub turns: Arena<SeId, Turn>,
-    pub counts_turns: bool,
     /// Utilisation of each task; empty on a single CPU.
     pub task_utils: Vec<TaskUtil>,
     /// How much of the recent time each entity was queued; empty on a single CPU.
@@ -80,10 +76,6 @@ pub(crate) struct Machine<'a> {
     pub locks: Locks,
     pub channels: Channels,
     pub sources: Vec<SourceState>,
-    /// Programs of all kinds, then those of all jobs.
-    pub programs: Vec<&'a [Op]>,
-    /// CPU sets as bit masks; the first contains all CPUs.
-    pub masks: Vec<Mask>,
     pub tasks_created: u64,
     pub kinds: Vec<KindStat>,
     /// Instances of each kind that have not exited.
@@ -92,16 +84,7 @@ pub(crate) struct Machine<'a> {
     /// The tick of the next balancing round, ns, or [`NEVER`].
     pub balance_due_ns: u64,
 
-    pub tick_ns: u64,
-    pub base_slice_ns: u64,
-    /// Some kind of task asks for its own slice.
-    pub slices_differ: bool,
-    /// 1 + log2 of the CPUs, at most 4: scales the fair class's time constants.
-    pub scaling: u64,
     pub unthrottle_cost: UnthrottleCost,
-    /// A fault injected on purpose.
-    #[cfg(any(test, feature = "faults"))]
-    pub fault: Option<crate::faults::Fault>,
     pub failed: Option<Error>,
     /// The trace records messages.
     pub tells_messages: bool,
@@ -127,7 +110,7 @@ impl Machine<'_> {
     /// Whether this fault, a deliberate mistake for tests, is injected into the run.
     #[cfg(any(test, feature = "faults"))]
     pub(crate) fn has(&self, fault: crate::faults::Fault) -> bool {
-        self.fault == Some(fault)
+        self.settings.fault == Some(fault)
     }
 
     /// False: faults are injected in tests only.

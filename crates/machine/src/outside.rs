@@ -20,7 +20,7 @@ impl Machine<'_> {
         let Some(&(first_ns, _)) = self.lab.observed.and_then(|o| o.outside_ns.first()) else {
             return;
         };
-        let random = Stream::new(self.seed, Domain::Cpu, 0);
+        let random = Stream::new(self.settings.seed, Domain::Cpu, 0);
         let mut task = Task::new(u32::MAX, u32::MAX, SeId::NONE, GroupId(0), Class::Rt, random);
         task.code = Code::Outside;
         task.mode = Mode::Kernel;
@@ -29,7 +29,7 @@ impl Machine<'_> {
         if let Some(noise) = self.lab.noise.as_mut().filter(|_| cpus > 1) {
             task.cpu = CpuId(noise.below(cpus) as u32);
         }
-        let task = self.add_task(task, self.base_slice_ns);
+        let task = self.add_task(task, self.settings.base_slice_ns);
         self.lab.outside = task;
         self.events.heap.push_first(first_ns, Event::WakeUp(task, 0));
     }
@@ -77,7 +77,7 @@ impl Machine<'_> {
     /// When the outside task, which comes now, was woken, ns, if it has waited since for a
     /// preemption point (voluntary preemption); else `None`.
     pub(crate) fn outside_woken_ns(&self) -> Option<u64> {
-        if self.preempt != Preempt::Voluntary {
+        if self.settings.preempt != Preempt::Voluntary {
             return None;
         }
         // A page, and the interrupt that woke it.

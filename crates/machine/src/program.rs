@@ -45,7 +45,7 @@ impl Machine<'_> {
             self.delay_reschedule_at_return(task);
             return;
         }
-        let program = self.programs[t.program as usize];
+        let program = self.settings.programs[t.program as usize];
         let Some(op) = program.get(t.pc as usize) else {
             return if t.does_job() { self.end_job(task) } else { self.exit(task) };
         };
@@ -316,7 +316,7 @@ impl Machine<'_> {
     fn set_sleep_timer(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let late_ns = u64::from(std::mem::take(&mut t.sleep_delay_ns));
-        let op = &self.programs[t.program as usize][t.pc as usize - 1];
+        let op = &self.settings.programs[t.program as usize][t.pc as usize - 1];
         let late_ns = if matches!(op, Op::Sleep(_)) { late_ns } else { 0 };
         let time_ns = t.wakes_ns.saturating_add(late_ns).max(self.now + 1);
         self.fall_asleep(task, time_ns);
@@ -465,8 +465,8 @@ impl Machine<'_> {
         // Counts only tasks of the workload: other tasks must not change their random draws.
         let number = self.tasks_created;
         self.tasks_created += 1;
-        let random = Stream::new(self.seed, Domain::Task, number);
-        let slice_ns = spec.slice_ns.unwrap_or(self.base_slice_ns);
+        let random = Stream::new(self.settings.seed, Domain::Task, number);
+        let slice_ns = spec.slice_ns.unwrap_or(self.settings.base_slice_ns);
         let task = Task::new(kind, instance, SeId::NONE, group, spec.class, random);
         let task = self.add_task(task, slice_ns);
         let cpus = self.cpus.len() as u32;

@@ -20,11 +20,11 @@ impl Machine<'_> {
     /// Creates a timer thread (`ktimers`) on each CPU, on `PREEMPT_RT`, and schedules the
     /// workload's softirq sections.
     pub(crate) fn build_realtime(&mut self) {
-        if !self.preempt.is_rt() {
+        if !self.settings.preempt.is_rt() {
             return;
         }
         for cpu in self.cpus.ids() {
-            let random = Stream::new(self.seed, Domain::Cpu, u64::from(cpu.0));
+            let random = Stream::new(self.settings.seed, Domain::Cpu, u64::from(cpu.0));
             let mut task = Task::new(u32::MAX, cpu.0, SeId::NONE, GroupId(0), Class::Rt, random);
             task.code = Code::SoftirqIdle;
             task.mode = Mode::Kernel;
@@ -32,7 +32,7 @@ impl Machine<'_> {
             task.cpu = cpu;
             // The masks of single CPUs come after those of the workload's sets.
             task.mask = 1 + self.workload.cpu_sets.len() as u32 + cpu.0;
-            let task = self.add_task(task, self.base_slice_ns);
+            let task = self.add_task(task, self.settings.base_slice_ns);
             self.cpus[cpu].ktimers = task;
         }
         for (index, section) in self.workload.machine.softirqs.iter().enumerate() {
@@ -46,7 +46,7 @@ impl Machine<'_> {
         self.events
             .heap
             .push(self.now.saturating_add(section.every_ns.max(1)), Event::Softirq(index));
-        if self.preempt.is_rt() {
+        if self.settings.preempt.is_rt() {
             let cpu = CpuId(u32::from(section.cpu).min(self.cpus.len() as u32 - 1));
             self.raise_softirq(cpu, SoftirqWork::Section(index));
         }
@@ -55,7 +55,7 @@ impl Machine<'_> {
     /// Hands a bandwidth timer, which is cleared, over to the CPU's timer thread on a real-time
     /// kernel. True if handed over, false elsewhere.
     pub(crate) fn hand_to_ktimers(&mut self, slot: Slot, cpu: CpuId, work: SoftirqWork) -> bool {
-        if !self.preempt.is_rt() {
+        if !self.settings.preempt.is_rt() {
             return false;
         }
         self.events.set(slot, NEVER);
@@ -67,7 +67,7 @@ impl Machine<'_> {
     /// real-time tasks (kernel: `hrtimer_setup_sleeper_on_stack()`). True if handed over.
     pub(crate) fn hand_wakeup_to_ktimers(&mut self, task: TaskId, sleeps: u32) -> bool {
         let t = &self.tasks[task];
-        if !self.preempt.is_rt() || t.class == Class::Rt || t.code != Code::Kind {
+        if !self.settings.preempt.is_rt() || t.class == Class::Rt || t.code != Code::Kind {
             return false;
         }
         self.raise_softirq(t.cpu, SoftirqWork::WakeUp(task, sleeps));

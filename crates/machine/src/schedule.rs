@@ -367,7 +367,7 @@ impl Machine<'_> {
                 // the CPU at the next reschedule, and is charged up to here until then.
                 break;
             }
-            if anew && self.counts_turns {
+            if anew && self.settings.counts_turns {
                 let turn = &mut self.turns[child];
                 turn.picked_sum_exec_ns = turn.sum_exec_ns;
             }

@@ -25,7 +25,7 @@ impl Machine<'_> {
     /// request than the pending one changes nothing (kernel: `resched_curr()`). Another CPU learns
     /// of it by an interrupt.
     pub(crate) fn resched(&mut self, cpu: CpuId, urgency: Resched) {
-        let lazy_kernel = self.preempt.is_lazy();
+        let lazy_kernel = self.settings.preempt.is_lazy();
         let now = self.now;
         let ipi_ns = self.workload.machine.ipi_ns;
         let here = self.events.here;
@@ -63,7 +63,7 @@ impl Machine<'_> {
         if task.segment == Segment::SpinOnOwner {
             return self.needs_resched(cpu);
         }
-        match self.preempt {
+        match self.settings.preempt {
             Preempt::None => task.class == Class::Kthread,
             Preempt::Lazy | Preempt::RtLazy => c.resched == Resched::Now,
             Preempt::Voluntary => c.point_ns <= self.now || task.segment != Segment::Run,

@@ -163,7 +163,7 @@ impl<'a> Simulation<'a> {
         debug_assert!(next_ns >= machine.now, "time runs backwards to {next_ns}, slot {slot}");
         machine.now = next_ns;
         machine.process(if heap_ns < timer_ns { usize::MAX } else { slot });
-        if machine.check && machine.failed.is_none() {
+        if machine.settings.check && machine.failed.is_none() {
             machine.check_invariants();
         }
         let is_watched = || machine.watching.as_ref().is_some_and(|watching| watching.is_over());

@@ -53,7 +53,7 @@ impl Machine<'_> {
     /// kernels with lazy preemption (kernel: `need_resched()`).
     pub(crate) fn needs_resched(&self, cpu: CpuId) -> bool {
         let resched = self.cpus[cpu].resched;
-        resched == Resched::Now || resched == Resched::Lazy && !self.preempt.is_lazy()
+        resched == Resched::Now || resched == Resched::Lazy && !self.settings.preempt.is_lazy()
     }
 
     /// Makes the running task spin in the kernel for a lock, until its owner releases it or stops

@@ -183,7 +183,7 @@ pub(crate) struct Task {
     pub moving: Moving,
     pub passing: Passing,
     pub code: Code,
-    /// Index of its program: its kind's, or a job's (see `Machine::programs`).
+    /// Index of its program: its kind's, or a job's (see `Settings::programs`).
     pub program: u32,
     pub pc: u32,
     /// In a job: where its own program continues.

@@ -23,16 +23,16 @@ impl Machine<'_> {
     /// Time between ticks that this CPU should have now, ns: 1 s on a `nohz_full` CPU with one
     /// task, unless a limit keeps the tick.
     pub(crate) fn tick_interval_ns(&self, cpu: CpuId) -> u64 {
-        let Some(set) = self.workload.machine.nohz_full else { return self.tick_ns };
+        let Some(set) = self.workload.machine.nohz_full else { return self.settings.tick_ns };
         let c = &self.cpus[cpu];
-        if !self.masks[1 + set as usize].contains(cpu)
+        if !self.settings.masks[1 + set as usize].contains(cpu)
             || c.nr_running != 1
             || !c.rt_queue.is_empty()
         {
-            return self.tick_ns;
+            return self.settings.tick_ns;
         }
         let limited = c.curr.is_some() && self.is_limited(self.tasks[c.curr].group);
-        if limited && self.rules.limit_keeps_tick { self.tick_ns } else { REMOTE_TICK_NS }
+        if limited && self.rules.limit_keeps_tick { self.settings.tick_ns } else { REMOTE_TICK_NS }
     }
 
     /// Sets the CPU's tick interval to what it should be now, if the machine has `nohz_full` CPUs;
@@ -62,7 +62,7 @@ impl Machine<'_> {
         }
         let c = &mut self.cpus[cpu];
         c.tick_every_ns = every_ns;
-        c.tick_phase_ns %= self.tick_ns;
+        c.tick_phase_ns %= self.settings.tick_ns;
         if every_ns == REMOTE_TICK_NS {
             c.tick_phase_ns += c.remote_tick_ns;
         }
@@ -78,7 +78,7 @@ impl Machine<'_> {
         };
         for cpu in self.cpus.ids() {
             self.cpus[cpu].remote_tick_ns =
-                noise.below(REMOTE_TICK_NS / self.tick_ns) * self.tick_ns;
+                noise.below(REMOTE_TICK_NS / self.settings.tick_ns) * self.settings.tick_ns;
         }
     }
 
@@ -103,7 +103,8 @@ impl Machine<'_> {
         // While an interrupt is on its way, a tick may come first and do what the interrupt is
         // for.
         let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER || c.kept_clock_ns != NEVER;
-        let due_ns = if self.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
+        let due_ns =
+            if self.settings.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
         // The tick also finds what falls due before it has charged.
         let found_ns = due_ns.saturating_sub(self.lab.tick_charge_delay_max_ns());
         let found_ns = if due_ns == NEVER { NEVER } else { found_ns.max(self.now) };
@@ -162,7 +163,7 @@ impl Machine<'_> {
 
     /// Number of whole tick intervals from this CPU's first tick to `at_ns`; 0 before it.
     pub(crate) fn tick_number(&self, cpu: CpuId, at_ns: u64) -> u64 {
-        at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.tick_ns
+        at_ns.saturating_sub(self.cpus[cpu].tick_phase_ns) / self.settings.tick_ns
     }
 
     /// Handles a tick: charges the running task on every level, tests for preemption (CFS; EEVDF
@@ -250,7 +251,7 @@ impl Machine<'_> {
     /// reschedule if the slice is over (kernel: `hrtick_update()`).
     pub(crate) fn update_hrtick(&mut self, cpu: CpuId, came: bool) {
         let is_set = self.cpus[cpu].hrtick_ns != NEVER;
-        if !self.hrtick || !self.rules.hrtick.is_by_slice() && (is_set || !came) {
+        if !self.settings.hrtick || !self.rules.hrtick.is_by_slice() && (is_set || !came) {
             return;
         }
         match self.slice_left(cpu) {
@@ -264,7 +265,8 @@ impl Machine<'_> {
     fn slice_left(&mut self, cpu: CpuId) -> Option<(u64, bool)> {
         let curr = self.cpus[cpu].curr;
         let competitors = self.cfs_rqs[self.root(cpu)].h_nr;
-        if !self.hrtick || competitors < 2 || curr.is_none() || !self.tasks[curr].is_fair() {
+        if !self.settings.hrtick || competitors < 2 || curr.is_none() || !self.tasks[curr].is_fair()
+        {
             return None;
         }
         let se = self.tasks[curr].se;

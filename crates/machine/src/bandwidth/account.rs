@@ -32,7 +32,7 @@ impl Machine<'_> {
         if self.rules.pull {
             // A tick refills what would not last until the next.
             let ends_ns = self.runtime_ends_ns(q);
-            let soon_ns = self.tick_ns.min(self.slice_ns() as u64);
+            let soon_ns = self.settings.tick_ns.min(self.slice_ns() as u64);
             return if ends_ns == NEVER { NEVER } else { (ends_ns + 1).saturating_sub(soon_ns) };
         }
         // Growing debt matters only between a grant and its unthrottle.

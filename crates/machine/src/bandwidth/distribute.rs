@@ -60,7 +60,9 @@ impl Machine<'_> {
     /// Whether irq-off sections take simulated time, so that one may have to wait for a CPU's lock:
     /// with `cost_timing`, inside an interrupt, and not on `PREEMPT_RT`.
     pub(crate) fn locks_cost(&self) -> bool {
-        self.workload.machine.cost_timing && self.events.here.is_some() && !self.preempt.is_rt()
+        self.workload.machine.cost_timing
+            && self.events.here.is_some()
+            && !self.settings.preempt.is_rt()
     }
 
     /// Starts a distribution over a copy of the group's throttled list and marks the pool as

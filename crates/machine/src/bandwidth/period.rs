@@ -31,7 +31,7 @@ impl Machine<'_> {
         if !self.rules.random_phase {
             return 0;
         }
-        Stream::new(self.seed, Domain::Group, u64::from(group.0)).below(period_ns)
+        Stream::new(self.settings.seed, Domain::Group, u64::from(group.0)).below(period_ns)
     }
 
     /// Arms an inactive period timer on the current CPU, at its next multiple of the period after

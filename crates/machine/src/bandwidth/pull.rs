@@ -119,7 +119,7 @@ impl Machine<'_> {
     /// end of a quota needs a timer.
     pub(crate) fn top_up(&mut self, q: CfsRqId) {
         let bw = &self.cfs_rqs[q].bandwidth;
-        let enough_ns = (self.tick_ns as i64).min(self.slice_ns());
+        let enough_ns = (self.settings.tick_ns as i64).min(self.slice_ns());
         if bw.enabled && !bw.throttled && bw.runtime_remaining_ns < enough_ns {
             self.take_slice(q);
         }
@@ -170,7 +170,7 @@ impl Machine<'_> {
     /// Runtime for which one parked task comes back, ns: about a base slice, a whole fraction of a
     /// bandwidth slice.
     fn feeds_one_ns(&self) -> i64 {
-        let (slice_ns, own_ns) = (self.slice_ns(), self.base_slice_ns as i64);
+        let (slice_ns, own_ns) = (self.slice_ns(), self.settings.base_slice_ns as i64);
         slice_ns / (slice_ns / own_ns.max(1)).max(1)
     }
 

@@ -89,7 +89,7 @@ impl Machine<'_> {
             Expiry::Lost => true,
             Expiry::Never => return,
         };
-        let (now, tick_ns) = (self.now, self.tick_ns);
+        let (now, tick_ns) = (self.now, self.settings.tick_ns);
         let rq = &mut self.cfs_rqs[q];
         let pool = &mut self.groups[rq.group].pool;
         let bw = &mut rq.bandwidth;

@@ -49,7 +49,7 @@ impl Machine<'_> {
             for cpu in self.cpus.ids() {
                 self.replay_idle_balancing(cpu);
             }
-            self.schedule_balance(self.balance_tick_ns() + self.tick_ns);
+            self.schedule_balance(self.balance_tick_ns() + self.settings.tick_ns);
         }
     }
 
@@ -63,7 +63,7 @@ impl Machine<'_> {
 
     /// The tick that the round under way is for, ns.
     fn balance_tick_ns(&self) -> u64 {
-        (self.now + BEFORE_NS) / self.tick_ns * self.tick_ns
+        (self.now + BEFORE_NS) / self.settings.tick_ns * self.settings.tick_ns
     }
 
     /// Performs a round of balancing: CPUs whose interval is over pull tasks from others, idle ones
@@ -93,7 +93,7 @@ impl Machine<'_> {
         }
         let online = self.cpus.ids().filter(|&cpu| self.cpus[cpu].online);
         let at_ns = online.map(|cpu| self.balance_at_ns(cpu)).min().unwrap_or(NEVER);
-        self.balance_due_ns = at_ns.max(this_tick_ns + self.tick_ns);
+        self.balance_due_ns = at_ns.max(this_tick_ns + self.settings.tick_ns);
         self.events.heap.push(self.balance_due_ns - BEFORE_NS, Event::Balance);
     }
 
@@ -144,7 +144,7 @@ impl Machine<'_> {
     /// rounds ran. No task waited, so balancing found nothing: at busy CPUs at the end of each
     /// interval, at idle ones at their first tick after it, as they have no further ticks.
     fn replay_idle_balancing(&mut self, cpu: CpuId) {
-        let (now, tick_ns) = (self.now, self.tick_ns);
+        let (now, tick_ns) = (self.now, self.settings.tick_ns);
         let domain = self.llc(cpu).len() as u32;
         let is_busy = !self.cpus[cpu].is_idle();
         let from_ns = std::mem::replace(&mut self.cpus[cpu].balancing.seen_ns, now);
@@ -189,9 +189,9 @@ impl Machine<'_> {
         for cpu in self.cpus.ids() {
             let domain = self.llc(cpu).len() as u32;
             self.cpus[cpu].balancing.note_result(Found::Balanced, domain);
-            let ticks = self.balance_interval_ns(cpu, true) / self.tick_ns;
+            let ticks = self.balance_interval_ns(cpu, true) / self.settings.tick_ns;
             let Some(noise) = &mut self.lab.noise else { return };
-            let ago_ns = noise.below(4 * ticks) * self.tick_ns;
+            let ago_ns = noise.below(4 * ticks) * self.settings.tick_ns;
             let c = &mut self.cpus[cpu];
             c.balancing.last_ns = -(ago_ns as i64);
             c.random = Stream::new(noise.below(u64::MAX), Domain::Cpu, u64::from(cpu.0));
@@ -203,10 +203,13 @@ impl Machine<'_> {
     pub(crate) fn balance_interval_ns(&self, cpu: CpuId, is_busy: bool) -> u64 {
         let domain = self.llc(cpu).len() as u32;
         let ns = u64::from(self.cpus[cpu].balancing.interval_ms(domain)) * 1_000_000;
-        let ticks =
-            if is_busy { (16 * ns).div_ceil(self.tick_ns) - 1 } else { ns.div_ceil(self.tick_ns) };
-        let most = MOST_BETWEEN_NS * (self.cpus.len() as u64 - 1).max(1) / self.tick_ns;
-        ticks.min(most).max(1) * self.tick_ns
+        let ticks = if is_busy {
+            (16 * ns).div_ceil(self.settings.tick_ns) - 1
+        } else {
+            ns.div_ceil(self.settings.tick_ns)
+        };
+        let most = MOST_BETWEEN_NS * (self.cpus.len() as u64 - 1).max(1) / self.settings.tick_ns;
+        ticks.min(most).max(1) * self.settings.tick_ns
     }
 
     /// Pulls to an idle CPU half as many tasks as the busiest has, within its cache domain, or else
@@ -401,7 +404,7 @@ impl Machine<'_> {
             self.pull_newidle(cpu, 0, own.clone()) || own != all && self.pull_newidle(cpu, 1, all);
         if !moved {
             // An idle CPU has a shorter interval.
-            let next_ns = self.balance_tick_ns() + self.tick_ns;
+            let next_ns = self.balance_tick_ns() + self.settings.tick_ns;
             self.schedule_balance(self.balance_at_ns(cpu).max(next_ns));
         }
         moved

@@ -50,7 +50,7 @@ impl Machine<'_> {
     fn sleeper_bonus(&self, is_idle: bool) -> i64 {
         let least = is_idle && self.rules.idle_sleeper_gains_less;
         let whole_ns = if least { MIN_GRANULARITY_NS } else { LATENCY_NS };
-        (whole_ns * self.scaling / 2) as i64
+        (whole_ns * self.settings.scaling / 2) as i64
     }
 
     /// Whether an entity is that of a `SCHED_IDLE` task itself (kernel: `se_is_idle()`).
@@ -135,17 +135,21 @@ impl Machine<'_> {
     /// may not wait.
     fn is_behind(&self, se: SeId, vruntime: i64) -> bool {
         let entity = &self.ses[se];
-        vruntime - entity.vruntime > entity.virtual_ns(WAKEUP_GRANULARITY_NS * self.scaling, false)
+        vruntime - entity.vruntime
+            > entity.virtual_ns(WAKEUP_GRANULARITY_NS * self.settings.scaling, false)
     }
 
     /// An entity's share of the latency target along its path, by weights, ns; at least the minimum
     /// granularity (kernel: `sched_slice()`).
     pub(crate) fn cfs_slice_ns(&self, q: CfsRqId, se: SeId) -> u64 {
-        let min_granularity_ns = MIN_GRANULARITY_NS * self.scaling;
+        let min_granularity_ns = MIN_GRANULARITY_NS * self.settings.scaling;
         let root = self.root(self.cfs_rqs[q].cpu);
         let nr = u64::from(self.cfs_rqs[root].h_nr) + u64::from(!self.ses[se].on_rq);
-        let period_ns =
-            if nr > NR_LATENCY { nr * min_granularity_ns } else { LATENCY_NS * self.scaling };
+        let period_ns = if nr > NR_LATENCY {
+            nr * min_granularity_ns
+        } else {
+            LATENCY_NS * self.settings.scaling
+        };
         let mut slice_ns = period_ns;
         // An entity that is being placed counts already.
         let placed = (!self.ses[se].on_rq).then_some(se);
@@ -177,7 +181,8 @@ impl Machine<'_> {
         let ideal_ns = self.cfs_slice_ns(q, rq.curr);
         let by_slice_ns = (ideal_ns + 1).saturating_sub(ran_ns);
         let ahead_ns = entity.ns_until(first.key + ideal_ns as i64 + 1);
-        let by_lead_ns = ahead_ns.max((MIN_GRANULARITY_NS * self.scaling).saturating_sub(ran_ns));
+        let by_lead_ns =
+            ahead_ns.max((MIN_GRANULARITY_NS * self.settings.scaling).saturating_sub(ran_ns));
         Some(by_slice_ns.min(by_lead_ns))
     }
 

@@ -180,9 +180,9 @@ impl Machine<'_> {
     fn lag(&self, q: CfsRqId, se: SeId, average: i64) -> i64 {
         let entity = &self.ses[se];
         let limit_ns = match self.rules.lag_limit {
-            LagLimit::TwoSlicesOrTick => self.tick_ns.max(2 * entity.slice_ns()),
+            LagLimit::TwoSlicesOrTick => self.settings.tick_ns.max(2 * entity.slice_ns()),
             LagLimit::LongestSliceAndTick => {
-                self.tick_ns + self.slices(q).fold(entity.slice_ns(), u64::max)
+                self.settings.tick_ns + self.slices(q).fold(entity.slice_ns(), u64::max)
             }
         };
         let lag = average - entity.vruntime;
@@ -196,8 +196,8 @@ impl Machine<'_> {
     /// Slices of the queued entities, ns; empty where all tasks have the same.
     fn slices(&self, q: CfsRqId) -> impl Iterator<Item = u64> {
         let rq = &self.cfs_rqs[q];
-        let nodes = if self.slices_differ { rq.timeline.nodes() } else { &[] };
-        let curr = (self.slices_differ && rq.curr.is_some()).then_some(rq.curr);
+        let nodes = if self.settings.slices_differ { rq.timeline.nodes() } else { &[] };
+        let curr = (self.settings.slices_differ && rq.curr.is_some()).then_some(rq.curr);
         nodes.iter().map(|node| node.se).chain(curr).map(|se| self.ses[se].slice_ns())
     }
 

@@ -108,7 +108,7 @@ impl Machine<'_> {
     #[inline]
     pub(crate) fn publish_group_load(&mut self, group: GroupId) {
         let now = self.now;
-        if self.cpus.len() > 1 && now >= self.groups[group].gathered_ns + self.tick_ns {
+        if self.cpus.len() > 1 && now >= self.groups[group].gathered_ns + self.settings.tick_ns {
             let group = &mut self.groups[group];
             group.gathered_ns = now;
             let queues = std::mem::take(&mut group.cfs_rqs);

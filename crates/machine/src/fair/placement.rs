@@ -38,7 +38,7 @@ impl Machine<'_> {
 
     /// Whether the CPU is on line and in the task's affinity.
     pub(crate) fn may_use(&self, task: TaskId, cpu: CpuId) -> bool {
-        self.cpus[cpu].online && self.masks[self.tasks[task].mask as usize].contains(cpu)
+        self.cpus[cpu].online && self.settings.masks[self.tasks[task].mask as usize].contains(cpu)
     }
 
     /// Whether a CPU is idle, with no fair or real-time task queued either.
@@ -162,7 +162,7 @@ impl Machine<'_> {
     /// no choice).
     fn note_wakee(&mut self, task: TaskId, here: CpuId) -> bool {
         let Task { mask, wakees: own, number, .. } = self.tasks[task];
-        if !self.tasks[task].is_fair() || self.masks[mask as usize].is_one() {
+        if !self.tasks[task].is_fair() || self.settings.masks[mask as usize].is_one() {
             return false;
         }
         let (curr, now) = (self.cpus[here].curr, self.now);

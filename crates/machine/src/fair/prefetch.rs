@@ -169,7 +169,7 @@ impl Machine<'_> {
     /// Prefetches state of the five CPUs after this one, if the next one's event is near.
     fn prefetch_next_cpus(&self, cpu: CpuId) {
         let after = |n: u32| CpuId(cpu.0 + n);
-        if self.events.expiry_ns(Slot::Cpu(after(1))) - self.now > self.tick_ns {
+        if self.events.expiry_ns(Slot::Cpu(after(1))) - self.now > self.settings.tick_ns {
             return;
         }
         prefetch_lines::<_, 4>(&self.cpus[after(5)]);
