@@ -14,7 +14,7 @@ impl Machine<'_> {
     pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
         task.number = self.births.count;
         self.births.count = self.births.count.wrapping_add(1);
-        if self.trace.is_some() {
+        if self.probes.trace.is_some() {
             self.births.named.push((task.kind, task.instance));
         }
         // A task that exits right now may still be the one that its CPU switches from.
@@ -39,14 +39,14 @@ impl Machine<'_> {
         let old = &self.tasks[place];
         debug_assert_eq!(old.state, State::Exited);
         let (se, kind) = (old.se, old.kind as usize);
-        self.kinds[kind].forgotten_ns += old.usage_ns;
+        self.births.kinds[kind].forgotten_ns += old.usage_ns;
         task.se = se;
         // A timer of the previous task may still fire.
         task.sleeps = old.sleeps;
         self.tasks[place] = task;
         self.ses[se] = Se::new(Owner::Task(place), CfsRqId::NONE, NICE_0_WEIGHT, slice_ns);
         if self.settings.counts_turns {
-            self.turns[se] = Turn::default();
+            self.extras.turns[se] = Turn::default();
         }
         self.reset_queued(se);
         self.reset_task_util(place);
@@ -65,7 +65,7 @@ impl Machine<'_> {
             return true;
         }
         let task = self.workload.tasks[kind as usize].name.clone();
-        self.failed.get_or_insert(Error::TooManyLive { task, at_ns: self.now });
+        self.events.failed.get_or_insert(Error::TooManyLive { task, at_ns: self.now });
         false
     }
 
@@ -73,7 +73,7 @@ impl Machine<'_> {
     /// its id.
     pub(crate) fn add_entity(&mut self, owner: Owner, slice_ns: u64) -> SeId {
         if self.settings.counts_turns {
-            self.turns.push(Turn::default());
+            self.extras.turns.push(Turn::default());
         }
         self.add_queued(owner);
         self.ses.push(Se::new(owner, CfsRqId::NONE, NICE_0_WEIGHT, slice_ns))

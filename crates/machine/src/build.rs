@@ -1,19 +1,21 @@
 //! The machine at time 0: of a workload, a kernel and what was observed.
 
 use crate::Options;
-use crate::cfs_rq::{CfsRq, Vacant};
+use crate::cfs_rq::{CfsRq, Extras};
 use crate::channel::Channels;
 use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
-use crate::events::{Event, Events, NEVER};
+use crate::events::{Event, Events};
 use crate::group::{Group, Pool};
 use crate::ids::{Arena, CfsRqId, CpuId, GroupId, Id, SeId};
 use crate::interval::Balancing;
 use crate::lab::Lab;
 use crate::lock::Locks;
-use crate::machine::{KindStat, Machine, SourceState};
+use crate::machine::Machine;
+use crate::pelt::Averages;
 use crate::settings::Settings;
-use crate::task::Births;
+use crate::task::{Births, KindStat};
+use crate::watch::Probes;
 use crate::windows::Windows;
 use cpumax_outcome::trace::TraceSink;
 use cpumax_workload::{Domain, Stream, Workload};
@@ -28,6 +30,7 @@ impl<'a> Machine<'a> {
         let cpus = usize::from(workload.machine.cpus.max(1));
         let settings = Settings::new(workload, options);
         let locks = Locks::new(workload, settings.preempt, options.noise.is_some());
+        let kinds = workload.tasks.iter().map(|_| KindStat::default()).collect();
         let mut machine = Machine {
             workload,
             rules: options.kernel.rules,
@@ -36,34 +39,19 @@ impl<'a> Machine<'a> {
             now: 0,
             events: Events::new(workload.groups.len(), cpus),
             cpus: Arena::new(),
-            nr_running: vec![0; cpus],
             groups: Arena::new(),
             cfs_rqs: Arena::new(),
-            vacant: vec![Vacant::NONE; cpus],
-            ses: Arena::new(),
-            turns: Arena::new(),
-            task_utils: Vec::new(),
-            queued: Vec::new(),
-            tasks: Arena::new(),
-            births: Births::default(),
-            locks,
-            channels: Channels::new(workload),
-            sources: Vec::new(),
-            tasks_created: 0,
-            kinds: workload.tasks.iter().map(|_| KindStat::default()).collect(),
-            living: vec![Vec::new(); workload.tasks.len()],
-            balance_due_ns: NEVER,
-            question: None,
-            unthrottle_cost: UnthrottleCost::default(),
-            failed: None,
-            tells_messages: trace.as_ref().is_some_and(|trace| trace.wants_messages()),
-            trace,
-            subtrees: Vec::new(),
-            scratch: Vec::new(),
+            extras: Extras::new(cpus),
             parked: Vec::new(),
-            buddies: Vec::new(),
-            balancing: Balancing::default(),
-            watching: None,
+            ses: Arena::new(),
+            averages: Averages::default(),
+            tasks: Arena::new(),
+            births: Births { kinds, ..Births::default() },
+            locks,
+            channels: Channels::new(workload, options.seed),
+            unthrottle_cost: UnthrottleCost::default(),
+            probes: Probes::new(trace),
+            balancing: Balancing::new(cpus),
         };
         machine.populate(cpus);
         machine
@@ -92,8 +80,6 @@ impl<'a> Machine<'a> {
         self.build_realtime();
         self.build_outside();
         for (index, source) in workload.sources.iter().enumerate() {
-            let random = Stream::new(self.settings.seed, Domain::Source, index as u64);
-            self.sources.push(SourceState { random, arrived: 0, due_ns: 0 });
             self.schedule_arrival(index as u32, source.start_ns);
         }
         for (kind, spec) in workload.tasks.iter().enumerate() {

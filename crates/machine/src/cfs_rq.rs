@@ -1,7 +1,8 @@
 //! A group's run queue on one CPU (kernel: `cfs_rq`), made when first needed.
 
 use crate::events::NEVER;
-use crate::ids::{CfsRqId, CpuId, GroupId, SeId, TaskId};
+use crate::ids::{Arena, CfsRqId, CpuId, GroupId, SeId, TaskId};
+use crate::se::Turn;
 use crate::timeline::Timeline;
 use smallvec::SmallVec;
 use std::rc::Rc;
@@ -127,6 +128,34 @@ impl CfsRq {
                 ..CfsRqBandwidth::default()
             },
             ..CfsRq::default()
+        }
+    }
+}
+
+/// State beside run queues and their entities, which stay small without it.
+#[derive(Debug)]
+pub(crate) struct Extras {
+    /// Per CPU: run queues that are allocated but not used yet.
+    pub vacant: Vec<Vacant>,
+    /// Per entity: running time since its last pick. Empty unless `Settings::counts_turns`.
+    pub turns: Arena<SeId, Turn>,
+    /// Cached lists of a run queue and all below it.
+    pub subtrees: Vec<Subtree>,
+    /// Reused buffer for a list that changes while it is iterated.
+    pub scratch: Vec<CfsRqId>,
+    /// Per run queue, on CFS; else empty.
+    pub buddies: Vec<Buddies>,
+}
+
+impl Extras {
+    /// Nothing, for so many CPUs.
+    pub fn new(cpus: usize) -> Extras {
+        Extras {
+            vacant: vec![Vacant::NONE; cpus],
+            turns: Arena::new(),
+            subtrees: Vec::new(),
+            scratch: Vec::new(),
+            buddies: Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::MAX_TOKENS_DUE;
 use crate::ids::{Arena, ChannelId, TaskId};
-use cpumax_workload::{ChannelSpec, Op, Workload};
+use cpumax_workload::{ChannelSpec, Domain, Op, Stream, Workload};
 use std::collections::VecDeque;
 
 /// The channels of a machine, and tokens on their way.
@@ -12,6 +12,7 @@ pub(crate) struct Channels {
     pub all: Arena<ChannelId, Channel>,
     /// Capacity allocated for waiting tokens, all channels together; equal tokens count once.
     pub room: usize,
+    pub sources: Vec<SourceState>,
     pub due: Due,
     pub counts: JobCounts,
     /// The task that is putting tokens into a channel.
@@ -20,8 +21,9 @@ pub(crate) struct Channels {
 
 impl Channels {
     /// The workload's channels, empty. Decides for each whether receivers that run may take tokens
-    /// before woken ones, and whether every token wakes a receiver or only the first.
-    pub fn new(workload: &Workload) -> Channels {
+    /// before woken ones, and whether every token wakes a receiver or only the first. Sources draw
+    /// by the seed.
+    pub fn new(workload: &Workload, seed: u64) -> Channels {
         let mut all = Arena::new();
         for channel in &workload.channels {
             all.push(Channel::new(channel));
@@ -34,12 +36,23 @@ impl Channels {
                 _ => {}
             }
         }
-        for source in &workload.sources {
+        let mut sources = Vec::new();
+        for (index, source) in (0..).zip(&workload.sources) {
             all[ChannelId(source.channel)].polled = true;
+            let random = Stream::new(seed, Domain::Source, index);
+            sources.push(SourceState { random, arrived: 0, due_ns: 0 });
         }
         let (due, counts) = (Due::default(), JobCounts::default());
-        Channels { all, room: 0, due, counts, sender: TaskId::NONE }
+        Channels { all, room: 0, sources, due, counts, sender: TaskId::NONE }
     }
+}
+
+#[derive(Debug)]
+pub(crate) struct SourceState {
+    pub random: Stream,
+    pub arrived: u64,
+    /// When the next token is due, ns; its sender may be late.
+    pub due_ns: u64,
 }
 
 /// The job of a token that carries none.

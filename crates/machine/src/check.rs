@@ -23,7 +23,7 @@ impl Machine<'_> {
         let verdict = verdict.and_then(|()| self.check_locks());
         let verdict = verdict.and_then(|()| self.check_tokens());
         if let Err(what) = verdict {
-            self.failed = Some(Error::Invariant { at_ns: self.now, what });
+            self.events.failed = Some(Error::Invariant { at_ns: self.now, what });
         }
     }
 
@@ -200,7 +200,7 @@ impl Machine<'_> {
     fn check_cpu(&self, cpu: CpuId) -> Verdict {
         let c = &self.cpus[cpu];
         let root = &self.cfs_rqs[self.root(cpu)];
-        if root.h_runnable != c.nr_running || c.nr_running != self.nr_running[cpu.ix()] {
+        if root.h_runnable != c.nr_running || c.nr_running != self.balancing.nr_running[cpu.ix()] {
             return Err(format!(
                 "cpu {}: nr_running {} but {} are there",
                 cpu.0, c.nr_running, root.h_runnable

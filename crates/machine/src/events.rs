@@ -4,6 +4,7 @@
 //! CPU and each group's timers, set again at nearly every event: a winner tree, in which setting a
 //! time costs one walk to the root, and cancelled times leave nothing behind.
 
+use crate::Error;
 use crate::ids::{CpuId, GroupId, Id, TaskId};
 
 /// No time: later than everything.
@@ -57,6 +58,8 @@ pub(crate) struct Events {
     pub touched: Vec<CpuId>,
     /// Events processed so far.
     pub count: u64,
+    /// Why no more are processed.
+    pub failed: Option<Error>,
     /// Ticks processed as events, and how many of them changed nothing and were not needed for
     /// another reason.
     #[cfg(test)]
@@ -74,6 +77,7 @@ impl Events {
             here: CpuId::NONE,
             touched: Vec::new(),
             count: 0,
+            failed: None,
             #[cfg(test)]
             ticks: (0, 0),
         }

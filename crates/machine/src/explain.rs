@@ -10,7 +10,7 @@ impl Machine<'_> {
     /// Stores the answer when `next` is about to run on the CPU, if this is the first decision that
     /// the run's question asks about; else changes nothing.
     pub(crate) fn answer_question(&mut self, cpu: CpuId, next: TaskId) {
-        let Some((question, None)) = &self.question else { return };
+        let Some((question, None)) = &self.probes.question else { return };
         if self.now < question.from_ns || cpu != CpuId(0) {
             return;
         }
@@ -18,7 +18,7 @@ impl Machine<'_> {
         let other = self.all_living().into_iter().find(|task| *task != next && named(task));
         let other = other.map_or(Other::Absent, |other| self.why_not_picked(next, other));
         let choice = Choice { next: self.task_name(next), other };
-        if let Some((_, answer)) = &mut self.question {
+        if let Some((_, answer)) = &mut self.probes.question {
             *answer = Some(choice);
         }
     }

@@ -78,17 +78,18 @@ impl Machine<'_> {
 
     /// Takes an unused run queue and entity out of the CPU's block, or makes a new block of these.
     fn allocate_cfs_rq(&mut self, cpu: CpuId) -> (CfsRqId, SeId) {
-        if self.vacant[cpu.ix()].left == 0 {
+        if self.extras.vacant[cpu.ix()].left == 0 {
             let (rq, se) = (CfsRqId::from_ix(self.cfs_rqs.len()), SeId::from_ix(self.ses.len()));
             for _ in 0..BLOCK {
                 self.cfs_rqs.push(CfsRq::new(GroupId::NONE, cpu, CfsRqId::NONE, SeId::NONE));
                 self.add_entity(Owner::Group(CfsRqId::NONE), 0);
             }
-            self.vacant[cpu.ix()] = Vacant { rq, se, left: BLOCK, ..self.vacant[cpu.ix()] };
+            self.extras.vacant[cpu.ix()] =
+                Vacant { rq, se, left: BLOCK, ..self.extras.vacant[cpu.ix()] };
             self.grow_parked();
             self.grow_buddies();
         }
-        let vacant = &mut self.vacant[cpu.ix()];
+        let vacant = &mut self.extras.vacant[cpu.ix()];
         vacant.left -= 1;
         vacant.made += 1;
         let used = BLOCK - 1 - vacant.left;
@@ -297,7 +298,7 @@ impl Machine<'_> {
         let c = &mut self.cpus[cpu];
         c.nr_running = c.nr_running.checked_add_signed(change).expect("counts match");
         let nr_running = c.nr_running;
-        self.nr_running[cpu.ix()] = nr_running;
+        self.balancing.nr_running[cpu.ix()] = nr_running;
         if change > 0 && nr_running >= 2 {
             self.arm_balance();
         }
@@ -472,7 +473,7 @@ impl Machine<'_> {
     /// what depends on it: minimum vruntime or deadline.
     fn advance(&mut self, q: CfsRqId, se: SeId, from_ns: u64) {
         if self.settings.counts_turns {
-            self.turns[se].sum_exec_ns += self.now - from_ns;
+            self.extras.turns[se].sum_exec_ns += self.now - from_ns;
         }
         match self.rules.queue {
             Queue::Cfs => {

@@ -1,8 +1,8 @@
 //! The outcome of a run that has come to its end.
 
 use crate::ids::Id;
-use crate::machine::{KindStat, Machine};
-use crate::task::State;
+use crate::machine::Machine;
+use crate::task::{KindStat, State};
 use crate::threadgroup::THREADGROUP;
 use crate::watch::UnderWay;
 use cpumax_outcome::trace::Names;
@@ -54,10 +54,10 @@ impl Machine<'_> {
     /// called once.
     fn gather_under_way(&mut self) {
         for UnderWay { kind, mut group, since_ns, n } in
-            self.under_way(&vec![true; self.kinds.len()])
+            self.under_way(&vec![true; self.births.kinds.len()])
         {
             let ns = self.now - since_ns;
-            self.kinds[kind as usize].latencies.add_under_way(n, ns);
+            self.births.kinds[kind as usize].latencies.add_under_way(n, ns);
             while group.ix() != 0 {
                 self.groups[group].latencies.add_under_way(n, ns);
                 group = self.groups[group].parent;
@@ -68,14 +68,15 @@ impl Machine<'_> {
     /// Outcomes of tasks by label: kinds with one label are summed, so that a recording with a kind
     /// for each thread is reported by kinds of thread. Takes the statistics of kinds.
     fn task_outcomes(&mut self) -> BTreeMap<String, TaskOutcome> {
-        let mut usage_ns: Vec<u64> = self.kinds.iter().map(|kind| kind.forgotten_ns).collect();
+        let mut usage_ns: Vec<u64> =
+            self.births.kinds.iter().map(|kind| kind.forgotten_ns).collect();
         for (_, task) in self.tasks.iter() {
             if let Some(usage) = usage_ns.get_mut(task.kind as usize) {
                 *usage += task.usage_ns;
             }
         }
         let mut named: BTreeMap<&str, (KindStat, u64)> = BTreeMap::new();
-        for (kind, stat) in std::mem::take(&mut self.kinds).into_iter().enumerate() {
+        for (kind, stat) in std::mem::take(&mut self.births.kinds).into_iter().enumerate() {
             let (sum, sum_usage_ns) = named.entry(self.workload.tasks[kind].label()).or_default();
             sum.merge(stat);
             *sum_usage_ns += usage_ns[kind];
@@ -115,7 +116,7 @@ impl Machine<'_> {
             groups: self.workload.groups.iter().map(|g| g.path.clone()).collect(),
             locks: self.lock_names(),
         };
-        if let Some(sink) = self.trace.as_mut() {
+        if let Some(sink) = self.probes.trace.as_mut() {
             sink.names(names);
         }
         debug_assert!(self.tasks.iter().all(|(_, t)| t.state != State::New || t.kind == u32::MAX));

@@ -18,7 +18,7 @@ impl Machine<'_> {
         let t = &self.tasks[task];
         let State::Asleep(Wait::Lock(lock, _)) = t.state else { return };
         if self.locks.all[lock].in_kernel
-            && let Some(kind) = self.kinds.get_mut(t.kind as usize)
+            && let Some(kind) = self.births.kinds.get_mut(t.kind as usize)
         {
             let looks = self.now / LOOKS_NS - t.stalled_since_ns.min(self.now) / LOOKS_NS;
             kind.hung_reports += looks.saturating_sub(1);

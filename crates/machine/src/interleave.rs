@@ -156,7 +156,7 @@ impl Machine<'_> {
             self.now = self.now.max(at_ns);
             self.process(chosen);
             self.check_invariants();
-            if let Some(error) = self.failed.take() {
+            if let Some(error) = self.events.failed.take() {
                 return Err(error);
             }
         }

@@ -1,6 +1,7 @@
 //! Intervals of balancing, which depend on its results: at ticks (kernel: `sd->balance_interval`),
 //! and at CPUs about to go idle (kernel: `NI_RANDOM`).
 
+use crate::events::NEVER;
 use crate::ids::{SeId, TaskId};
 use cpumax_workload::Stream;
 
@@ -118,11 +119,30 @@ impl Newidle {
     }
 }
 
+/// State of balancing on the whole machine.
+#[derive(Debug)]
+pub(crate) struct Balancing {
+    /// The tick of the next round, ns, or [`NEVER`].
+    pub due_ns: u64,
+    /// Copies of each CPU's `nr_running`, side by side in memory: balancing and placement read
+    /// many.
+    pub nr_running: Vec<u32>,
+    pub lists: BalanceLists,
+}
+
 /// Reused buffers of the balancer.
 #[derive(Debug, Default)]
-pub(crate) struct Balancing {
+pub(crate) struct BalanceLists {
     pub pending: Vec<SeId>,
     pub movable: Vec<TaskId>,
+}
+
+impl Balancing {
+    /// No round is due, on idle CPUs.
+    pub fn new(cpus: usize) -> Balancing {
+        let (nr_running, lists) = (vec![0; cpus], BalanceLists::default());
+        Balancing { due_ns: NEVER, nr_running, lists }
+    }
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ impl<'a> Machine<'a> {
             self.events.heap.push(self.action_time_ns(due_ns), Event::TokenDue(place));
         } else {
             let at_ns = self.now;
-            self.failed.get_or_insert(Error::TooManyDue { at_ns });
+            self.events.failed.get_or_insert(Error::TooManyDue { at_ns });
         }
     }
 

@@ -218,7 +218,7 @@ pub fn explain<'a>(
     progress: Option<Progress<'_>>,
 ) -> Result<Option<Choice>, Error> {
     let mut simulation = Simulation::new(workload, options, None);
-    simulation.machine.question = Some((question, None));
+    simulation.machine.probes.question = Some((question, None));
     simulation.run(progress)?;
-    Ok(simulation.machine.question.and_then(|(_, answer)| answer))
+    Ok(simulation.machine.probes.question.and_then(|(_, answer)| answer))
 }

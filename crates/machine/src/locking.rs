@@ -132,7 +132,7 @@ impl Machine<'_> {
     /// Has the running task release a lock; the next waiters get it, or are woken to take it.
     /// Nothing if it does not hold it.
     pub(crate) fn unlock(&mut self, task: TaskId, lock: LockId) {
-        if self.tells_messages {
+        if self.probes.tells_messages {
             self.channels.sender = task;
         }
         self.release_lock(task, lock);
@@ -277,7 +277,7 @@ impl Machine<'_> {
     fn grow_channels(&mut self, more: usize) {
         self.channels.room += more;
         if self.channels.room > MAX_TOKENS_WAITING {
-            self.failed.get_or_insert(Error::TooManyWaiting { at_ns: self.now });
+            self.events.failed.get_or_insert(Error::TooManyWaiting { at_ns: self.now });
         }
     }
 

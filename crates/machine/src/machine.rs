@@ -2,9 +2,8 @@
 //! `group.rs`) know nothing of it; each concept adds its own `impl Machine` in its own file.
 
 use crate::Error;
-use crate::cfs_rq::{CfsRq, Vacant};
+use crate::cfs_rq::{CfsRq, Extras, Parked};
 use crate::channel::{Channels, NO_JOB};
-use crate::choice::{Choice, Question};
 use crate::cost::UnthrottleCost;
 use crate::cpu::Cpu;
 use crate::events::{Event, Events, NEVER, Slot};
@@ -12,93 +11,39 @@ use crate::group::Group;
 use crate::ids::{Arena, CfsRqId, ChannelId, CpuId, GroupId, SeId, TaskId};
 use crate::interval::Balancing;
 use crate::lab::Lab;
-use crate::latency::Latencies;
 use crate::lock::Locks;
-use crate::pelt::{Queued, TaskUtil};
+use crate::pelt::Averages;
 use crate::rules::Rules;
-use crate::se::{Se, Turn};
+use crate::se::Se;
 use crate::settings::Settings;
 use crate::task::{Births, Code, Task};
-use crate::watch::Watching;
-use cpumax_outcome::trace::{Message, TraceEvent, TraceSink, What};
-use cpumax_workload::{Stream, Workload};
-
-/// Statistics of a kind of task, summed over its instances.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-pub(crate) struct KindStat {
-    pub wait_ns: u64,
-    pub longest_stall_ns: u64,
-    pub hung_reports: u64,
-    pub count: u64,
-    pub exited: u64,
-    /// CPU time of instances that are no longer stored, ns.
-    pub forgotten_ns: u64,
-    pub last_exit_ns: u64,
-    pub latencies: Latencies,
-}
-
-pub(crate) struct SourceState {
-    pub random: Stream,
-    pub arrived: u64,
-    /// When the next token is due, ns; its sender may be late.
-    pub due_ns: u64,
-}
+use crate::watch::Probes;
+use cpumax_outcome::trace::{Message, TraceEvent, What};
+use cpumax_workload::Workload;
 
 pub(crate) struct Machine<'a> {
     pub workload: &'a Workload,
     pub rules: Rules,
     pub settings: Settings<'a>,
     pub lab: Lab<'a>,
-    /// A scheduling decision to explain, and the explanation once it is made.
-    pub question: Option<(Question, Option<Choice>)>,
 
     pub now: u64,
     pub events: Events,
     pub cpus: Arena<CpuId, Cpu>,
-    /// Copies of each CPU's `nr_running`, side by side in memory: balancing and placement read
-    /// many.
-    pub nr_running: Vec<u32>,
     pub groups: Arena<GroupId, Group>,
     pub cfs_rqs: Arena<CfsRqId, CfsRq>,
-    /// Per CPU: run queues that are allocated but not used yet.
-    pub vacant: Vec<Vacant>,
+    /// Of each run queue, under the pull rules; else empty.
+    pub parked: Vec<Parked>,
     pub ses: Arena<SeId, Se>,
-    /// Per entity: running time since its last pick. Empty unless `Settings::counts_turns`.
-    pub turns: Arena<SeId, Turn>,
-    /// Utilisation of each task; empty on a single CPU.
-    pub task_utils: Vec<TaskUtil>,
-    /// How much of the recent time each entity was queued; empty on a single CPU.
-    pub queued: Vec<Queued>,
     pub tasks: Arena<TaskId, Task>,
-    /// Ids of tasks that were created, and of those whose place is free again.
+    pub extras: Extras,
+    pub averages: Averages,
+    pub balancing: Balancing,
     pub births: Births,
     pub locks: Locks,
     pub channels: Channels,
-    pub sources: Vec<SourceState>,
-    pub tasks_created: u64,
-    pub kinds: Vec<KindStat>,
-    /// Instances of each kind that have not exited.
-    pub living: Vec<Vec<TaskId>>,
-
-    /// The tick of the next balancing round, ns, or [`NEVER`].
-    pub balance_due_ns: u64,
-
     pub unthrottle_cost: UnthrottleCost,
-    pub failed: Option<Error>,
-    /// The trace records messages.
-    pub tells_messages: bool,
-    pub trace: Option<&'a mut dyn TraceSink>,
-    /// Cached lists of a run queue and all below it.
-    pub subtrees: Vec<crate::cfs_rq::Subtree>,
-    /// Reused buffer for a list that changes while it is iterated.
-    pub scratch: Vec<CfsRqId>,
-    /// Pull rules: extra state of each run queue.
-    pub parked: Vec<crate::cfs_rq::Parked>,
-    pub buddies: Vec<crate::cfs_rq::Buddies>,
-    /// Reused buffers of the balancer.
-    pub balancing: Balancing,
-    pub watching: Option<Box<Watching>>,
+    pub probes: Probes<'a>,
 }
 
 impl Machine<'_> {
@@ -129,7 +74,7 @@ impl Machine<'_> {
 
     /// Sends an event at the current time to the trace, if there is one.
     pub fn emit(&mut self, cpu: CpuId, what: What) {
-        if self.trace.is_some() {
+        if self.probes.trace.is_some() {
             self.write_trace(cpu, what);
         }
     }
@@ -142,7 +87,7 @@ impl Machine<'_> {
         task: TaskId,
         (channel, job): (ChannelId, u32),
     ) {
-        if self.tells_messages {
+        if self.probes.tells_messages {
             let job = Some(job).filter(|job| *job != NO_JOB);
             let message = Message { task: task.0, channel: channel.0, job };
             self.write_trace(self.tasks[task].cpu, kind(message));
@@ -153,7 +98,7 @@ impl Machine<'_> {
     #[cold]
     pub fn write_trace(&mut self, cpu: CpuId, what: What) {
         let what = self.with_trace_numbers(what);
-        if let Some(sink) = self.trace.as_mut() {
+        if let Some(sink) = self.probes.trace.as_mut() {
             let cpu = if cpu.is_none() { 0 } else { cpu.0 as u16 };
             sink.event(TraceEvent { time_ns: self.now, cpu, what });
         }
@@ -269,7 +214,7 @@ impl Machine<'_> {
             let job = self.tasks[task].program as usize - self.workload.tasks.len();
             name = format!("{name} in job {}", self.workload.jobs[job].name);
         }
-        self.failed.get_or_insert(Error::Livelock { task: name, at_ns: self.now });
+        self.events.failed.get_or_insert(Error::Livelock { task: name, at_ns: self.now });
     }
 
     /// Charges all running tasks and ends all open waits, for the counters at the end of the run.

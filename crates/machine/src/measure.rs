@@ -22,14 +22,14 @@ impl Machine<'_> {
         // A kind that is only forked counts as one task.
         let left = of_kind.map(|(kind, _)| u64::from(kind.count.max(1))).sum();
         let seen = Watched::default();
-        self.watching = Some(Box::new(Watching { watch, seen, inside, left }));
+        self.probes.watching = Some(Box::new(Watching { watch, seen, inside, left }));
     }
 
     /// Adds CPU time since `from_ns` to the measurements, if this is the watched group, from the
     /// watch's start on.
     pub(crate) fn watch_usage(&mut self, group: GroupId, from_ns: u64) {
         let now = self.now;
-        if let Some(watching) = self.watching.as_mut().filter(|w| w.watch.group == group.0) {
+        if let Some(watching) = self.probes.watching.as_mut().filter(|w| w.watch.group == group.0) {
             watching.seen.usage_ns += now - from_ns.max(watching.watch.from_ns).min(now);
         }
     }
@@ -38,7 +38,7 @@ impl Machine<'_> {
     /// begun: as throttled ones, or in all.
     pub(crate) fn watch_periods(&mut self, group: GroupId, periods: u64, throttled: bool) {
         let now = self.now;
-        if let Some(watching) = self.watching.as_mut()
+        if let Some(watching) = self.probes.watching.as_mut()
             && watching.watch.group == group.0
             && now >= watching.watch.from_ns
         {
@@ -51,7 +51,7 @@ impl Machine<'_> {
     /// group and its watch has begun.
     pub(crate) fn watch_request(&mut self, group: GroupId, ns: u64) {
         let now = self.now;
-        if let Some(watching) = self.watching.as_mut()
+        if let Some(watching) = self.probes.watching.as_mut()
             && watching.watch.group == group.0
             && now >= watching.watch.from_ns
         {
@@ -62,7 +62,7 @@ impl Machine<'_> {
     /// Counts the exit of a task of this kind, if the kind is in the watched group: one less is
     /// waited for.
     pub(crate) fn watch_exit(&mut self, kind: usize) {
-        if let Some(watching) = self.watching.as_mut()
+        if let Some(watching) = self.probes.watching.as_mut()
             && watching.inside.get(kind).copied().unwrap_or(false)
         {
             watching.left = watching.left.saturating_sub(1);
@@ -72,7 +72,7 @@ impl Machine<'_> {
     /// CPU time, ns, of work that is written as `ns`: scaled by the watch's cost for tasks of the
     /// watched group.
     pub(crate) fn cost_ns(&self, task: TaskId, ns: u64) -> u64 {
-        let Some(watching) = self.watching.as_ref() else { return ns };
+        let Some(watching) = self.probes.watching.as_ref() else { return ns };
         let kind = self.tasks[task].kind as usize;
         if watching.watch.cost_ppm == COST_AS_IT_SAYS
             || !watching.inside.get(kind).copied().unwrap_or(false)
@@ -86,7 +86,7 @@ impl Machine<'_> {
     /// The measurements at the end of the run, with requests under way; ends the watch. `None`
     /// without one.
     pub(crate) fn watched(&mut self) -> Option<Watched> {
-        let watching = self.watching.take()?;
+        let watching = self.probes.watching.take()?;
         let mut seen = watching.seen;
         seen.until_ns = self.now;
         seen.done = watching.left == 0;

@@ -59,6 +59,15 @@ pub(crate) const ALL: u64 = 1 << 24;
 /// All of a task's time in averages.
 pub(crate) const WHOLE: u64 = 1 << 16;
 
+/// Averages of tasks and entities; empty on a single CPU.
+#[derive(Debug, Default)]
+pub(crate) struct Averages {
+    /// Utilisation of each task.
+    pub task_utils: Vec<TaskUtil>,
+    /// How much of the recent time each entity was queued.
+    pub queued: Vec<Queued>,
+}
+
 /// Fraction of recent time in which an entity was queued.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {

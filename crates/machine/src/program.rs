@@ -164,11 +164,11 @@ impl Machine<'_> {
     fn fork(&mut self, task: TaskId, kind: u32) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
         self.tasks[task].children += 1;
-        let instance = self.kinds[kind as usize].count as u32;
+        let instance = self.births.kinds[kind as usize].count as u32;
         let child = self.new_task(kind, instance, group);
         self.tasks[child].parent = Some((task, self.tasks[task].number));
         self.tasks[child].cpu = cpu;
-        if self.tells_messages {
+        if self.probes.tells_messages {
             self.write_trace(cpu, What::Forked { task: task.0, child: child.0 });
         }
         self.launch(child);
@@ -260,7 +260,7 @@ impl Machine<'_> {
 
     /// Calls `act` for every living task of a kind, in order of their start.
     pub(crate) fn each_living(&mut self, kind: u32, mut act: impl FnMut(&mut Self, TaskId)) {
-        for task in self.living[kind as usize].clone() {
+        for task in self.births.kinds[kind as usize].living.clone() {
             if self.tasks[task].state != State::Exited {
                 act(self, task);
             }
@@ -277,7 +277,7 @@ impl Machine<'_> {
         let latency_ns = now - start_ns.min(now);
         t.request_start_ns = now;
         let (mut group, cpu) = (t.group, t.cpu);
-        self.kinds[t.kind as usize].latencies.record(latency_ns);
+        self.births.kinds[t.kind as usize].latencies.record(latency_ns);
         while group.ix() != 0 {
             self.groups[group].latencies.record(latency_ns);
             self.watch_request(group, latency_ns);
@@ -463,8 +463,8 @@ impl Machine<'_> {
     fn new_task(&mut self, kind: u32, instance: u32, group: GroupId) -> TaskId {
         let spec = &self.workload.tasks[kind as usize];
         // Counts only tasks of the workload: other tasks must not change their random draws.
-        let number = self.tasks_created;
-        self.tasks_created += 1;
+        let number = self.births.of_workload;
+        self.births.of_workload += 1;
         let random = Stream::new(self.settings.seed, Domain::Task, number);
         let slice_ns = spec.slice_ns.unwrap_or(self.settings.base_slice_ns);
         let task = Task::new(kind, instance, SeId::NONE, group, spec.class, random);
@@ -482,8 +482,8 @@ impl Machine<'_> {
         t.mode = Mode::Kernel;
         t.started_ns = self.now;
         t.request_start_ns = self.now;
-        self.kinds[kind as usize].count += 1;
-        self.living[kind as usize].push(task);
+        self.births.kinds[kind as usize].count += 1;
+        self.births.kinds[kind as usize].living.push(task);
         self.reset_weight(task);
         task
     }
@@ -507,11 +507,11 @@ impl Machine<'_> {
         t.state = State::Exited;
         let (kind, parent) = (t.kind as usize, t.parent);
         self.channels.counts.broken_off += u64::from(t.does_job());
-        self.kinds[kind].exited += 1;
+        self.births.kinds[kind].exited += 1;
         self.watch_exit(kind);
-        self.kinds[kind].last_exit_ns = now;
-        if let Some(at) = self.living[kind].iter().position(|&other| other == task) {
-            self.living[kind].remove(at);
+        self.births.kinds[kind].last_exit_ns = now;
+        if let Some(at) = self.births.kinds[kind].living.iter().position(|&other| other == task) {
+            self.births.kinds[kind].living.remove(at);
         }
         self.leave_cpu(task);
         self.free_place(task);
@@ -556,7 +556,7 @@ impl Machine<'_> {
     pub(crate) fn deliver_arrival(&mut self, source: u32) {
         let spec = &self.workload.sources[source as usize];
         let channel = ChannelId(spec.channel);
-        let state = &mut self.sources[source as usize];
+        let state = &mut self.channels.sources[source as usize];
         state.arrived += 1;
         let due_ns = state.due_ns;
         if !spec.lossy || !self.channels.all[channel].receivers.is_empty() {
@@ -572,7 +572,7 @@ impl Machine<'_> {
     /// and schedules that. None follows after the source's count, or its last listed time.
     pub(crate) fn schedule_arrival(&mut self, source: u32, from_ns: u64) {
         let spec = &self.workload.sources[source as usize];
-        let state = &mut self.sources[source as usize];
+        let state = &mut self.channels.sources[source as usize];
         if state.arrived >= spec.count {
             return;
         }

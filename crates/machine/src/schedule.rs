@@ -337,7 +337,7 @@ impl Machine<'_> {
     /// anew: neither their slice nor their protection begins again (kernel:
     /// `set_next_task_fair()`).
     pub(crate) fn set_next(&mut self, cpu: CpuId, prev: TaskId, next: TaskId, protects: bool) {
-        if prev != next && self.question.is_some() {
+        if prev != next && self.probes.question.is_some() {
             self.answer_question(cpu, next);
         }
         let se = self.tasks[next].se;
@@ -368,7 +368,7 @@ impl Machine<'_> {
                 break;
             }
             if anew && self.settings.counts_turns {
-                let turn = &mut self.turns[child];
+                let turn = &mut self.extras.turns[child];
                 turn.picked_sum_exec_ns = turn.sum_exec_ns;
             }
             if !flat {
@@ -519,7 +519,7 @@ impl Machine<'_> {
         }
         let waited_ns = now - t.ready_since_ns;
         t.ready_since_ns = NEVER;
-        if let Some(kind) = self.kinds.get_mut(t.kind as usize) {
+        if let Some(kind) = self.births.kinds.get_mut(t.kind as usize) {
             kind.wait_ns += waited_ns;
         }
     }
@@ -536,12 +536,12 @@ impl Machine<'_> {
     pub(crate) fn end_stall(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let spins = matches!(t.segment, Segment::Spin | Segment::SpinOnOwner);
-        if t.stalled_since_ns == NEVER || (spins && self.failed.is_none()) {
+        if t.stalled_since_ns == NEVER || (spins && self.events.failed.is_none()) {
             return;
         }
         let stalled_ns = self.now - t.stalled_since_ns;
         t.stalled_since_ns = NEVER;
-        if let Some(kind) = self.kinds.get_mut(t.kind as usize) {
+        if let Some(kind) = self.births.kinds.get_mut(t.kind as usize) {
             kind.longest_stall_ns = kind.longest_stall_ns.max(stalled_ns);
         }
     }

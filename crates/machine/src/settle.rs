@@ -98,7 +98,7 @@ impl Machine<'_> {
     /// Takes one step on the way out of the kernel: schedules, returns to user mode or executes an
     /// instruction. False when nothing is left to do now.
     fn settle_step(&mut self, cpu: CpuId) -> bool {
-        if self.failed.is_some() || self.cpus[cpu].leaves_irq_ns > self.now {
+        if self.events.failed.is_some() || self.cpus[cpu].leaves_irq_ns > self.now {
             return false;
         }
         if self.can_reschedule(cpu) {

@@ -163,11 +163,12 @@ impl<'a> Simulation<'a> {
         debug_assert!(next_ns >= machine.now, "time runs backwards to {next_ns}, slot {slot}");
         machine.now = next_ns;
         machine.process(if heap_ns < timer_ns { usize::MAX } else { slot });
-        if machine.settings.check && machine.failed.is_none() {
+        if machine.settings.check && machine.events.failed.is_none() {
             machine.check_invariants();
         }
-        let is_watched = || machine.watching.as_ref().is_some_and(|watching| watching.is_over());
-        if machine.failed.is_some() || is_watched() {
+        let is_watched =
+            || machine.probes.watching.as_ref().is_some_and(|watching| watching.is_over());
+        if machine.events.failed.is_some() || is_watched() {
             (self.is_over, self.end_ns) = (true, machine.now);
         }
         true
@@ -175,7 +176,7 @@ impl<'a> Simulation<'a> {
 
     /// Fails with the error of a run that has failed; changes nothing.
     fn check_failed(&self) -> Result<(), Error> {
-        self.machine.failed.clone().map_or(Ok(()), Err)
+        self.machine.events.failed.clone().map_or(Ok(()), Err)
     }
 
     /// State of the group with this path, such as `/a/b`; `None` if there is none.

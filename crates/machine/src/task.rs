@@ -2,6 +2,7 @@
 
 use crate::events::NEVER;
 use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
+use crate::latency::Latencies;
 use crate::pelt::WHOLE;
 use crate::wakees::Wakees;
 use cpumax_workload::{Class, LockMode, Stream};
@@ -340,13 +341,33 @@ impl Task {
     }
 }
 
-/// Numbers of tasks created, and places of exited ones.
+/// Tasks created and exited.
 #[derive(Debug, Default)]
 pub(crate) struct Births {
     /// Tasks created so far, those outside the workload included.
     pub count: u32,
+    /// Tasks of the workload created so far.
+    pub of_workload: u64,
     /// Exited tasks that still have their places, and when they exited, ns.
     pub ended: VecDeque<(u64, TaskId)>,
     /// Kind and instance of each task so far, for a trace that needs their names.
     pub named: Vec<(u32, u32)>,
+    pub kinds: Vec<KindStat>,
+}
+
+/// Statistics of a kind of task, summed over its instances.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct KindStat {
+    pub wait_ns: u64,
+    pub longest_stall_ns: u64,
+    pub hung_reports: u64,
+    pub count: u64,
+    pub exited: u64,
+    /// CPU time of instances that are no longer stored, ns.
+    pub forgotten_ns: u64,
+    pub last_exit_ns: u64,
+    pub latencies: Latencies,
+    /// Instances that have not exited.
+    pub living: Vec<TaskId>,
 }

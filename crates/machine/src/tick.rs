@@ -277,7 +277,7 @@ impl Machine<'_> {
             let over = entity.deadline < entity.vruntime;
             return Some((entity.ns_until(entity.deadline), over));
         }
-        let ran_ns = self.turns[se].ran_ns();
+        let ran_ns = self.extras.turns[se].ran_ns();
         let slice_ns = match self.rules.queue {
             Queue::Cfs => self.cfs_slice_ns(tq, se),
             _ => entity.slice_ns(),

@@ -1,6 +1,8 @@
 //! Measurements of one group over part of a run.
 
+use crate::choice::{Choice, Question};
 use crate::ids::GroupId;
+use cpumax_outcome::trace::TraceSink;
 use cpumax_workload::GroupIx;
 
 /// Work takes its written CPU time; in millionths.
@@ -36,6 +38,24 @@ pub struct Watched {
     pub latencies_ns: Vec<u64>,
     /// Ages of its requests under way at the end, ns.
     pub under_way_ns: Vec<u64>,
+}
+
+/// All that observes a run and does not change it.
+pub(crate) struct Probes<'a> {
+    pub trace: Option<&'a mut dyn TraceSink>,
+    /// The trace records messages.
+    pub tells_messages: bool,
+    /// A scheduling decision to explain, and the explanation once it is made.
+    pub question: Option<(Question, Option<Choice>)>,
+    pub watching: Option<Box<Watching>>,
+}
+
+impl<'a> Probes<'a> {
+    /// A trace, if any, and nothing else.
+    pub fn new(trace: Option<&'a mut dyn TraceSink>) -> Probes<'a> {
+        let tells_messages = trace.as_ref().is_some_and(|trace| trace.wants_messages());
+        Probes { trace, tells_messages, question: None, watching: None }
+    }
 }
 
 /// Measuring, under way.

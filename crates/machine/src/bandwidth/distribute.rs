@@ -68,7 +68,7 @@ impl Machine<'_> {
     /// Starts a distribution over a copy of the group's throttled list and marks the pool as
     /// distributing. `spent_ns`: time of earlier distributions in this timer call.
     fn begin_distribution(&mut self, group: GroupId, timer: Timer, spent_ns: u64) -> Distribution {
-        let mut list = std::mem::take(&mut self.scratch);
+        let mut list = std::mem::take(&mut self.extras.scratch);
         let pool = &mut self.groups[group].pool;
         let of_timer = if timer == Timer::Slack { pool.slack_cpu } else { pool.timer_cpu };
         let cpu = if self.events.here.is_some() { self.events.here } else { of_timer };
@@ -94,7 +94,7 @@ impl Machine<'_> {
     fn end_distribution(&mut self, group: GroupId, walk: Distribution) -> bool {
         let pool = &mut self.groups[group].pool;
         pool.distributing = false;
-        self.scratch = walk.list;
+        self.extras.scratch = walk.list;
         let still_throttled = match self.rules.release {
             UnthrottleBy::Sync => !pool.throttled.is_empty(),
             UnthrottleBy::Csd | UnthrottleBy::CsdAll => walk.still_throttled,

@@ -39,18 +39,18 @@ impl Machine<'_> {
     fn subtree(&mut self, top: CfsRqId) -> Rc<[CfsRqId]> {
         let made = self.made_on(self.cfs_rqs[top].cpu);
         let index = self.cfs_rqs[top].bandwidth.subtree as usize;
-        if let Some(subtree) = self.subtrees.get(index)
+        if let Some(subtree) = self.extras.subtrees.get(index)
             && subtree.of_made == made
         {
             return Rc::clone(&subtree.cfs_rqs);
         }
         let cfs_rqs: Rc<[CfsRqId]> = self.children_first(top).into();
         let subtree = Subtree { cfs_rqs: Rc::clone(&cfs_rqs), of_made: made };
-        if let Some(old) = self.subtrees.get_mut(index) {
+        if let Some(old) = self.extras.subtrees.get_mut(index) {
             *old = subtree;
         } else {
-            self.cfs_rqs[top].bandwidth.subtree = self.subtrees.len() as u32;
-            self.subtrees.push(subtree);
+            self.cfs_rqs[top].bandwidth.subtree = self.extras.subtrees.len() as u32;
+            self.extras.subtrees.push(subtree);
         }
         cfs_rqs
     }
@@ -87,6 +87,6 @@ impl Machine<'_> {
 
     /// Number of group run queues made on a CPU so far.
     fn made_on(&self, cpu: CpuId) -> u32 {
-        self.vacant[cpu.ix()].made
+        self.extras.vacant[cpu.ix()].made
     }
 }

@@ -55,8 +55,8 @@ impl Machine<'_> {
 
     /// Schedules the next round of balancing shortly before this tick, unless it is earlier anyway.
     fn schedule_balance(&mut self, tick_ns: u64) {
-        if tick_ns < self.balance_due_ns {
-            self.balance_due_ns = tick_ns;
+        if tick_ns < self.balancing.due_ns {
+            self.balancing.due_ns = tick_ns;
             self.events.heap.push(tick_ns - BEFORE_NS, Event::Balance);
         }
     }
@@ -70,13 +70,13 @@ impl Machine<'_> {
     /// first. Schedules the next round while any CPU has waiting tasks, else ends the rounds.
     pub(crate) fn balance(&mut self) {
         let this_tick_ns = self.balance_tick_ns();
-        if this_tick_ns != self.balance_due_ns {
+        if this_tick_ns != self.balancing.due_ns {
             // An earlier round was scheduled after this one.
             return;
         }
-        let waits = |cpu: CpuId| self.nr_running[cpu.ix()] >= 2 && self.cpus[cpu].online;
+        let waits = |cpu: CpuId| self.balancing.nr_running[cpu.ix()] >= 2 && self.cpus[cpu].online;
         if !self.cpus.ids().any(waits) {
-            self.balance_due_ns = NEVER;
+            self.balancing.due_ns = NEVER;
             for cpu in self.cpus.ids() {
                 self.cpus[cpu].balancing.seen_ns = this_tick_ns - 1;
             }
@@ -93,8 +93,8 @@ impl Machine<'_> {
         }
         let online = self.cpus.ids().filter(|&cpu| self.cpus[cpu].online);
         let at_ns = online.map(|cpu| self.balance_at_ns(cpu)).min().unwrap_or(NEVER);
-        self.balance_due_ns = at_ns.max(this_tick_ns + self.settings.tick_ns);
-        self.events.heap.push(self.balance_due_ns - BEFORE_NS, Event::Balance);
+        self.balancing.due_ns = at_ns.max(this_tick_ns + self.settings.tick_ns);
+        self.events.heap.push(self.balancing.due_ns - BEFORE_NS, Event::Balance);
     }
 
     /// Balances one CPU, if its interval is over at this tick, and updates its interval by the
@@ -122,7 +122,7 @@ impl Machine<'_> {
 
     /// Whether rounds of balancing run: some CPU has more than it can run.
     pub(crate) fn is_balancing(&self) -> bool {
-        self.balance_due_ns != NEVER
+        self.balancing.due_ns != NEVER
     }
 
     /// To be called when a CPU begins or ceases to be idle: brings its balancing interval up to now
@@ -350,7 +350,7 @@ impl Machine<'_> {
     /// Moves waiting tasks of about this load in total from one CPU to another; each failed attempt
     /// before doubles how heavy one may be (kernel: `detach_tasks()`).
     fn pull_load(&mut self, to: CpuId, from: CpuId, imbalance: u64) -> Found {
-        let mut lists = std::mem::take(&mut self.balancing);
+        let mut lists = std::mem::take(&mut self.balancing.lists);
         let mut found = self.find_movable(from, to, MAX_MOVED, true, &mut lists);
         let mut left = imbalance;
         let tries = self.cpus[to].balancing.failed.min(63);
@@ -362,7 +362,7 @@ impl Machine<'_> {
                 found = Found::Moved;
             }
         }
-        self.balancing = lists;
+        self.balancing.lists = lists;
         found
     }
 
@@ -431,7 +431,7 @@ impl Machine<'_> {
     /// near idle CPU takes a running task after several failures. Attempts without result count
     /// only at ticks.
     fn pull(&mut self, to: CpuId, domain: Range<u32>, want: u32, at_tick: bool) -> Found {
-        let is_near = self.nr_running[to.ix()] == 0 && domain == self.llc(to);
+        let is_near = self.balancing.nr_running[to.ix()] == 0 && domain == self.llc(to);
         self.try_in_turn(|machine, tried| {
             let from = machine.busiest(to, &domain, tried)?;
             let found = machine.pull_from(to, from, want);
@@ -464,31 +464,31 @@ impl Machine<'_> {
             self.most_running(domain)
         } else {
             let left = domain.clone().map(CpuId).filter(is_left);
-            left.map(|cpu| self.nr_running[cpu.ix()]).max()?
+            left.map(|cpu| self.balancing.nr_running[cpu.ix()]).max()?
         };
-        if most <= self.nr_running[to.ix()] + 1 {
+        if most <= self.balancing.nr_running[to.ix()] + 1 {
             return None;
         }
         let first = to.0.clamp(domain.start, domain.end);
         let mut in_order = (first..domain.end).chain(domain.start..first).map(CpuId);
-        in_order.find(|cpu| self.nr_running[cpu.ix()] == most && is_left(cpu))
+        in_order.find(|cpu| self.balancing.nr_running[cpu.ix()] == most && is_left(cpu))
     }
 
     /// Moves up to `want` waiting tasks from one CPU to another, cache-hot ones aside.
     fn pull_from(&mut self, to: CpuId, from: CpuId, want: u32) -> Found {
-        let mut lists = std::mem::take(&mut self.balancing);
+        let mut lists = std::mem::take(&mut self.balancing.lists);
         let mut found = self.find_movable(from, to, want, false, &mut lists);
         for &task in &lists.movable {
             self.migrate(task, to);
             found = Found::Moved;
         }
-        self.balancing = lists;
+        self.balancing.lists = lists;
         found
     }
 
     /// Largest number of runnable tasks on a CPU of the range.
     fn most_running(&self, domain: &Range<u32>) -> u32 {
         let range = domain.start as usize..domain.end as usize;
-        self.nr_running[range].iter().copied().max().unwrap_or(0)
+        self.balancing.nr_running[range].iter().copied().max().unwrap_or(0)
     }
 }

@@ -14,7 +14,7 @@ impl Machine<'_> {
     pub(crate) fn grow_buddies(&mut self) {
         if self.rules.queue.is_cfs() {
             let none = Buddies { last: SeId::NONE, skip: SeId::NONE };
-            self.buddies.resize(self.cfs_rqs.len(), none);
+            self.extras.buddies.resize(self.cfs_rqs.len(), none);
         }
     }
 
@@ -36,7 +36,7 @@ impl Machine<'_> {
     pub(crate) fn set_last_buddy(&mut self, mut se: SeId) {
         while se.is_some() && self.ses[se].on_rq {
             let q = self.ses[se].q;
-            self.buddies[q.ix()].last = se;
+            self.extras.buddies[q.ix()].last = se;
             se = self.cfs_rqs[q].se;
         }
     }
@@ -46,7 +46,7 @@ impl Machine<'_> {
     pub(crate) fn set_skip_buddy(&mut self, mut se: SeId) {
         while se.is_some() {
             let q = self.ses[se].q;
-            self.buddies[q.ix()].skip = se;
+            self.extras.buddies[q.ix()].skip = se;
             se = self.cfs_rqs[q].se;
         }
     }
@@ -58,8 +58,8 @@ impl Machine<'_> {
             self.clear_upwards(q, se, |machine, q| &mut machine.cfs_rqs[q].next);
         }
         if self.rules.queue.is_cfs() {
-            self.clear_upwards(q, se, |machine, q| &mut machine.buddies[q.ix()].last);
-            self.clear_upwards(q, se, |machine, q| &mut machine.buddies[q.ix()].skip);
+            self.clear_upwards(q, se, |machine, q| &mut machine.extras.buddies[q.ix()].last);
+            self.clear_upwards(q, se, |machine, q| &mut machine.extras.buddies[q.ix()].skip);
         }
     }
 

@@ -120,7 +120,7 @@ impl Machine<'_> {
         let nodes = self.cfs_rqs[q].timeline.nodes();
         let Some(first) = nodes.first() else { return SeId::NONE };
         let fair = |se: SeId| !self.is_behind(first.se, self.ses[se].vruntime);
-        let Buddies { last, skip } = self.buddies[q.ix()];
+        let Buddies { last, skip } = self.extras.buddies[q.ix()];
         let next = self.cfs_rqs[q].next;
         if let Some(buddy) = [next, last].into_iter().find(|&se| se.is_some() && fair(se)) {
             return buddy;
@@ -177,7 +177,7 @@ impl Machine<'_> {
         }
         let first = rq.timeline.first()?;
         let entity = &self.ses[rq.curr];
-        let ran_ns = self.turns[rq.curr].ran_ns();
+        let ran_ns = self.extras.turns[rq.curr].ran_ns();
         let ideal_ns = self.cfs_slice_ns(q, rq.curr);
         let by_slice_ns = (ideal_ns + 1).saturating_sub(ran_ns);
         let ahead_ns = entity.ns_until(first.key + ideal_ns as i64 + 1);
@@ -195,7 +195,7 @@ impl Machine<'_> {
         let rq = &self.cfs_rqs[q];
         let (cpu, curr) = (rq.cpu, rq.curr);
         self.resched(cpu, Resched::Now);
-        if self.turns[curr].ran_ns() > self.cfs_slice_ns(q, curr) {
+        if self.extras.turns[curr].ran_ns() > self.cfs_slice_ns(q, curr) {
             self.clear_buddies(q, curr);
         }
     }
@@ -259,7 +259,7 @@ mod tests {
                 machine.timeline_insert(q, se);
             }
             machine.cfs_rqs[q].next = next;
-            machine.buddies[q.ix()] = buddies;
+            machine.extras.buddies[q.ix()] = buddies;
             machine.pick_cfs(q)
         };
         assert_eq!(picked(500, SeId::NONE, none), a);

@@ -163,13 +163,13 @@ impl Machine<'_> {
     pub(crate) fn add_queued(&mut self, owner: Owner) {
         if self.cpus.len() > 1 {
             let avg = if matches!(owner, Owner::Task(_)) { ALL as u32 } else { 0 };
-            self.queued.push(Queued { avg, periods: 0, attached: false });
+            self.averages.queued.push(Queued { avg, periods: 0, attached: false });
         }
     }
 
     /// Resets an entity's average to that of a new task, as if it had always been queued.
     pub(crate) fn reset_queued(&mut self, se: SeId) {
-        if let Some(queued) = self.queued.get_mut(se.ix()) {
+        if let Some(queued) = self.averages.queued.get_mut(se.ix()) {
             *queued = Queued { avg: ALL as u32, periods: 0, attached: false };
         }
     }
@@ -181,7 +181,7 @@ impl Machine<'_> {
         if q.is_some() {
             self.pelt_update(q);
             let now = self.cfs_rqs[q].pelt.periods;
-            let Queued { avg, periods, .. } = self.queued[se.ix()];
+            let Queued { avg, periods, .. } = self.averages.queued[se.ix()];
             if now != periods {
                 let is_parked = self.rules.pull
                     && match self.ses[se].owner() {
@@ -191,11 +191,11 @@ impl Machine<'_> {
                 let new = if self.ses[se].on_rq || is_parked { ALL } else { 0 };
                 let periods = u64::from(now.wrapping_sub(periods));
                 let avg = decay(avg.into(), periods) + (new - decay(new, periods));
-                let queued = &mut self.queued[se.ix()];
+                let queued = &mut self.averages.queued[se.ix()];
                 (queued.avg, queued.periods) = (avg as u32, now);
             }
         }
-        self.queued[se.ix()].avg
+        self.averages.queued[se.ix()].avg
     }
 
     /// Updates the fraction of recent time in which an entity was queued, on machines with several
@@ -210,7 +210,7 @@ impl Machine<'_> {
     /// Sets the averages of a task that has slept for long and is about to wake up to 0.
     pub(crate) fn reset_load(&mut self, task: TaskId) {
         self.tasks[task].wanted = 0;
-        self.queued[self.tasks[task].se.ix()].avg = 0;
+        self.averages.queued[self.tasks[task].se.ix()].avg = 0;
     }
 
     /// Moves a task's load, at every level, from its old queue to the one that it is about to join;
@@ -224,7 +224,7 @@ impl Machine<'_> {
             self.detach_load(task);
         }
         let se = self.tasks[task].se;
-        if !self.queued[se.ix()].attached {
+        if !self.averages.queued[se.ix()].attached {
             if from == to {
                 self.update_queued_avg(se);
             }
@@ -239,7 +239,7 @@ impl Machine<'_> {
     /// the remainder is taken relative to nice 0.
     pub(crate) fn detach_load(&mut self, task: TaskId) {
         let mut se = self.tasks[task].se;
-        if self.cpus.len() == 1 || !std::mem::take(&mut self.queued[se.ix()].attached) {
+        if self.cpus.len() == 1 || !std::mem::take(&mut self.averages.queued[se.ix()].attached) {
             return;
         }
         let now = self.now;
@@ -266,7 +266,7 @@ impl Machine<'_> {
                 rq.publish_load(now, &mut self.groups[rq.group]);
                 let before = self.update_queued_avg(se);
                 let after = before.min(left as u32);
-                self.queued[se.ix()].avg = after;
+                self.averages.queued[se.ix()].avg = after;
                 load = scale(self.ses[se].weight, u64::from(before - after), ALL);
             }
             q = parent;
@@ -280,7 +280,7 @@ impl Machine<'_> {
         self.attach_util(task, self.cfs_rqs[to].cpu);
         let (now, periods) = (self.now, self.cfs_rqs[to].pelt.periods);
         let wanted = self.tasks[task].wanted as u32;
-        let own = &mut self.queued[self.tasks[task].se.ix()];
+        let own = &mut self.averages.queued[self.tasks[task].se.ix()];
         (own.periods, own.attached) = (periods, true);
         let queued = own.avg;
         let mut load = scale(self.nominal_weight(task), u64::from(queued), ALL);
@@ -296,7 +296,7 @@ impl Machine<'_> {
                 rq.publish_load(now, &mut self.groups[rq.group]);
                 let before = self.update_queued_avg(se);
                 let after = (before + queued).min(ALL as u32);
-                self.queued[se.ix()].avg = after;
+                self.averages.queued[se.ix()].avg = after;
                 load = scale(self.ses[se].weight, u64::from(after - before), ALL);
             }
             q = parent;
@@ -323,7 +323,7 @@ impl Machine<'_> {
         if self.loses_weight() {
             let pelt = &mut self.cfs_rqs[q].pelt;
             pelt.load_avg = pelt.load_avg.saturating_sub(old) + new;
-        } else if self.cpus.len() > 1 && self.queued[self.tasks[task].se.ix()].attached {
+        } else if self.cpus.len() > 1 && self.averages.queued[self.tasks[task].se.ix()].attached {
             let queued = u64::from(self.update_queued_avg(self.tasks[task].se));
             let [old, new] = [old, new].map(|weight| scale(weight, queued, ALL));
             let pelt = &mut self.cfs_rqs[q].pelt;

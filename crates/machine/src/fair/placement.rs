@@ -70,7 +70,7 @@ impl Machine<'_> {
     fn free_in(&self, task: TaskId, from: CpuId, range: std::ops::Range<u32>) -> Option<CpuId> {
         let most = u32::from(self.rules.idle_class_is_free);
         let free_of = |range: std::ops::Range<u32>| {
-            let nr_running = &self.nr_running[range.start as usize..range.end as usize];
+            let nr_running = &self.balancing.nr_running[range.start as usize..range.end as usize];
             let unused = (range.start..).zip(nr_running).filter(|&(_, &nr)| nr <= most);
             let mut unused = unused.map(|(cpu, _)| CpuId(cpu));
             unused.find(|&cpu| self.is_free_for(task, cpu))
@@ -90,7 +90,7 @@ impl Machine<'_> {
         let (mut best, mut least) = (CpuId::NONE, u64::MAX);
         for cpu in order.clone() {
             // A lower bound of its load.
-            if u64::from(self.nr_running[cpu.ix()]) < least && self.may_use(task, cpu) {
+            if u64::from(self.balancing.nr_running[cpu.ix()]) < least && self.may_use(task, cpu) {
                 let busy = busy(&cpu);
                 if busy < least {
                     (best, least) = (cpu, busy);

@@ -13,13 +13,13 @@ impl Machine<'_> {
     /// Adds the utilisation of a new task, on machines with several CPUs.
     pub(crate) fn add_task_util(&mut self) {
         if self.cpus.len() > 1 {
-            self.task_utils.push(TaskUtil::default());
+            self.averages.task_utils.push(TaskUtil::default());
         }
     }
 
     /// Sets a task's utilisation and its expectation to 0.
     pub(crate) fn reset_task_util(&mut self, task: TaskId) {
-        if let Some(of) = self.task_utils.get_mut(task.ix()) {
+        if let Some(of) = self.averages.task_utils.get_mut(task.ix()) {
             *of = TaskUtil::default();
         }
     }
@@ -55,7 +55,7 @@ impl Machine<'_> {
     /// Updates a task's utilisation to now; `runs`: whether it ran since the last update.
     pub(crate) fn update_task_util(&mut self, task: TaskId, runs: bool) {
         let now = self.now;
-        if let Some(of) = self.task_utils.get_mut(task.ix()) {
+        if let Some(of) = self.averages.task_utils.get_mut(task.ix()) {
             of.used.update(now, runs);
         }
     }
@@ -66,7 +66,7 @@ impl Machine<'_> {
     pub(crate) fn detach_util(&mut self, task: TaskId, from: CpuId) {
         self.update_cpu_util(from);
         let runs = self.cpus[from].curr == task;
-        let mut used = self.task_utils[task.ix()].used;
+        let mut used = self.averages.task_utils[task.ix()].used;
         used.update(self.now, runs);
         let busy = &mut self.cpus[from].util;
         busy.avg = busy.avg.saturating_sub(used.avg);
@@ -78,14 +78,14 @@ impl Machine<'_> {
         self.update_cpu_util(to);
         let runs = self.cpus[to].curr == task;
         self.update_task_util(task, runs);
-        let used = self.task_utils[task.ix()].used.avg;
+        let used = self.averages.task_utils[task.ix()].used.avg;
         self.cpus[to].util.avg += used;
     }
 
     /// Leaves the time parked up to now out of a task's utilisation: its group's clock stood still.
     pub(crate) fn skip_parked_time(&mut self, task: TaskId) {
         let now = self.now;
-        if let Some(of) = self.task_utils.get_mut(task.ix()) {
+        if let Some(of) = self.averages.task_utils.get_mut(task.ix()) {
             of.used = UtilAvg { part_ns: 0, updated_ns: now, ..of.used };
         }
     }
@@ -94,7 +94,7 @@ impl Machine<'_> {
     /// (kernel: `util_est_enqueue()`).
     pub(crate) fn add_expected_util(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
-        let Some(of) = self.task_utils.get_mut(task.ix()) else { return };
+        let Some(of) = self.averages.task_utils.get_mut(task.ix()) else { return };
         if !of.counted && self.tasks[task].is_fair() {
             of.counted = true;
             self.cpus[cpu].expected += u64::from(of.expected);
@@ -106,11 +106,11 @@ impl Machine<'_> {
     pub(crate) fn remove_expected_util(&mut self, task: TaskId, why: Dequeue) {
         let cpu = self.tasks[task].cpu;
         let runs = self.cpus[cpu].curr == task;
-        if !self.task_utils.get(task.ix()).is_some_and(|of| of.counted) {
+        if !self.averages.task_utils.get(task.ix()).is_some_and(|of| of.counted) {
             return;
         }
         self.update_task_util(task, runs);
-        let of = &mut self.task_utils[task.ix()];
+        let of = &mut self.averages.task_utils[task.ix()];
         of.counted = false;
         self.cpus[cpu].expected -= u64::from(of.expected);
         if matches!(why, Dequeue::Sleep | Dequeue::Throttle) {
@@ -123,7 +123,7 @@ impl Machine<'_> {
     /// # Errors
     /// Both sums.
     pub(crate) fn check_expected(&self, cpu: CpuId) -> Result<(), String> {
-        let counted = self.tasks.ids().zip(&self.task_utils).filter(|(_, of)| of.counted);
+        let counted = self.tasks.ids().zip(&self.averages.task_utils).filter(|(_, of)| of.counted);
         let here = counted.filter(|(task, _)| self.tasks[*task].cpu == cpu);
         let sum: u64 = here.map(|(_, of)| u64::from(of.expected)).sum();
         let expected = self.cpus[cpu].expected;

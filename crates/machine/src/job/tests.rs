@@ -13,7 +13,7 @@ fn rates(text: &str) -> (f64, f64) {
     let workload = parse(text, "queue.toml").unwrap_or_else(|error| panic!("{error}"));
     let kernel = parse_kernels("6.12").unwrap()[0];
     let machine = Simulation::ended(&workload, &Options::new(kernel, 1));
-    let latencies = &machine.kinds[0].latencies;
+    let latencies = &machine.births.kinds[0].latencies;
     let seconds = workload.duration_ns as f64 / 1e9;
     (latencies.count as f64 / seconds, latencies.mean_ns() / 1e6)
 }
@@ -129,10 +129,10 @@ fn two_threads(shared: bool) -> f64 {
     let workload = parse(&text, "service.toml").unwrap_or_else(|error| panic!("{error}"));
     let kernel = parse_kernels("6.12").unwrap()[0];
     let machine = Simulation::ended(&workload, &Options::new(kernel, 1));
-    let sum: f64 = (machine.kinds.iter())
+    let sum: f64 = (machine.births.kinds.iter())
         .map(|kind| kind.latencies.mean_ns() * kind.latencies.count as f64)
         .sum();
-    sum / machine.kinds.iter().map(|kind| kind.latencies.count).sum::<u64>() as f64 / 1e6
+    sum / machine.births.kinds.iter().map(|kind| kind.latencies.count).sum::<u64>() as f64 / 1e6
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn in_two_parts(order: &str) -> (u64, u64) {
     .unwrap_or_else(|error| panic!("{error}"));
     let kernel = parse_kernels("6.12").unwrap()[0];
     let mut machine = Simulation::ended(&workload, &Options::new(kernel, 1));
-    let latencies = &mut machine.kinds[0].latencies;
+    let latencies = &mut machine.births.kinds[0].latencies;
     (latencies.count, latencies.percentiles().max / 1_000_000)
 }
 

@@ -170,7 +170,7 @@ impl Machine<'_> {
     /// Takes one task out of limbo, from the child whose turn it is at every level, and enqueues
     /// it; charges each level's allowance. Without one, drops a child that has none to give.
     fn bring_back_one(&mut self, cpu: CpuId) {
-        let mut path = std::mem::take(&mut self.scratch);
+        let mut path = std::mem::take(&mut self.extras.scratch);
         path.clear();
         let mut q = self.root(cpu);
         let last = self.has(Fault::LastParkedFirst);
@@ -204,7 +204,7 @@ impl Machine<'_> {
                 self.insert_child(path[level - 1], q);
             }
         }
-        self.scratch = path;
+        self.extras.scratch = path;
         if task.is_some() {
             self.unpark(task);
         } else if self.cfs_rqs[q].nr == 0 {

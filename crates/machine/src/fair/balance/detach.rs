@@ -4,7 +4,7 @@
 use super::NICE_TRIES;
 use crate::fair::{Dequeue, Enqueue};
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
-use crate::interval::{Balancing, Found};
+use crate::interval::{BalanceLists, Found};
 use crate::machine::Machine;
 use crate::rules::BalanceTest;
 use crate::se::Owner;
@@ -27,9 +27,9 @@ impl Machine<'_> {
         to: CpuId,
         want: u32,
         by_load: bool,
-        lists: &mut Balancing,
+        lists: &mut BalanceLists,
     ) -> Found {
-        let Balancing { pending, movable } = lists;
+        let BalanceLists { pending, movable } = lists;
         pending.clear();
         movable.clear();
         let curr = self.cpus[from].curr;
