@@ -5,8 +5,9 @@
 
 use crate::events::NEVER;
 use crate::ids::{CpuId, TaskId};
+use crate::lab::Absence;
 use crate::machine::Machine;
-use crate::task::{Absence, Code, Mode, Segment, State, Task};
+use crate::task::{Code, Mode, Segment, State, Task};
 
 /// The longest absence that is counted as work, ns (guest: `SLACK_NS`).
 const UNSEEN_NS: u64 = 50_000;
@@ -25,14 +26,14 @@ impl Task {
     /// How long the current work takes, ns, if the task continues after another absence of
     /// `away_ns`. Less than what is left where the absence passes for work.
     pub fn remaining_after_ns(&self, away_ns: u64) -> u64 {
-        self.left_ns - self.absence_as_work_ns(self.absence.ns + away_ns)
+        self.left_ns - self.absence_as_work_ns(self.lab.absence.ns + away_ns)
     }
 
     /// Has later work be shorter by an absence of `ns`, unless that is so long that the task
     /// notices it.
     fn add_debt(&mut self, ns: u64) {
         if ns <= UNSEEN_NS {
-            self.owes_ns += ns as i64;
+            self.lab.owes_ns += ns as i64;
         }
     }
 
@@ -40,21 +41,21 @@ impl Task {
     /// off the remaining work what of it passes for work; the rest makes later work shorter. The
     /// progress itself is taken off by the caller.
     pub fn account_absence(&mut self, away_ns: u64, progress_ns: u64) {
-        self.absence.ns += away_ns;
+        self.lab.absence.ns += away_ns;
         if progress_ns == 0 {
             return;
         }
-        let absent_ns = self.absence.ns;
+        let absent_ns = self.lab.absence.ns;
         if self.mode == Mode::User {
             let worked_ns = self.absence_as_work_ns(absent_ns);
             self.left_ns -= worked_ns;
             if self.left_ns <= CHUNK_NS && worked_ns == 0 {
                 self.add_debt(absent_ns);
             }
-            self.absence = Absence::NONE;
+            self.lab.absence = Absence::NONE;
         } else if self.left_ns <= progress_ns {
             self.add_debt(absent_ns);
-            self.absence = Absence::NONE;
+            self.lab.absence = Absence::NONE;
         }
     }
 }
@@ -66,23 +67,23 @@ impl Machine<'_> {
         let t = &self.tasks[task];
         self.lab.noise.is_some()
             && !self.lab.reads_cpu_time
-            && t.code == Code::Kind
+            && t.at.code == Code::Kind
             && t.is_fair()
             && t.segment == Segment::Run
-            && t.is_program_work
+            && t.lab.is_program_work
     }
 
     /// Begins an absence now, if the task is runnable and measures its work by the clock.
     pub(crate) fn note_preempted(&mut self, task: TaskId) {
         if self.tells_work_by_clock(task) && self.tasks[task].state == State::Runnable {
-            self.tasks[task].absence.since_ns = self.now;
+            self.tasks[task].lab.absence.since_ns = self.now;
         }
     }
 
     /// Ends the absence under way of a task that gets its CPU, and adds it to the task's absence.
     pub(crate) fn note_resumed(&mut self, task: TaskId) {
         let now = self.now;
-        let absence = &mut self.tasks[task].absence;
+        let absence = &mut self.tasks[task].lab.absence;
         let since_ns = std::mem::replace(&mut absence.since_ns, NEVER);
         absence.ns += now.saturating_sub(since_ns);
     }

@@ -12,10 +12,10 @@ impl Machine<'_> {
     /// Adds a task and its entity to the machine, in the place of an exited one if possible, and
     /// numbers it; returns its id. It is not queued.
     pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
-        task.number = self.births.count;
+        task.birth.number = self.births.count;
         self.births.count = self.births.count.wrapping_add(1);
         if self.probes.trace.is_some() {
-            self.births.named.push((task.kind, task.instance));
+            self.births.named.push((task.kind, task.birth.instance));
         }
         // A task that exits right now may still be the one that its CPU switches from.
         match self.births.ended.front() {
@@ -39,10 +39,10 @@ impl Machine<'_> {
         let old = &self.tasks[place];
         debug_assert_eq!(old.state, State::Exited);
         let (se, kind) = (old.se, old.kind as usize);
-        self.births.kinds[kind].forgotten_ns += old.usage_ns;
+        self.births.kinds[kind].forgotten_ns += old.times.usage_ns;
         task.se = se;
         // A timer of the previous task may still fire.
-        task.sleeps = old.sleeps;
+        task.at.sleeps = old.at.sleeps;
         self.tasks[place] = task;
         self.ses[se] = Se::new(Owner::Task(place), CfsRqId::NONE, NICE_0_WEIGHT, slice_ns);
         if self.settings.counts_turns {
@@ -50,11 +50,6 @@ impl Machine<'_> {
         }
         self.reset_queued(se);
         self.reset_task_util(place);
-    }
-
-    /// Frees the place of a task that has just exited, for a task made later than now.
-    pub(crate) fn free_place(&mut self, task: TaskId) {
-        self.births.ended.push_back((self.now, task));
     }
 
     /// Whether fewer than [`MAX_LIVING`] tasks live, so that another may be forked. If not, the run
@@ -83,13 +78,13 @@ impl Machine<'_> {
     pub(crate) fn all_living(&self) -> Vec<TaskId> {
         let lives = |task: &TaskId| self.tasks[*task].state != State::Exited;
         let mut living: Vec<TaskId> = self.tasks.ids().filter(lives).collect();
-        living.sort_unstable_by_key(|&task| self.tasks[task].number);
+        living.sort_unstable_by_key(|&task| self.tasks[task].birth.number);
         living
     }
 
     /// The event with the numbers of tasks in a trace instead of their places in memory.
     pub(crate) fn with_trace_numbers(&self, what: What) -> What {
-        let number = |place: u32| self.tasks[TaskId(place)].number;
+        let number = |place: u32| self.tasks[TaskId(place)].birth.number;
         let message = |one: Message| Message { task: number(one.task), ..one };
         match what {
             What::Switch { next } => What::Switch { next: next.map(number) },

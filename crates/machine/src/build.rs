@@ -129,7 +129,7 @@ impl<'a> Machine<'a> {
         for (index, spec) in workload.groups.iter().enumerate().skip(1) {
             let group = GroupId(index as u32);
             let phase_ns = self.initial_phase_ns(group, spec.limit.period_ns());
-            self.groups[group].pool.expiry_ns = phase_ns;
+            self.groups[group].pool.timer.expiry_ns = phase_ns;
             if workload.machine.cost_timing {
                 // Each is written on the next CPU, so that their timers need not wait for each
                 // other's work.

@@ -4,9 +4,10 @@
 use crate::cpu::Resched;
 use crate::events::Event;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
+use crate::lab::Moving;
 use crate::machine::Machine;
 use crate::noise::Kind;
-use crate::task::{Code, Mode, Moving, Segment};
+use crate::task::{Code, Mode, Segment};
 use cpumax_workload::{LockKind, LockMode, Op, Target};
 
 /// Cost of a sleep beyond the call that the guest assumes, ns: the switch to the next task.
@@ -20,10 +21,10 @@ impl Machine<'_> {
     /// Starts the time in the kernel that a task needs to go to sleep, under noise. True if it
     /// keeps running for that first.
     pub(crate) fn delay_sleep(&mut self, task: TaskId) -> bool {
-        if self.lab.noise.is_none() || self.tasks[task].code != Code::Kind {
+        if self.lab.noise.is_none() || self.tasks[task].at.code != Code::Kind {
             return false;
         }
-        self.tasks[task].sleep_delay_ns = self.spend_in_kernel(task, Kind::Sleep) as u16;
+        self.tasks[task].lab.sleep_delay_ns = self.spend_in_kernel(task, Kind::Sleep) as u16;
         true
     }
 
@@ -34,14 +35,14 @@ impl Machine<'_> {
         let ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
-        t.is_program_work = false;
-        t.first_page_ns = None;
+        t.lab.is_program_work = false;
+        t.lab.first_page_ns = None;
         if self.lab.reads_cpu_time {
-            t.owes_ns += ns as i64;
+            t.lab.owes_ns += ns as i64;
         } else if kind == Kind::Sleep {
-            t.owes_ns += (ns + WAKES_NS) as i64;
+            t.lab.owes_ns += (ns + WAKES_NS) as i64;
         } else {
-            t.calls_since_ns = t.calls_since_ns.min(self.now);
+            t.lab.calls_since_ns = t.lab.calls_since_ns.min(self.now);
         }
         ns
     }
@@ -49,14 +50,14 @@ impl Machine<'_> {
     /// Delays the effect of a call by a random time in the kernel, under noise. True while delayed:
     /// the instruction is then executed again afterwards.
     pub(crate) fn delay_call(&mut self, task: TaskId, kind: Kind) -> bool {
-        if self.lab.noise.is_none() || self.tasks[task].code != Code::Kind {
+        if self.lab.noise.is_none() || self.tasks[task].at.code != Code::Kind {
             return false;
         }
-        let again = !self.tasks[task].call_delayed;
-        self.tasks[task].call_delayed = again;
+        let again = !self.tasks[task].lab.call_delayed;
+        self.tasks[task].lab.call_delayed = again;
         if again {
             self.spend_in_kernel(task, kind);
-            self.tasks[task].pc -= 1;
+            self.tasks[task].at.pc -= 1;
         }
         again
     }
@@ -65,16 +66,16 @@ impl Machine<'_> {
     /// lock. It is part of the call's length.
     pub(crate) fn delay_lock_request(&mut self, task: TaskId) {
         let t = &self.tasks[task];
-        let next = self.program_of(task).get(t.pc as usize);
+        let next = self.program_of(task).get(t.at.pc as usize);
         if self.lab.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
             return;
         }
-        let calls_since_ns = self.tasks[task].calls_since_ns;
+        let calls_since_ns = self.tasks[task].lab.calls_since_ns;
         let ns = self.spend_in_kernel(task, Kind::Enter);
         if !self.lab.reads_cpu_time {
             let t = &mut self.tasks[task];
-            t.calls_since_ns = calls_since_ns;
-            t.entered_ns = ns.saturating_sub(LOCKED_NS) as u32;
+            t.lab.calls_since_ns = calls_since_ns;
+            t.lab.entered_ns = ns.saturating_sub(LOCKED_NS) as u32;
         }
     }
 
@@ -89,7 +90,7 @@ impl Machine<'_> {
         let ns = self.delay_reschedule(cpu, Kind::Changed, levels_ns);
         if self.lab.reads_cpu_time {
             let t = &mut self.tasks[task];
-            t.owes_ns += ns as i64;
+            t.lab.owes_ns += ns as i64;
         }
     }
 
@@ -108,9 +109,9 @@ impl Machine<'_> {
     fn delay_reschedule(&mut self, cpu: CpuId, kind: Kind, more_ns: u64) -> u64 {
         let ns = self.noise_ns(kind) + more_ns;
         let c = &mut self.cpus[cpu];
-        c.leaves_irq_ns = c.leaves_irq_ns.max(self.now + ns);
+        c.lab.leaves_irq_ns = c.lab.leaves_irq_ns.max(self.now + ns);
         c.stolen_ns += ns;
-        c.tick_took_ns = 0;
+        c.lab.tick_took_ns = 0;
         ns
     }
 
@@ -124,8 +125,8 @@ impl Machine<'_> {
         let cpu = CpuId(0);
         let ns = self.noise_ns(Kind::WakeToo);
         let c = &mut self.cpus[cpu];
-        c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
-        let turn_ns = c.leaves_irq_ns;
+        c.lab.leaves_irq_ns = c.lab.leaves_irq_ns.max(self.now) + ns;
+        let turn_ns = c.lab.leaves_irq_ns;
         self.steal_from_current(cpu, Kind::WakeToo, ns);
         self.events.heap.push(turn_ns, Event::WakeReader(task));
         true
@@ -137,7 +138,7 @@ impl Machine<'_> {
     pub(crate) fn charge_token_lock(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let program = self.program_of(task);
-        let before = t.pc.checked_sub(2).and_then(|at| program.get(at as usize));
+        let before = t.at.pc.checked_sub(2).and_then(|at| program.get(at as usize));
         let Some(&Op::Lock { lock, .. }) = before else { return };
         let lock = &self.locks.all[LockId(lock)];
         let is_token = !lock.written && matches!(lock.kind, LockKind::Mutex | LockKind::Rwsem);
@@ -161,7 +162,7 @@ impl Machine<'_> {
         }
         let lock = self.move_lock();
         let t = &self.tasks[task];
-        let next = match t.moving {
+        let next = match t.lab.moving {
             Moving::No => Moving::Enters { in_syscall: t.in_syscall },
             Moving::Enters { in_syscall } => {
                 // A waiter is woken to try again.
@@ -185,7 +186,7 @@ impl Machine<'_> {
             }
             Moving::In { in_syscall } => {
                 self.tasks[task].in_syscall = in_syscall;
-                self.tasks[task].moving = Moving::No;
+                self.tasks[task].lab.moving = Moving::No;
                 self.unlock(task, lock);
                 return true;
             }
@@ -201,8 +202,8 @@ impl Machine<'_> {
             self.tasks[task].left_ns += u64::from(self.levels_of(task)) * CHOICE_LEVEL_NS;
         }
         let t = &mut self.tasks[task];
-        (t.moving, t.in_syscall) = (next, true);
-        t.pc -= 1;
+        (t.lab.moving, t.in_syscall) = (next, true);
+        t.at.pc -= 1;
         true
     }
 
@@ -211,8 +212,8 @@ impl Machine<'_> {
     /// reschedules (kernel: `do_exit()`, `sched_autogroup_exit_task()`, `sched_move_task()`).
     pub(crate) fn delay_exit(&mut self, task: TaskId) -> bool {
         let t = &self.tasks[task];
-        let (cpu, moves) = (t.cpu, t.exiting && !t.has_left_autogroup);
-        let exit_ns = match (t.exiting, t.has_left_autogroup) {
+        let (cpu, moves) = (t.cpu, t.signals.exiting && !t.lab.has_left_autogroup);
+        let exit_ns = match (t.signals.exiting, t.lab.has_left_autogroup) {
             (false, _) => self.noise_ns(Kind::ExitMove),
             (true, false) => self.noise_ns(Kind::Exit),
             (true, true) => 0,
@@ -222,9 +223,9 @@ impl Machine<'_> {
             self.resched(cpu, Resched::Now);
         }
         let t = &mut self.tasks[task];
-        t.has_left_autogroup = t.exiting;
-        t.exiting = true;
-        t.is_program_work = false;
+        t.lab.has_left_autogroup = t.signals.exiting;
+        t.signals.exiting = true;
+        t.lab.is_program_work = false;
         t.mode = Mode::Kernel;
         t.segment = if exit_ns > 0 { Segment::Run } else { Segment::None };
         t.left_ns = exit_ns;

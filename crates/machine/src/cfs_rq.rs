@@ -49,6 +49,12 @@ pub(crate) struct CfsRq {
     pub sum_weight: i64,
     pub sum_weighted_vruntime: i128,
     pub timeline: Timeline,
+    pub links: Links,
+}
+
+/// Places of a run queue among those of its CPU.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Links {
     pub first_child: CfsRqId,
     pub next_sibling: CfsRqId,
 }

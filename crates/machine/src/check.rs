@@ -34,16 +34,16 @@ impl Machine<'_> {
         let name = || self.task_name(task);
         let se = &self.ses[t.se];
         let running = self.cpus[t.cpu].curr == task;
-        if t.parked && se.on_rq {
+        if t.throttle.parked && se.on_rq {
             return Err(format!("{} is parked and on a queue", name()));
         }
-        if t.parked && t.mode == crate::task::Mode::Kernel && !running {
+        if t.throttle.parked && t.mode == crate::task::Mode::Kernel && !running {
             return Err(format!("{} is parked inside the kernel", name()));
         }
-        if t.parked && self.rules.unit.is_entity() {
+        if t.throttle.parked && self.rules.unit.is_entity() {
             return Err(format!("{} is parked by a kernel that parks nobody", name()));
         }
-        if t.parked && !t.has_user_mode() {
+        if t.throttle.parked && !t.has_user_mode() {
             return Err(format!("{} is parked and never in user mode", name()));
         }
         let asleep = t.state != State::Runnable;
@@ -56,14 +56,16 @@ impl Machine<'_> {
         if asleep || t.state == State::New {
             return Ok(());
         }
-        let rt = t.class == Class::Rt;
-        let queued_rt = self.cpus[t.cpu].rt_queue.iter().filter(|&&x| x == task).count();
-        let places =
-            usize::from(t.parked) + usize::from(se.on_rq) + queued_rt + usize::from(rt && running);
+        let rt = t.attrs.class == Class::Rt;
+        let queued_rt = self.cpus[t.cpu].rt.queue.iter().filter(|&&x| x == task).count();
+        let places = usize::from(t.throttle.parked)
+            + usize::from(se.on_rq)
+            + queued_rt
+            + usize::from(rt && running);
         if places != 1 {
             return Err(format!("{} is runnable and in {places} places", name()));
         }
-        if t.parked {
+        if t.throttle.parked {
             let limbo = &self.cfs_rqs[se.q].bandwidth.limbo;
             if limbo.iter().filter(|&&x| x == task).count() != 1 {
                 return Err(format!("{} is parked and not in the limbo of its queue", name()));
@@ -209,7 +211,7 @@ impl Machine<'_> {
         self.check_expected(cpu)?;
         self.check_load(cpu)?;
         if c.curr.is_none() {
-            let waiting = c.nr_running > 0 || !c.rt_queue.is_empty();
+            let waiting = c.nr_running > 0 || !c.rt.queue.is_empty();
             if waiting && !c.has_unnoticed_move && c.online && c.resched == crate::cpu::Resched::No
             {
                 return Err(format!("cpu {} idles while {} wait", cpu.0, c.nr_running));
@@ -217,7 +219,7 @@ impl Machine<'_> {
             return Ok(());
         }
         let task = &self.tasks[c.curr];
-        if task.cpu != cpu || task.state != State::Runnable || task.parked {
+        if task.cpu != cpu || task.state != State::Runnable || task.throttle.parked {
             return Err(format!("cpu {} runs {}, which cannot run", cpu.0, self.task_name(c.curr)));
         }
         if !c.online {
@@ -250,7 +252,7 @@ impl Machine<'_> {
             let left: i128 =
                 cfs_rqs.map(|&q| i128::from(self.cfs_rqs[q].bandwidth.runtime_remaining_ns)).sum();
             let pool = &g.pool;
-            let books = pool.refilled_ns - pool.discarded_ns - pool.charged_ns;
+            let books = pool.books.refilled_ns - pool.books.discarded_ns - pool.books.charged_ns;
             if self.rules.pull {
                 let path = || &self.workload.groups[group.ix()].path;
                 self.check_waiting(group).map_err(|what| format!("{}: {what}", path()))?;

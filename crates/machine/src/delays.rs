@@ -38,11 +38,11 @@ impl Machine<'_> {
     /// task, unless it is in one. Other interrupts that arrive in that time are processed before
     /// any task is picked.
     pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
-        if self.lab.noise.is_some() && self.cpus[cpu].leaves_irq_ns <= self.now {
+        if self.lab.noise.is_some() && self.cpus[cpu].lab.leaves_irq_ns <= self.now {
             let ns = self.noise_ns(kind);
             let c = &mut self.cpus[cpu];
-            c.leaves_irq_ns = self.now + ns;
-            c.tick_took_ns = if kind == Kind::Tick { ns } else { 0 };
+            c.lab.leaves_irq_ns = self.now + ns;
+            c.lab.tick_took_ns = if kind == Kind::Tick { ns } else { 0 };
             self.steal_from_current(cpu, kind, ns);
         }
     }
@@ -50,11 +50,11 @@ impl Machine<'_> {
     /// Lengthens the interrupt that the CPU is in by a random time, and takes that from its running
     /// task; returns how long it is, ns. 0 outside of interrupts.
     pub(crate) fn extend_irq(&mut self, cpu: CpuId, kind: Kind) -> u64 {
-        if self.cpus[cpu].leaves_irq_ns <= self.now {
+        if self.cpus[cpu].lab.leaves_irq_ns <= self.now {
             return 0;
         }
         let ns = self.noise_ns(kind);
-        self.cpus[cpu].leaves_irq_ns += ns;
+        self.cpus[cpu].lab.leaves_irq_ns += ns;
         self.steal_from_current(cpu, kind, ns);
         ns
     }
@@ -63,20 +63,20 @@ impl Machine<'_> {
     /// others are being woken in the same interrupt, lengthens that and returns when this task's
     /// turn comes, ns.
     pub(crate) fn begin_timer_wakeup(&mut self, cpu: CpuId, task: TaskId) -> Option<u64> {
-        if self.cpus[cpu].leaves_irq_ns <= self.now {
+        if self.cpus[cpu].lab.leaves_irq_ns <= self.now {
             self.enter_irq(cpu, Kind::Wake);
-            self.cpus[cpu].woke_ns = self.now;
+            self.cpus[cpu].lab.woke_ns = self.now;
             if self.lab.noise.is_some() {
                 let deep_ns = u64::from(self.levels_of(task)) * WAKE_LEVEL_NS;
-                self.cpus[cpu].leaves_irq_ns += deep_ns;
+                self.cpus[cpu].lab.leaves_irq_ns += deep_ns;
                 self.steal_from_current(cpu, Kind::Wake, deep_ns);
             }
             return None;
         }
         let ns = self.extend_irq(cpu, Kind::WakeToo);
         let c = &mut self.cpus[cpu];
-        c.woke_ns = c.woke_ns.max(self.now) + ns;
-        Some(c.woke_ns)
+        c.lab.woke_ns = c.lab.woke_ns.max(self.now) + ns;
+        Some(c.lab.woke_ns)
     }
 
     /// Has the current task of the CPU make no progress for `ns` from now. Ticks steal nothing, as
@@ -93,25 +93,26 @@ impl Machine<'_> {
     /// noise and voluntary preemption; else to no point. The guest's kernel work has one after each
     /// page it reads, where it asks for a lock, and at its end.
     pub(crate) fn postpone_to_preemption_point(&mut self, cpu: CpuId) {
-        self.cpus[cpu].point_ns = 0;
+        self.cpus[cpu].lab.point_ns = 0;
         let curr = self.cpus[cpu].curr;
         if self.lab.noise.is_none() || self.settings.preempt != Preempt::Voluntary || curr.is_none()
         {
             return;
         }
         // The outside task's observed lateness includes this delay.
-        let first = self.cpus[cpu].rt_queue.front();
-        if first.is_some_and(|&task| self.tasks[task].code == Code::Outside) {
+        let first = self.cpus[cpu].rt.queue.front();
+        if first.is_some_and(|&task| self.tasks[task].at.code == Code::Outside) {
             return;
         }
         let t = &self.tasks[curr];
-        if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.exiting {
+        if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.signals.exiting
+        {
             let ns = match self.rest_of_page_ns(cpu) {
                 Some(ns) => ns,
                 None if self.writes_under_lock(curr) => self.page_noise_ns(Kind::WritePoint),
                 None => self.page_noise_ns(Kind::Point),
             };
-            self.cpus[cpu].point_ns = self.now + ns;
+            self.cpus[cpu].lab.point_ns = self.now + ns;
         }
     }
 
@@ -126,7 +127,7 @@ impl Machine<'_> {
     fn writes_under_lock(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let program = self.program_of(task);
-        let op = |back: u32| t.pc.checked_sub(back).and_then(|at| program.get(at as usize));
+        let op = |back: u32| t.at.pc.checked_sub(back).and_then(|at| program.get(at as usize));
         match (op(2), op(0)) {
             (Some(&Op::Lock { lock, .. }), Some(Op::Unlock { .. })) => {
                 self.locks.all[LockId(lock)].written
@@ -140,7 +141,7 @@ impl Machine<'_> {
     fn rest_of_page_ns(&self, cpu: CpuId) -> Option<u64> {
         let c = &self.cpus[cpu];
         let t = &self.tasks[c.curr];
-        let first_ns = t.first_page_ns?;
+        let first_ns = t.lab.first_page_ns?;
         let one_buffer_ns = self.lab.page_ns(Kind::Page, ONE_BUFFER_NS);
         let kind = if first_ns.get() > one_buffer_ns { Kind::LaterPage } else { Kind::Page };
         let page_ns = self.lab.page_ns(kind, self.lab.noise.as_ref()?.typical_ns[kind as usize]);
@@ -165,7 +166,7 @@ impl Machine<'_> {
         let listed = t.in_syscall && t.left_ns > self.lab.page_ns(Kind::Page, ONE_BUFFER_NS);
         let known = !(self.writes_under_lock(task) || listed);
         let first_ns = if known { t.left_ns.saturating_sub(self.noise_ns(Kind::Read)) } else { 0 };
-        self.tasks[task].first_page_ns = NonZeroU64::new(first_ns);
+        self.tasks[task].lab.first_page_ns = NonZeroU64::new(first_ns);
     }
 
     /// Typical offset of a CPU's charges by ticks, modulo the time between ticks, ns; used for
@@ -180,20 +181,20 @@ impl Machine<'_> {
         if self.lab.noise.is_none() {
             return false;
         }
-        let late = !self.cpus[cpu].tick_is_late;
-        self.cpus[cpu].tick_is_late = late;
+        let late = !self.cpus[cpu].lab.tick_is_late;
+        self.cpus[cpu].lab.tick_is_late = late;
         if late {
-            let is_first = self.cpus[cpu].leaves_irq_ns <= self.now;
+            let is_first = self.cpus[cpu].lab.leaves_irq_ns <= self.now;
             self.enter_irq(cpu, Kind::Tick);
             if is_first {
                 let over_ns = self.charge_to_switch_ns(cpu, Kind::TickOver);
                 let c = &mut self.cpus[cpu];
-                c.tick_took_ns += over_ns;
+                c.lab.tick_took_ns += over_ns;
                 // Without deadlines the order does not matter.
                 if self.rules.queue.is_cfs() {
-                    c.leaves_irq_ns += over_ns;
+                    c.lab.leaves_irq_ns += over_ns;
                 } else {
-                    c.tick_over_ns = over_ns;
+                    c.lab.tick_over_ns = over_ns;
                 }
             }
         } else {
@@ -207,15 +208,15 @@ impl Machine<'_> {
     /// (kernel: `update_deadline()`, then `put_prev_entity()`).
     fn extend_tick(&mut self, cpu: CpuId) {
         let c = &mut self.cpus[cpu];
-        c.leaves_irq_ns += std::mem::take(&mut c.tick_over_ns);
+        c.lab.leaves_irq_ns += std::mem::take(&mut c.lab.tick_over_ns);
     }
 
     /// Lengthens the slice timer's interrupt by the time from its charge to the switch.
     pub(crate) fn extend_hrtick(&mut self, cpu: CpuId) {
         let ns = self.charge_to_switch_ns(cpu, Kind::SliceOver);
         let c = &mut self.cpus[cpu];
-        c.leaves_irq_ns = c.leaves_irq_ns.max(self.now) + ns;
-        c.tick_took_ns = 0;
+        c.lab.leaves_irq_ns = c.lab.leaves_irq_ns.max(self.now) + ns;
+        c.lab.tick_took_ns = 0;
     }
 
     /// Draws the time from the charge of a task to the switch, which grows with the depth of its
@@ -252,7 +253,7 @@ impl Machine<'_> {
 
     /// Completes a tick under way when another timer expires: it charges and handles the tick now.
     pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
-        if std::mem::take(&mut self.cpus[cpu].tick_is_late) {
+        if std::mem::take(&mut self.cpus[cpu].lab.tick_is_late) {
             self.extend_tick(cpu);
             self.events.here = cpu;
             self.touch(cpu, true);
@@ -269,8 +270,8 @@ impl Machine<'_> {
             return;
         }
         let c = &mut self.cpus[cpu];
-        let tick_took_ns = std::mem::take(&mut c.tick_took_ns);
-        let after_ns = self.now.saturating_sub(c.leaves_irq_ns);
+        let tick_took_ns = std::mem::take(&mut c.lab.tick_took_ns);
+        let after_ns = self.now.saturating_sub(c.lab.leaves_irq_ns);
         if tick_took_ns > 0 && prev.is_some() {
             let by_clock = self.tells_work_by_clock(prev);
             let prev = &mut self.tasks[prev];
@@ -282,7 +283,7 @@ impl Machine<'_> {
                 let plain_ns = if in_kernel { PLAIN_TICK_NS } else { 0 };
                 prev.left_ns += tick_took_ns.saturating_sub(plain_ns);
                 if by_clock && !in_kernel {
-                    prev.absence.add_ns(tick_took_ns);
+                    prev.lab.absence.add_ns(tick_took_ns);
                 }
             }
         }
@@ -294,8 +295,8 @@ impl Machine<'_> {
             Kind::SwitchFromSleeper
         };
         self.cpus[cpu].stolen_ns += self.noise_ns(kind);
-        if prev.is_none() || self.tasks[prev].parked {
-            self.cpus[cpu].switched_ns = self.now;
+        if prev.is_none() || self.tasks[prev].throttle.parked {
+            self.cpus[cpu].lab.switched_ns = self.now;
         }
     }
 
@@ -307,12 +308,12 @@ impl Machine<'_> {
             return ns;
         }
         let is_whole = in_kernel && !self.lab.reads_cpu_time && self.writes_under_lock(task);
-        let owes_ns = if is_whole { 0 } else { self.tasks[task].owes_ns };
+        let owes_ns = if is_whole { 0 } else { self.tasks[task].lab.owes_ns };
         let entered_ns =
-            if in_kernel { std::mem::take(&mut self.tasks[task].entered_ns) } else { 0 };
+            if in_kernel { std::mem::take(&mut self.tasks[task].lab.entered_ns) } else { 0 };
         let ns = ns.saturating_sub(u64::from(entered_ns));
         let left_ns = ns.saturating_add_signed(-owes_ns);
-        self.tasks[task].owes_ns += left_ns as i64 - ns as i64;
+        self.tasks[task].lab.owes_ns += left_ns as i64 - ns as i64;
         if left_ns <= MOST_WRONG_NS {
             return left_ns;
         }
@@ -325,25 +326,25 @@ impl Machine<'_> {
     /// nobody's usage counts it (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
     pub(crate) fn delay_parking(&mut self, task: TaskId) -> bool {
         let t = &self.tasks[task];
-        if self.lab.noise.is_none() || t.exiting || !t.is_fair() {
+        if self.lab.noise.is_none() || t.signals.exiting || !t.is_fair() {
             return false;
         }
         let cpu = t.cpu;
         let leaf = self.ses[t.se].q;
-        if !std::mem::replace(&mut self.tasks[task].parking, true) {
+        if !std::mem::replace(&mut self.tasks[task].lab.parking, true) {
             let levels = u64::from(self.levels_of(task));
             let ns = self.noise_ns(Kind::Park) + levels * PARK_LEVEL_NS;
             let parked_ns = self.noise_ns(Kind::Parked) + levels * PARKED_LEVEL_NS;
             // Groups are 64 deep at most.
-            self.tasks[task].parked_ns = u16::try_from(parked_ns).unwrap_or(u16::MAX);
+            self.tasks[task].lab.parked_ns = u16::try_from(parked_ns).unwrap_or(u16::MAX);
             let c = &mut self.cpus[cpu];
             // The switch to a task that only parks is part of it.
-            c.stolen_ns = if c.switched_ns == self.now { ns } else { c.stolen_ns + ns };
+            c.stolen_ns = if c.lab.switched_ns == self.now { ns } else { c.stolen_ns + ns };
         }
         if self.cpus[cpu].stolen_ns > 0 {
             return true;
         }
-        let parked_ns = u64::from(std::mem::take(&mut self.tasks[task].parked_ns));
+        let parked_ns = u64::from(std::mem::take(&mut self.tasks[task].lab.parked_ns));
         if parked_ns > 0 {
             let resched = self.cpus[cpu].resched;
             self.charge_path(leaf);

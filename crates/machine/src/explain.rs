@@ -27,7 +27,7 @@ impl Machine<'_> {
     /// queued, with the CPU time by which it missed the pick.
     fn why_not_picked(&self, next: TaskId, other: TaskId) -> Other {
         let task = &self.tasks[other];
-        if task.parked {
+        if task.throttle.parked {
             return Other::Throttled;
         }
         if task.state != State::Runnable {

@@ -44,7 +44,7 @@ impl Machine<'_> {
         self.ses[se] = Se::new(Owner::Group(id), parent, weight, self.settings.base_slice_ns);
         let mut rq = CfsRq::new(group, cpu, parent, se);
         let (before, after) = self.siblings_of_new(group, parent);
-        rq.next_sibling = after;
+        rq.links.next_sibling = after;
         rq.pelt.updated_ns = self.now;
         rq.bandwidth.throttle_count = self.cfs_rqs[parent].bandwidth.throttle_count;
         rq.bandwidth.pelt_frozen = rq.bandwidth.throttle_count > 0;
@@ -52,9 +52,9 @@ impl Machine<'_> {
         self.cfs_rqs[id] = rq;
         self.set_initial_min_vruntime(id);
         if before.is_some() {
-            self.cfs_rqs[before].next_sibling = id;
+            self.cfs_rqs[before].links.next_sibling = id;
         } else {
-            self.cfs_rqs[parent].first_child = id;
+            self.cfs_rqs[parent].links.first_child = id;
         }
         self.groups[group].cfs_rqs[cpu.ix()] = id;
         if self.cfs_rqs[id].bandwidth.enabled && self.lab.observed.is_some() {
@@ -68,10 +68,10 @@ impl Machine<'_> {
     /// none at an end: walks visit the newest group first (kernel: `list_add_rcu()` in
     /// `sched_online_group()`), whichever was used first.
     fn siblings_of_new(&self, group: GroupId, parent: CfsRqId) -> (CfsRqId, CfsRqId) {
-        let (mut before, mut after) = (CfsRqId::NONE, self.cfs_rqs[parent].first_child);
+        let (mut before, mut after) = (CfsRqId::NONE, self.cfs_rqs[parent].links.first_child);
         while after.is_some() && self.cfs_rqs[after].group.0 > group.0 {
             before = after;
-            after = self.cfs_rqs[after].next_sibling;
+            after = self.cfs_rqs[after].links.next_sibling;
         }
         (before, after)
     }
@@ -429,7 +429,7 @@ impl Machine<'_> {
         while q.is_some() {
             let (from, group) = (self.cfs_rqs[q].exec_start_ns, self.cfs_rqs[q].group);
             if group.ix() == 0 {
-                self.tasks[task].usage_ns += self.now - from;
+                self.tasks[task].times.usage_ns += self.now - from;
             } else {
                 self.account_usage(group, from);
             }
@@ -460,7 +460,7 @@ impl Machine<'_> {
             self.advance(q, curr, from);
         }
         if is_use && is_root {
-            self.tasks[self.cpus[cpu].curr].usage_ns += ran_ns;
+            self.tasks[self.cpus[cpu].curr].times.usage_ns += ran_ns;
         } else if is_use {
             self.account_usage(group, from);
         }

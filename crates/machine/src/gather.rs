@@ -72,7 +72,7 @@ impl Machine<'_> {
             self.births.kinds.iter().map(|kind| kind.forgotten_ns).collect();
         for (_, task) in self.tasks.iter() {
             if let Some(usage) = usage_ns.get_mut(task.kind as usize) {
-                *usage += task.usage_ns;
+                *usage += task.times.usage_ns;
             }
         }
         let mut named: BTreeMap<&str, (KindStat, u64)> = BTreeMap::new();

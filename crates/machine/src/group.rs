@@ -53,13 +53,7 @@ pub(crate) struct Pool {
     pub runtime_snap_ns: u64,
     /// No runtime was taken since the period timer last fired.
     pub idle: bool,
-    /// The period timer is armed (kernel: `period_active`), on the CPU that armed it. Its expiry,
-    /// ns, is kept while it is not armed: the phase of a group never changes.
-    pub active: bool,
-    pub expiry_ns: u64,
-    pub timer_cpu: CpuId,
-    /// Passes of the current call of the period timer.
-    pub passes: u32,
+    pub timer: PeriodTimer,
     /// The slack timer is armed.
     pub slack_started: bool,
     pub slack_cpu: CpuId,
@@ -72,19 +66,43 @@ pub(crate) struct Pool {
     /// When the runtime expires, ns, and the number of refills (to 5.3).
     pub expires_ns: u64,
     pub expires_seq: u32,
-    /// For the conservation check, ns: runtime added by refills; removed by caps, expiry and limit
-    /// writes; charged to run queues.
+    pub books: Books,
+    pub pull: PoolPull,
+}
+
+/// A group's period timer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PeriodTimer {
+    /// It is armed (kernel: `period_active`), on the CPU that armed it. Its expiry, ns, is kept
+    /// while it is not armed: the phase of a group never changes.
+    pub active: bool,
+    pub expiry_ns: u64,
+    pub cpu: CpuId,
+    /// Passes of its current call.
+    pub passes: u32,
+}
+
+/// For the conservation check, ns: runtime added by refills; removed by caps, expiry and limit
+/// writes; charged to run queues.
+#[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_field_names, reason = "units stand last in names")]
+pub(crate) struct Books {
     pub refilled_ns: i128,
     pub discarded_ns: i128,
     pub charged_ns: i128,
-    /// Pull rules: incremented whenever the pool gains runtime, so that a denied run queue knows
-    /// by one comparison whether asking again can help.
+}
+
+/// State of a pool under the pull rules.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PoolPull {
+    /// Incremented whenever the pool gains runtime, so that a denied run queue knows by one
+    /// comparison whether asking again can help.
     pub epoch: u64,
-    /// Pull rules: time run without runtime, mostly in the kernel, that is not paid back yet, ns.
+    /// Time run without runtime, mostly in the kernel, that is not paid back yet, ns.
     pub debt_ns: u64,
-    /// Pull rules: share of the current refill for each waiting CPU, ns.
+    /// Share of the current refill for each waiting CPU, ns.
     pub share_ns: u64,
-    /// Pull rules: some run queue was denied since the last refill.
+    /// Some run queue was denied since the last refill.
     pub denied: bool,
 }
 
@@ -129,7 +147,7 @@ impl Pool {
     pub fn new() -> Pool {
         Pool {
             period_ns: cpumax_limit::DEFAULT_PERIOD_NS,
-            timer_cpu: CpuId(0),
+            timer: PeriodTimer { cpu: CpuId(0), ..PeriodTimer::default() },
             slack_cpu: CpuId(0),
             ..Pool::default()
         }

@@ -20,7 +20,7 @@ impl Machine<'_> {
         if self.locks.all[lock].in_kernel
             && let Some(kind) = self.births.kinds.get_mut(t.kind as usize)
         {
-            let looks = self.now / LOOKS_NS - t.stalled_since_ns.min(self.now) / LOOKS_NS;
+            let looks = self.now / LOOKS_NS - t.times.stalled_since_ns.min(self.now) / LOOKS_NS;
             kind.hung_reports += looks.saturating_sub(1);
         }
     }

@@ -119,6 +119,26 @@ impl Newidle {
     }
 }
 
+/// State of balancing on a CPU.
+#[derive(Debug, Clone)]
+pub(crate) struct CpuBalancing {
+    pub interval: BalanceInterval,
+    /// Success of newidle balancing: in its cache domain, and on the machine.
+    pub newidle: [Newidle; 2],
+    pub random: Stream,
+    /// On the first CPU of a cache domain: how many CPUs a waking task searches, and until when
+    /// that is valid, ns.
+    pub idle_search: (u32, u64),
+}
+
+impl CpuBalancing {
+    /// Of a CPU that has not balanced yet.
+    pub fn new(random: Stream) -> CpuBalancing {
+        let interval = BalanceInterval::default();
+        CpuBalancing { interval, newidle: [Newidle::new(); 2], random, idle_search: (0, 0) }
+    }
+}
+
 /// State of balancing on the whole machine.
 #[derive(Debug)]
 pub(crate) struct Balancing {
@@ -202,7 +222,7 @@ mod tests {
         let machine = Simulation::ended(&workload, &options);
         let mut cpus = machine.cpus.ids();
         let second = cpus.nth(1).unwrap();
-        (machine.cpus[second].balancing.interval_ms(2) / 2).ilog2()
+        (machine.cpus[second].balancing.interval.interval_ms(2) / 2).ilog2()
     }
 
     #[test]

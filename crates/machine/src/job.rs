@@ -15,12 +15,12 @@ impl<'a> Machine<'a> {
     /// The program that a task executes: its kind's, or its job's.
     #[inline]
     pub(crate) fn program_of(&self, task: TaskId) -> &'a [Op] {
-        self.settings.programs[self.tasks[task].program as usize]
+        self.settings.programs[self.tasks[task].at.program as usize]
     }
 
     /// The instruction that a task executed last, or executes now; `None` before its first.
     fn last_op(&self, task: TaskId) -> Option<&'a Op> {
-        let at = self.tasks[task].pc.checked_sub(1)?;
+        let at = self.tasks[task].at.pc.checked_sub(1)?;
         self.program_of(task).get(at as usize)
     }
 
@@ -34,7 +34,7 @@ impl<'a> Machine<'a> {
 
     /// The token with a job that a task posts; it carries the start of the task's current request.
     pub(crate) fn job_token(&self, task: TaskId, job: u32) -> Token {
-        Token { since_ns: self.tasks[task].request_since_ns(), job }
+        Token { since_ns: self.tasks[task].at.request_since_ns(), job }
     }
 
     /// Gives a received token to a task: the token's request becomes the task's current one, and
@@ -43,9 +43,9 @@ impl<'a> Machine<'a> {
     pub(crate) fn take_token(&mut self, task: TaskId, token: Token) {
         let t = &mut self.tasks[task];
         if !t.does_job() {
-            t.request_start_ns = token.since_ns;
+            t.at.request_start_ns = token.since_ns;
         }
-        if token.job != NO_JOB || t.begun_ns.is_some() {
+        if token.job != NO_JOB || t.at.begun_ns.is_some() {
             self.begin_request(task, token.job);
         }
     }
@@ -56,7 +56,7 @@ impl<'a> Machine<'a> {
     fn begin_request(&mut self, task: TaskId, job: u32) {
         let serves = matches!(self.last_op(task), Some(Op::Serve { .. }));
         if serves {
-            self.tasks[task].begun_ns = None;
+            self.tasks[task].at.begun_ns = None;
         }
         if job == NO_JOB {
             return;
@@ -68,8 +68,8 @@ impl<'a> Machine<'a> {
         self.channels.counts.begun += 1;
         let kinds = self.workload.tasks.len() as u32;
         let t = &mut self.tasks[task];
-        t.continues_at = t.pc;
-        (t.program, t.pc) = (kinds + job, 0);
+        t.at.continues_at = t.at.pc;
+        (t.at.program, t.at.pc) = (kinds + job, 0);
     }
 
     /// Has the running task send a token with a job to a channel, after the time that the call
@@ -87,7 +87,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn end_job(&mut self, task: TaskId) {
         self.channels.counts.ended += 1;
         let t = &mut self.tasks[task];
-        (t.program, t.pc) = (t.kind, t.continues_at);
+        (t.at.program, t.at.pc) = (t.kind, t.at.continues_at);
     }
 
     /// Schedules a token with a job of the running task for after a drawn delay, unless that is
@@ -102,7 +102,7 @@ impl<'a> Machine<'a> {
         keep: bool,
     ) {
         let due_ns = self.now.saturating_add(self.draw_span(task, delay));
-        let since_ns = keep.then(|| self.tasks[task].request_since_ns());
+        let since_ns = keep.then(|| self.tasks[task].at.request_since_ns());
         if due_ns > self.workload.duration_ns {
             return;
         }

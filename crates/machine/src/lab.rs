@@ -2,9 +2,11 @@
 //! microseconds of noise, the guest's ways, and the outside task. Plain runs have none of it.
 
 use crate::Options;
+use crate::events::NEVER;
 use crate::ids::TaskId;
 use crate::noise::{Kind, Noise, READ_PAGE_NS, WRITE_PAGE_NS};
 use cpumax_outcome::Conditions;
+use std::num::NonZeroU64;
 
 /// From a sleep's end until the task is in user mode, as far as noise models it, ns.
 const IN_TIME_NS: u64 = 12_000;
@@ -104,5 +106,122 @@ impl<'a> Lab<'a> {
     /// Whether the action under way happens `now` because the outside task came late to it.
     pub fn outside_came_late(&self, now: u64) -> bool {
         self.late().iter().any(|&(_, done_ns)| done_ns == now)
+    }
+}
+
+/// The lab's part of a CPU, under noise.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CpuLab {
+    /// End of the interrupt it is in, ns. Until then more interrupts may come, and no task is
+    /// picked or continues.
+    pub leaves_irq_ns: u64,
+    /// Time of its last switch, ns.
+    pub switched_ns: u64,
+    /// When the last timer of that interrupt wakes a task, ns.
+    pub woke_ns: u64,
+    /// Length of the tick it is in, or left last, ns.
+    pub tick_took_ns: u64,
+    /// How long that tick lasts after its charge, ns.
+    pub tick_over_ns: u64,
+    /// End of the current task's way to the next preemption point, ns, where a kernel preempts
+    /// only there.
+    pub point_ns: u64,
+    /// Offset of its first remote tick (`nohz_full`) in units of a second, ns.
+    pub remote_tick_ns: u64,
+    /// A tick that is due is processed at the end of the interrupt.
+    pub tick_is_late: bool,
+}
+
+impl CpuLab {
+    /// Of a CPU that has not switched yet and is in no interrupt.
+    pub fn new() -> CpuLab {
+        CpuLab { switched_ns: NEVER, ..CpuLab::default() }
+    }
+}
+
+/// The lab's part of a task; all but `requested_ns` and `has_read_cpu_time` under noise only.
+#[derive(Debug, Clone, Default)]
+#[repr(C)]
+pub(crate) struct TaskLab {
+    /// In a call whose effect is still to come when the task continues.
+    pub call_delayed: bool,
+    /// About to park.
+    pub parking: bool,
+    /// Has left its autogroup on the way to exit.
+    pub has_left_autogroup: bool,
+    /// Has read its CPU time after its last call.
+    pub has_read_cpu_time: bool,
+    /// Its segment is work of the workload, not overhead of a call.
+    pub is_program_work: bool,
+    /// Its progress in a move that takes time.
+    pub moving: Moving,
+    /// On its way to a sleep until `wakes_ns`: how much later a sleep for a duration ends, ns;
+    /// else 0.
+    pub sleep_delay_ns: u16,
+    /// Time from its dequeue when it parks to the switch, ns.
+    pub parked_ns: u16,
+    /// Part of its next work in the kernel that was done on the way to a lock, ns.
+    pub entered_ns: u32,
+    /// Time that calls took beyond the workload's programs, ns, by which its next work is shorter;
+    /// negative if it worked less than it should.
+    pub owes_ns: i64,
+    /// CPU time of the work that its program has asked for so far, ns.
+    pub requested_ns: u64,
+    /// Start of calls after which it has not read the clock again, ns, or [`NEVER`].
+    pub calls_since_ns: u64,
+    /// Rest of its work in the kernel at the start of its first page, ns, if it reads pages.
+    pub first_page_ns: Option<NonZeroU64>,
+    pub absence: Absence,
+}
+
+impl TaskLab {
+    /// Of a task that has not been in a call.
+    pub fn new() -> TaskLab {
+        TaskLab { calls_since_ns: NEVER, absence: Absence::NONE, ..TaskLab::default() }
+    }
+}
+
+/// Steps of a task's move of itself to another group, where that takes time (kernel:
+/// `cgroup_procs_write()`). It holds `cgroup_mutex`, and its second half happens in the new group,
+/// soon after a reschedule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Moving {
+    #[default]
+    No,
+    Enters {
+        in_syscall: bool,
+    },
+    Out {
+        in_syscall: bool,
+    },
+    Moved {
+        in_syscall: bool,
+    },
+    In {
+        in_syscall: bool,
+    },
+}
+
+/// Time that a task did not run during its current piece of work.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Absence {
+    /// Duration since it last made progress (in the kernel: during the whole call), ns.
+    pub ns: u64,
+    /// Start of the preemption under way, ns; else [`NEVER`].
+    pub since_ns: u64,
+}
+
+impl Absence {
+    pub const NONE: Absence = Absence::of(0);
+
+    /// An absence of `ns` up to now: of a task that begins work after it was in calls, or
+    /// preempted, without a look at the clock since.
+    pub const fn of(ns: u64) -> Absence {
+        Absence { ns, since_ns: NEVER }
+    }
+
+    /// Lengthens the absence by `ns`.
+    pub const fn add_ns(&mut self, ns: u64) {
+        self.ns += ns;
     }
 }

@@ -57,7 +57,7 @@ impl Machine<'_> {
         if let Some(place) = place {
             let since_ns = l.waiters[place].since_ns;
             // A woken waiter that fails has waited since it first came.
-            self.tasks[task].stalled_since_ns = since_ns;
+            self.tasks[task].times.stalled_since_ns = since_ns;
         } else if !spins_on_owner {
             l.waiters.push_back(Waiter { task, mode, since_ns: now });
             self.emit(cpu, What::LockWait { task: task.0, lock: lock.0 });
@@ -123,7 +123,7 @@ impl Machine<'_> {
         l.holders.push(task);
         l.held_for_writing = mode == LockMode::Write;
         if l.kind == LockKind::Spin && !self.settings.preempt.is_rt() {
-            self.tasks[task].spinning += 1;
+            self.tasks[task].locking.spinning += 1;
         }
         let cpu = self.tasks[task].cpu;
         self.emit(cpu, What::LockTaken { task: task.0, lock: lock.0 });
@@ -148,9 +148,9 @@ impl Machine<'_> {
             l.held_for_writing = false;
         }
         if l.kind == LockKind::Spin && !self.settings.preempt.is_rt() {
-            self.tasks[task].spinning -= 1;
+            self.tasks[task].locking.spinning -= 1;
         }
-        if let Some(class) = self.tasks[task].boosted_from.take() {
+        if let Some(class) = self.tasks[task].attrs.boosted_from.take() {
             self.set_class(task, class);
         }
         if self.locks.all[lock].barging {
@@ -196,10 +196,10 @@ impl Machine<'_> {
             let t = &mut self.tasks[task];
             if t.state == State::Runnable && std::mem::take(&mut t.retries) {
                 // The waiter was about to try again, and need not.
-                t.pc += 1;
+                t.at.pc += 1;
             }
         } else if self.tasks[task].state != State::Runnable {
-            self.tasks[task].pc -= 1;
+            self.tasks[task].at.pc -= 1;
             self.tasks[task].retries = true;
         } else {
             self.retry_lock(task);
@@ -222,14 +222,17 @@ impl Machine<'_> {
     fn boost_holders(&mut self, waiter: TaskId, lock: LockId) {
         let l = &self.locks.all[lock];
         let inherits = l.held_for_writing && l.kind != LockKind::PercpuRwsem;
-        if !self.settings.preempt.is_rt() || self.tasks[waiter].class != Class::Rt || !inherits {
+        if !self.settings.preempt.is_rt()
+            || self.tasks[waiter].attrs.class != Class::Rt
+            || !inherits
+        {
             return;
         }
         let holder = l.holders[0];
-        let class = self.tasks[holder].class;
+        let class = self.tasks[holder].attrs.class;
         if class != Class::Rt {
             self.set_class(holder, Class::Rt);
-            self.tasks[holder].boosted_from = Some(class);
+            self.tasks[holder].attrs.boosted_from = Some(class);
         }
     }
 
@@ -243,9 +246,9 @@ impl Machine<'_> {
             self.put_tokens(channel, n, token);
             self.channels.sender = TaskId::NONE;
             self.emit_message(What::Sent, task, (channel, token.job));
-        } else if !self.tasks[task].kill_pending {
+        } else if !self.tasks[task].signals.kill {
             c.senders.push_back(task);
-            self.tasks[task].tokens = n;
+            self.tasks[task].at.tokens = n;
             self.block(task, Wait::Send(channel));
         }
     }
@@ -284,7 +287,7 @@ impl Machine<'_> {
     /// Wakes the first receiver of a channel, so that it tries to receive again.
     fn wake_receiver(&mut self, channel: ChannelId) {
         let Some(receiver) = self.channels.all[channel].receivers.pop_front() else { return };
-        self.tasks[receiver].pc -= 1;
+        self.tasks[receiver].at.pc -= 1;
         self.tasks[receiver].retries = true;
         self.wake_in_sync(receiver);
     }
@@ -292,7 +295,7 @@ impl Machine<'_> {
     /// Gives receivers their tokens, in order, while each finds as many as it wants; wakes them.
     fn serve_receivers(&mut self, channel: ChannelId) {
         while let Some(&receiver) = self.channels.all[channel].receivers.front() {
-            let wanted = self.tasks[receiver].tokens;
+            let wanted = self.tasks[receiver].at.tokens;
             if self.channels.all[channel].tokens < wanted {
                 break;
             }
@@ -306,7 +309,7 @@ impl Machine<'_> {
     /// Completes the sends that wait for room, in order, while it lasts, and wakes the senders.
     fn serve_senders(&mut self, channel: ChannelId) {
         while let Some(&sender) = self.channels.all[channel].senders.front() {
-            let n = self.tasks[sender].tokens;
+            let n = self.tasks[sender].at.tokens;
             if !self.channels.all[channel].has_room(n) {
                 break;
             }
@@ -329,7 +332,7 @@ impl Machine<'_> {
         let has_waited = std::mem::take(&mut self.tasks[task].retries);
         let c = &mut self.channels.all[channel];
         if c.tokens >= n && (c.barging || c.receivers.is_empty()) {
-            self.tasks[task].call_delayed = false;
+            self.tasks[task].lab.call_delayed = false;
             let leaves_some = c.tokens > n;
             self.take_tokens(task, channel, n);
             self.serve_senders(channel);
@@ -341,15 +344,15 @@ impl Machine<'_> {
             return;
         }
         // A task that is to die does not wait.
-        if self.tasks[task].kill_pending {
-            self.tasks[task].call_delayed = false;
+        if self.tasks[task].signals.kill {
+            self.tasks[task].lab.call_delayed = false;
             return;
         }
         if !has_waited && self.delay_call(task, Kind::Sleep) {
             return;
         }
         self.channels.all[channel].receivers.push_back(task);
-        self.tasks[task].tokens = n;
+        self.tasks[task].at.tokens = n;
         self.block(task, Wait::Receive(channel));
     }
 
@@ -375,7 +378,7 @@ impl Machine<'_> {
         let State::Asleep(wait) = self.tasks[task].state else { return false };
         match wait {
             Wait::Lock(..) | Wait::Softirq => return false,
-            Wait::Timer => self.tasks[task].sleeps += 1,
+            Wait::Timer => self.tasks[task].at.sleeps += 1,
             Wait::Receive(channel) => self.channels.all[channel].receivers.retain(|&t| t != task),
             Wait::Send(channel) => self.channels.all[channel].senders.retain(|&t| t != task),
             Wait::Children => {}

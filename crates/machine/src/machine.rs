@@ -1,5 +1,5 @@
-//! The state of the whole machine, and how an event is processed. Its parts (`task.rs`, `cpu.rs`,
-//! `group.rs`) know nothing of it; each concept adds its own `impl Machine` in its own file.
+//! The state of the whole machine, and how an event is processed. Its parts (`task.rs`, `lock.rs`,
+//! `lab.rs`) know nothing of it; each concept adds its own `impl Machine` in its own file.
 
 use crate::Error;
 use crate::cfs_rq::{CfsRq, Extras, Parked};
@@ -114,7 +114,7 @@ impl Machine<'_> {
         } else if let Some((_, event)) = self.events.heap.pop() {
             self.process_or_postpone(event);
             if let Event::WakeUp(task, ..) = event
-                && self.tasks[task].code == Code::Outside
+                && self.tasks[task].at.code == Code::Outside
             {
                 // The interrupted task's CPU must have switched before the outside task acts.
                 self.settle_touched();
@@ -211,7 +211,7 @@ impl Machine<'_> {
     pub fn livelock(&mut self, task: TaskId) {
         let mut name = if task.is_none() { "(idle)".to_owned() } else { self.task_name(task) };
         if task.is_some() && self.tasks[task].does_job() {
-            let job = self.tasks[task].program as usize - self.workload.tasks.len();
+            let job = self.tasks[task].at.program as usize - self.workload.tasks.len();
             name = format!("{name} in job {}", self.workload.jobs[job].name);
         }
         self.events.failed.get_or_insert(Error::Livelock { task: name, at_ns: self.now });

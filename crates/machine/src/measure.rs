@@ -110,14 +110,14 @@ impl Machine<'_> {
             if !is_inside(task.kind) {
                 continue;
             }
-            let (program, pc) = (self.program_of(id), task.pc as usize);
+            let (program, pc) = (self.program_of(id), task.at.pc as usize);
             let counts = if task.does_job() {
                 answers(program.get(pc..).unwrap_or_default())
             } else {
                 completes(program, pc)
             };
             if counts {
-                let (kind, group, since_ns) = (task.kind, task.group, task.request_since_ns());
+                let (kind, group, since_ns) = (task.kind, task.group, task.at.request_since_ns());
                 under_way.push(UnderWay { kind, group, since_ns, n: 1 });
             }
         }

@@ -6,8 +6,9 @@ use crate::events::NEVER;
 use crate::fair::{Dequeue, Enqueue};
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, SeId, TaskId};
+use crate::lab::Moving;
 use crate::machine::Machine;
-use crate::task::{Code, Moving, Segment, State, Task};
+use crate::task::{Code, Segment, State, Task};
 use cpumax_workload::Class;
 
 /// A task's state before a change, which is restored afterwards.
@@ -32,7 +33,8 @@ impl Machine<'_> {
             self.account_work(cpu);
         }
         let t = &self.tasks[task];
-        let (parked, class, runnable) = (t.parked, t.class, t.state == State::Runnable);
+        let (parked, class, runnable) =
+            (t.throttle.parked, t.attrs.class, t.state == State::Runnable);
         if parked {
             self.out_of_limbo(task);
         }
@@ -84,7 +86,7 @@ impl Machine<'_> {
             self.put_in_limbo(task, self.ses[self.tasks[task].se].q);
             return;
         }
-        if self.tasks[task].class == Class::Rt {
+        if self.tasks[task].attrs.class == Class::Rt {
             // A parked task runs at once: no limit of the fair class applies to real-time tasks.
             if !before.running {
                 self.rt_enqueue(task);
@@ -152,7 +154,10 @@ impl Machine<'_> {
         self.tasks[task].group = group;
         self.requeue_after_change(task, &before);
         let t = &self.tasks[task];
-        if (before.queued || before.parked) && !before.running && !t.parked && t.class != Class::Rt
+        if (before.queued || before.parked)
+            && !before.running
+            && !t.throttle.parked
+            && t.attrs.class != Class::Rt
         {
             let (cpu, is_idle) = (t.cpu, self.cpus[t.cpu].is_idle());
             // On a single CPU, the task that moves it is running.
@@ -167,7 +172,7 @@ impl Machine<'_> {
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
         // A task that runs must compete in the new group at once; one that moves itself, after it
         // has run there.
-        if before.running && t.class != Class::Rt && t.moving == Moving::No {
+        if before.running && t.attrs.class != Class::Rt && t.lab.moving == Moving::No {
             self.resched(cpu, Resched::Now);
         }
         self.touch(cpu, false);
@@ -197,7 +202,10 @@ impl Machine<'_> {
             return;
         }
         let t = &self.tasks[task];
-        if self.ses[t.se].on_rq || t.parked || t.class == Class::Rt && t.state == State::Runnable {
+        if self.ses[t.se].on_rq
+            || t.throttle.parked
+            || t.attrs.class == Class::Rt && t.state == State::Runnable
+        {
             let to = self.least_loaded(task, cpu);
             self.evict(task, to);
         }
@@ -208,7 +216,7 @@ impl Machine<'_> {
     pub(crate) fn is_pinned_down(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         self.is_running(task)
-            && (t.spinning > 0 || matches!(t.segment, Segment::IrqOff | Segment::Spin))
+            && (t.locking.spinning > 0 || matches!(t.segment, Segment::IrqOff | Segment::Spin))
     }
 
     /// Moves a task to another CPU, whatever its state, where it may preempt; a running one stops
@@ -223,7 +231,7 @@ impl Machine<'_> {
             self.note_idle_change(from);
             self.update_util_before_switch(from);
             self.cpus[from].curr = TaskId::NONE;
-            self.tasks[task].ready_since_ns = self.now;
+            self.tasks[task].times.ready_since_ns = self.now;
             self.begin_stall(task);
             self.emit(from, cpumax_outcome::trace::What::Switch { next: None });
             self.cpus[from].resched = Resched::Now;
@@ -232,7 +240,7 @@ impl Machine<'_> {
         self.set_cpu(task, to);
         self.requeue_after_change(task, &before);
         let t = &self.tasks[task];
-        if (before.queued || before.parked) && !t.parked && t.class != Class::Rt {
+        if (before.queued || before.parked) && !t.throttle.parked && t.attrs.class != Class::Rt {
             self.check_preempt(task);
         }
         self.touch(to, false);
@@ -242,13 +250,13 @@ impl Machine<'_> {
     /// `set_user_nice()`).
     pub(crate) fn set_nice(&mut self, task: TaskId, nice: i8) {
         let nice = nice.clamp(-20, 19);
-        let was = self.tasks[task].nice;
+        let was = self.tasks[task].attrs.nice;
         if was == nice {
             return;
         }
-        self.change_weight(task, false, |t| t.nice = nice);
+        self.change_weight(task, false, |t| t.attrs.nice = nice);
         let (cpu, t) = (self.tasks[task].cpu, &self.tasks[task]);
-        if t.class == Class::Rt || !self.ses[t.se].on_rq || t.parked {
+        if t.attrs.class == Class::Rt || !self.ses[t.se].on_rq || t.throttle.parked {
             return;
         }
         // A lower priority may end its turn, a higher one may preempt (kernel:
@@ -265,7 +273,7 @@ impl Machine<'_> {
     /// `moves`, CFS updates the queue's minimum vruntime in between. Only `change` for real-time
     /// tasks.
     fn change_weight(&mut self, task: TaskId, moves: bool, change: impl FnOnce(&mut Task)) {
-        if self.tasks[task].class == Class::Rt {
+        if self.tasks[task].attrs.class == Class::Rt {
             change(&mut self.tasks[task]);
             return;
         }
@@ -294,15 +302,15 @@ impl Machine<'_> {
     /// changes).
     pub(crate) fn set_attributes(&mut self, task: TaskId, class: Class, nice: i8) {
         let t = &self.tasks[task];
-        if t.class == class && t.nice == nice {
+        if t.attrs.class == class && t.attrs.nice == nice {
             return;
         }
-        let moves = t.nice != nice;
+        let moves = t.attrs.nice != nice;
         self.change_weight(task, moves, |t| {
-            t.class = class;
-            t.nice = nice;
+            t.attrs.class = class;
+            t.attrs.nice = nice;
         });
-        if self.ses[self.tasks[task].se].on_rq && !self.tasks[task].parked {
+        if self.ses[self.tasks[task].se].on_rq && !self.tasks[task].throttle.parked {
             self.check_preempt(task);
         }
     }
@@ -311,15 +319,15 @@ impl Machine<'_> {
     /// and on the way to real-time it leaves limbo and its load leaves its groups. Requests the
     /// reschedule that it needs.
     pub(crate) fn set_class(&mut self, task: TaskId, class: Class) {
-        let old = self.tasks[task].class;
+        let old = self.tasks[task].attrs.class;
         if old == class {
             return;
         }
         if old != Class::Rt && class != Class::Rt {
-            let was_parked = self.tasks[task].parked;
-            self.change_weight(task, false, |t| t.class = class);
+            let was_parked = self.tasks[task].throttle.parked;
+            self.change_weight(task, false, |t| t.attrs.class = class);
             // Runtime whose interrupt is on its way lets the task leave limbo here.
-            if was_parked && !self.tasks[task].parked {
+            if was_parked && !self.tasks[task].throttle.parked {
                 self.check_preempt(task);
             }
             return;
@@ -328,7 +336,7 @@ impl Machine<'_> {
         if class == Class::Rt {
             self.detach_load(task);
         }
-        self.tasks[task].class = class;
+        self.tasks[task].attrs.class = class;
         if class != Class::Rt {
             self.reset_weight(task);
         }
@@ -349,13 +357,13 @@ impl Machine<'_> {
     /// real-time task runs.
     pub(crate) fn rt_enqueue(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
-        self.cpus[cpu].rt_queue.push_back(task);
+        self.cpus[cpu].rt.queue.push_back(task);
         let curr = self.cpus[cpu].curr;
-        if curr.is_none() || self.tasks[curr].class != Class::Rt {
+        if curr.is_none() || self.tasks[curr].attrs.class != Class::Rt {
             self.resched(cpu, Resched::Now);
         }
         self.keep_clock(cpu);
-        if self.tasks[task].code == Code::Outside
+        if self.tasks[task].at.code == Code::Outside
             && let Some(woken_ns) = self.outside_woken_ns()
         {
             self.cpus[cpu].kept_clock_ns = woken_ns;
@@ -365,7 +373,7 @@ impl Machine<'_> {
     /// Removes a task from its CPU's real-time queue.
     pub(crate) fn rt_dequeue(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
-        self.cpus[cpu].rt_queue.retain(|&t| t != task);
+        self.cpus[cpu].rt.queue.retain(|&t| t != task);
     }
 
     /// Whether this run queue or an ancestor is throttled, so that nothing below can run (to 6.17).
@@ -383,12 +391,12 @@ impl Machine<'_> {
     pub(crate) fn is_parked_or_stopped(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
         let q = self.ses[t.se].q;
-        t.parked
+        t.throttle.parked
             || (self.rules.unit.is_entity() && q.is_some() && self.is_below_throttled_entity(q))
     }
 
     /// Whether the task is runnable and not running, parked tasks included.
     pub(crate) fn is_waiting(&self, task: TaskId) -> bool {
-        self.tasks[task].ready_since_ns != NEVER
+        self.tasks[task].times.ready_since_ns != NEVER
     }
 }

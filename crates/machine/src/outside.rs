@@ -22,7 +22,7 @@ impl Machine<'_> {
         };
         let random = Stream::new(self.settings.seed, Domain::Cpu, 0);
         let mut task = Task::new(u32::MAX, u32::MAX, SeId::NONE, GroupId(0), Class::Rt, random);
-        task.code = Code::Outside;
+        task.at.code = Code::Outside;
         task.mode = Mode::Kernel;
         task.state = State::Asleep(Wait::Timer);
         let cpus = self.cpus.len() as u64;
@@ -58,8 +58,8 @@ impl Machine<'_> {
     pub(crate) fn outside_arrival_ns(&self) -> Option<u64> {
         self.lab.noise.as_ref().filter(|_| self.lab.outside.is_some())?;
         let c = &self.cpus[self.tasks[self.lab.outside].cpu];
-        let comes = c.rt_queue.front() == Some(&self.lab.outside) && c.curr != self.lab.outside;
-        (comes && c.leaves_irq_ns > self.now).then_some(c.leaves_irq_ns)
+        let comes = c.rt.queue.front() == Some(&self.lab.outside) && c.curr != self.lab.outside;
+        (comes && c.lab.leaves_irq_ns > self.now).then_some(c.lab.leaves_irq_ns)
     }
 
     /// Start and end, ns, of the outside task's visit in which the births that begin now happen;
@@ -93,19 +93,19 @@ impl Machine<'_> {
     pub(crate) fn step_outside(&mut self, task: TaskId) {
         let visits = self.lab.observed.map_or(&[][..], |o| &o.outside_ns);
         let t = &mut self.tasks[task];
-        let Some(&(from_ns, took_ns)) = visits.get(t.pc as usize) else {
+        let Some(&(from_ns, took_ns)) = visits.get(t.at.pc as usize) else {
             self.block(task, Wait::Softirq);
             return;
         };
         if from_ns > self.now {
-            self.tasks[task].sleeps += 1;
-            let sleeps = self.tasks[task].sleeps;
+            self.tasks[task].at.sleeps += 1;
+            let sleeps = self.tasks[task].at.sleeps;
             // The outside task arrives before its actions.
             self.events.heap.push_first(from_ns, Event::WakeUp(task, sleeps));
             self.block(task, Wait::Timer);
             return;
         }
-        t.pc += 1;
+        t.at.pc += 1;
         if took_ns > 0 {
             // The recording has when it was done, counted from when it was due; then it goes to
             // sleep.

@@ -4,16 +4,17 @@ use crate::channel::{NO_JOB, Token};
 use crate::cpu::Resched;
 use crate::events::{Event, NEVER};
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
+use crate::lab::Absence;
 use crate::machine::Machine;
 use crate::noise::Kind;
-use crate::task::{Absence, Code, Mode, Passing, Segment, State, Task, Wait};
+use crate::task::{Attrs, Code, Mode, Passing, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target};
 
 impl Machine<'_> {
     /// Name of a task as in traces: its kind's, with its number if the kind has several.
     pub(crate) fn task_name(&self, task: TaskId) -> String {
-        self.name_of(self.tasks[task].kind, self.tasks[task].instance)
+        self.name_of(self.tasks[task].kind, self.tasks[task].birth.instance)
     }
 
     /// Name of an instance of a kind, with its number if the kind has several; tasks outside the
@@ -31,13 +32,13 @@ impl Machine<'_> {
     /// segment. Also takes it through exit, sleep and return to user mode.
     pub(crate) fn step(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        if t.code != Code::Kind {
+        if t.at.code != Code::Kind {
             return self.step_without_program(task);
         }
-        if t.exiting || t.passing == Passing::Ends {
+        if t.signals.exiting || t.locking.passing == Passing::Ends {
             return self.exit(task);
         }
-        if t.sleep_delay_ns > 0 {
+        if t.lab.sleep_delay_ns > 0 {
             return self.set_sleep_timer(task);
         }
         if t.is_leaving_kernel() {
@@ -45,27 +46,30 @@ impl Machine<'_> {
             self.delay_reschedule_at_return(task);
             return;
         }
-        let program = self.settings.programs[t.program as usize];
-        let Some(op) = program.get(t.pc as usize) else {
+        let program = self.settings.programs[t.at.program as usize];
+        let Some(op) = program.get(t.at.pc as usize) else {
             return if t.does_job() { self.end_job(task) } else { self.exit(task) };
         };
         let asks = self.lab.reads_cpu_time
             && !t.in_syscall
-            && t.passing == Passing::No
-            && (t.pc == 0 || program[t.pc as usize - 1].is_call());
-        if asks && !std::mem::replace(&mut t.has_read_cpu_time, true) && self.read_cpu_time(task) {
+            && t.locking.passing == Passing::No
+            && (t.at.pc == 0 || program[t.at.pc as usize - 1].is_call());
+        if asks
+            && !std::mem::replace(&mut t.lab.has_read_cpu_time, true)
+            && self.read_cpu_time(task)
+        {
             return;
         }
         let t = &mut self.tasks[task];
-        t.has_read_cpu_time = false;
-        t.pc += 1;
+        t.lab.has_read_cpu_time = false;
+        t.at.pc += 1;
         self.execute(task, op);
     }
 
     /// Executes the next step of a task outside the workload: the outside task or a timer thread.
     #[inline(never)]
     fn step_without_program(&mut self, task: TaskId) {
-        match self.tasks[task].code {
+        match self.tasks[task].at.code {
             Code::Kind => {}
             Code::Outside => self.step_outside(task),
             Code::SoftirqIdle | Code::Softirq(_) => self.step_softirq(task),
@@ -87,7 +91,7 @@ impl Machine<'_> {
             // The next step returns to user mode.
             Op::ExitKernel => {
                 let t = &mut self.tasks[task];
-                (t.in_syscall, t.entered_ns) = (false, 0);
+                (t.in_syscall, t.lab.entered_ns) = (false, 0);
             }
             Op::Sleep(span) => {
                 let ns = self.draw_span(task, span);
@@ -113,7 +117,7 @@ impl Machine<'_> {
                 self.fork(task, kind);
             }
             Op::WaitChildren => {
-                if self.tasks[task].children > 0 {
+                if self.tasks[task].birth.children > 0 {
                     self.block(task, Wait::Children);
                 }
             }
@@ -130,10 +134,10 @@ impl Machine<'_> {
             Op::SetAffinity { .. } | Op::SetNice { .. } | Op::SetClass { .. } => {
                 self.change_scheduling(task, op);
             }
-            Op::Begin => self.tasks[task].begun_ns = Some(self.now),
+            Op::Begin => self.tasks[task].at.begun_ns = Some(self.now),
             Op::Done => self.complete_request(task),
-            Op::LoopStart { times: 0, end } => self.tasks[task].pc = end + 1,
-            Op::LoopStart { times, .. } => self.tasks[task].loops.push(times),
+            Op::LoopStart { times: 0, end } => self.tasks[task].at.pc = end + 1,
+            Op::LoopStart { times, .. } => self.tasks[task].at.loops.push(times),
             Op::LoopEnd { start } => self.loop_end(task, start),
         }
     }
@@ -163,10 +167,10 @@ impl Machine<'_> {
     /// runnable.
     fn fork(&mut self, task: TaskId, kind: u32) {
         let (group, cpu) = (self.tasks[task].group, self.tasks[task].cpu);
-        self.tasks[task].children += 1;
+        self.tasks[task].birth.children += 1;
         let instance = self.births.kinds[kind as usize].count as u32;
         let child = self.new_task(kind, instance, group);
-        self.tasks[child].parent = Some((task, self.tasks[task].number));
+        self.tasks[child].birth.parent = Some((task, self.tasks[task].birth.number));
         self.tasks[child].cpu = cpu;
         if self.probes.tells_messages {
             self.write_trace(cpu, What::Forked { task: task.0, child: child.0 });
@@ -180,17 +184,17 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         // A dying task leaves the loop: its work in the kernel takes no time, so the loop would
         // never end.
-        let is_last = t.in_syscall && t.kill_pending;
-        let Some(rounds) = t.loops.last_mut() else { return };
+        let is_last = t.in_syscall && t.signals.kill;
+        let Some(rounds) = t.at.loops.last_mut() else { return };
         if is_last {
-            t.loops.pop();
+            t.at.loops.pop();
         } else if *rounds == u64::MAX {
-            t.pc = start + 1;
+            t.at.pc = start + 1;
         } else if *rounds > 1 {
             *rounds -= 1;
-            t.pc = start + 1;
+            t.at.pc = start + 1;
         } else {
-            t.loops.pop();
+            t.at.loops.pop();
         }
     }
 
@@ -205,10 +209,10 @@ impl Machine<'_> {
         self.charge_leaf(self.ses[self.tasks[task].se].q);
         if self.lab.noise.is_some() {
             let t = &mut self.tasks[task];
-            if t.pc == 0 && !t.does_job() {
-                t.requested_ns = t.usage_ns;
+            if t.at.pc == 0 && !t.does_job() {
+                t.lab.requested_ns = t.times.usage_ns;
             }
-            t.owes_ns = t.usage_ns as i64 - t.requested_ns as i64;
+            t.lab.owes_ns = t.times.usage_ns as i64 - t.lab.requested_ns as i64;
         }
         let goes = self.cpus[self.tasks[task].cpu].resched != Resched::No;
         if goes {
@@ -221,18 +225,18 @@ impl Machine<'_> {
     fn start_work(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw_span(task, span);
         let ns = self.cost_ns(task, ns);
-        self.tasks[task].requested_ns = self.tasks[task].requested_ns.saturating_add(ns);
+        self.tasks[task].lab.requested_ns = self.tasks[task].lab.requested_ns.saturating_add(ns);
         let ns = self.actual_work_ns(task, ns, in_kernel);
         let t = &mut self.tasks[task];
         if in_kernel {
             t.mode = Mode::Kernel;
         }
-        let is_cut = in_kernel && segment == Segment::Run && t.kill_pending;
+        let is_cut = in_kernel && segment == Segment::Run && t.signals.kill;
         if ns > 0 && !is_cut {
             t.segment = segment;
             t.left_ns = ns;
-            let calls_since_ns = std::mem::replace(&mut t.calls_since_ns, NEVER);
-            (t.is_program_work, t.absence) =
+            let calls_since_ns = std::mem::replace(&mut t.lab.calls_since_ns, NEVER);
+            (t.lab.is_program_work, t.lab.absence) =
                 (true, Absence::of(self.now.saturating_sub(calls_since_ns)));
             if in_kernel {
                 self.note_first_page(task);
@@ -246,7 +250,7 @@ impl Machine<'_> {
         match span {
             Span::Fixed(ns) => ns,
             Span::Drawn(distribution) => self.workload.distributions[distribution as usize]
-                .draw(&mut self.tasks[task].random),
+                .draw(&mut self.tasks[task].at.random),
         }
     }
 
@@ -272,10 +276,10 @@ impl Machine<'_> {
     fn complete_request(&mut self, task: TaskId) {
         let now = self.now;
         let t = &mut self.tasks[task];
-        let start_ns = t.request_since_ns();
-        t.begun_ns = None;
+        let start_ns = t.at.request_since_ns();
+        t.at.begun_ns = None;
         let latency_ns = now - start_ns.min(now);
-        t.request_start_ns = now;
+        t.at.request_start_ns = now;
         let (mut group, cpu) = (t.group, t.cpu);
         self.births.kinds[t.kind as usize].latencies.record(latency_ns);
         while group.ix() != 0 {
@@ -290,9 +294,9 @@ impl Machine<'_> {
     /// start; returns at once if that has passed. The due time begins the next request.
     fn next_activation(&mut self, task: TaskId, period_ns: u64) {
         let t = &mut self.tasks[task];
-        t.activations += 1;
-        let due_ns = t.started_ns.saturating_add(period_ns.saturating_mul(t.activations));
-        t.request_start_ns = due_ns;
+        t.at.activations += 1;
+        let due_ns = t.birth.started_ns.saturating_add(period_ns.saturating_mul(t.at.activations));
+        t.at.request_start_ns = due_ns;
         if due_ns > self.now {
             self.sleep_until(task, due_ns);
         }
@@ -302,9 +306,9 @@ impl Machine<'_> {
     /// time first.
     fn sleep_until(&mut self, task: TaskId, time_ns: u64) {
         let t = &mut self.tasks[task];
-        t.wakes_ns = time_ns;
+        t.at.wakes_ns = time_ns;
         if !t.does_job() {
-            t.request_start_ns = time_ns;
+            t.at.request_start_ns = time_ns;
         }
         if !self.delay_sleep(task) {
             self.fall_asleep(task, time_ns);
@@ -315,18 +319,18 @@ impl Machine<'_> {
     /// duration is later by that time; one until a time is not.
     fn set_sleep_timer(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        let late_ns = u64::from(std::mem::take(&mut t.sleep_delay_ns));
-        let op = &self.settings.programs[t.program as usize][t.pc as usize - 1];
+        let late_ns = u64::from(std::mem::take(&mut t.lab.sleep_delay_ns));
+        let op = &self.settings.programs[t.at.program as usize][t.at.pc as usize - 1];
         let late_ns = if matches!(op, Op::Sleep(_)) { late_ns } else { 0 };
-        let time_ns = t.wakes_ns.saturating_add(late_ns).max(self.now + 1);
+        let time_ns = t.at.wakes_ns.saturating_add(late_ns).max(self.now + 1);
         self.fall_asleep(task, time_ns);
     }
 
     /// Schedules the end of a sleep at `until_ns`, or later on a slow observed machine, and blocks
     /// the task.
     fn fall_asleep(&mut self, task: TaskId, until_ns: u64) {
-        self.tasks[task].sleeps = self.tasks[task].sleeps.wrapping_add(1);
-        let sleeps = self.tasks[task].sleeps;
+        self.tasks[task].at.sleeps = self.tasks[task].at.sleeps.wrapping_add(1);
+        let sleeps = self.tasks[task].at.sleeps;
         let ends_ns = until_ns.saturating_add(self.lab.wakeup_lateness_ns());
         self.events.heap.push(ends_ns, Event::WakeUp(task, sleeps));
         self.block(task, Wait::Timer);
@@ -337,7 +341,7 @@ impl Machine<'_> {
     /// interrupt of another timer. A stale timer (`sleeps` differs) does nothing.
     pub(crate) fn sleep_ends(&mut self, task: TaskId, sleeps: u32, in_turn: bool) {
         let t = &self.tasks[task];
-        if t.state != State::Asleep(Wait::Timer) || t.sleeps != sleeps {
+        if t.state != State::Asleep(Wait::Timer) || t.at.sleeps != sleeps {
             return;
         }
         let cpu = t.cpu;
@@ -350,7 +354,7 @@ impl Machine<'_> {
             return;
         }
         self.finish_tick(cpu);
-        match self.tasks[task].code {
+        match self.tasks[task].at.code {
             Code::Outside if self.now == 0 || self.lab.outside_came_late(self.now) => {}
             Code::Outside => self.enter_irq(cpu, Kind::Come),
             _ if in_turn => {}
@@ -370,15 +374,15 @@ impl Machine<'_> {
     /// Makes a new task runnable, as started from outside. In comparisons with a real kernel on one
     /// CPU it starts with default class and nice value, and gets its own right after.
     fn start_from_outside(&mut self, task: TaskId) {
-        let Task { class, nice, .. } = self.tasks[task];
+        let Attrs { class, nice, .. } = self.tasks[task].attrs;
         if self.lab.observed.is_none() || self.cpus.len() > 1 || class == Class::Rt {
             self.launch(task);
             return;
         }
         if class == Class::Idle {
-            self.tasks[task].class = Class::Fair;
+            self.tasks[task].attrs.class = Class::Fair;
         }
-        self.tasks[task].nice = 0;
+        self.tasks[task].attrs.nice = 0;
         self.reset_weight(task);
         self.launch(task);
         self.set_attributes(task, class, nice);
@@ -440,9 +444,9 @@ impl Machine<'_> {
         // Its time counts from its planned start.
         let start_ns = self.planned_start_ns(kind, instance);
         let t = &mut self.tasks[task];
-        (t.started_ns, t.request_start_ns) = (start_ns, start_ns);
+        (t.birth.started_ns, t.at.request_start_ns) = (start_ns, start_ns);
         // The outside task starts tasks round robin; placement continues from there.
-        self.tasks[task].cpu = CpuId(self.tasks[task].number % self.cpus.len() as u32);
+        self.tasks[task].cpu = CpuId(self.tasks[task].birth.number % self.cpus.len() as u32);
         self.start_from_outside(task);
     }
 
@@ -472,7 +476,7 @@ impl Machine<'_> {
         let cpus = self.cpus.len() as u32;
         let sets = self.workload.cpu_sets.len() as u32;
         let t = &mut self.tasks[task];
-        t.nice = spec.nice;
+        t.attrs.nice = spec.nice;
         t.mask = match spec.cpus {
             Affinity::All => 0,
             Affinity::Set(set) => 1 + set,
@@ -480,8 +484,8 @@ impl Machine<'_> {
         };
         // Its first steps are the kernel's: it returns to user mode like from any system call.
         t.mode = Mode::Kernel;
-        t.started_ns = self.now;
-        t.request_start_ns = self.now;
+        t.birth.started_ns = self.now;
+        t.at.request_start_ns = self.now;
         self.births.kinds[kind as usize].count += 1;
         self.births.kinds[kind as usize].living.push(task);
         self.reset_weight(task);
@@ -505,7 +509,7 @@ impl Machine<'_> {
         self.detach_load(task);
         let t = &mut self.tasks[task];
         t.state = State::Exited;
-        let (kind, parent) = (t.kind as usize, t.parent);
+        let (kind, parent) = (t.kind as usize, t.birth.parent);
         self.channels.counts.broken_off += u64::from(t.does_job());
         self.births.kinds[kind].exited += 1;
         self.watch_exit(kind);
@@ -514,14 +518,14 @@ impl Machine<'_> {
             self.births.kinds[kind].living.remove(at);
         }
         self.leave_cpu(task);
-        self.free_place(task);
+        self.births.ended.push_back((now, task));
         if let Some((parent, number)) = parent
-            && self.tasks[parent].number == number
+            && self.tasks[parent].birth.number == number
             && self.tasks[parent].state != State::Exited
         {
-            self.tasks[parent].children -= 1;
+            self.tasks[parent].birth.children -= 1;
             let waits = self.tasks[parent].state == State::Asleep(Wait::Children);
-            if waits && self.tasks[parent].children == 0 {
+            if waits && self.tasks[parent].birth.children == 0 {
                 self.wake_in_sync(parent);
             }
         }
@@ -535,14 +539,14 @@ impl Machine<'_> {
         t.update_wanted(self.now);
         if !matches!(wait, Wait::Lock(..)) {
             // The task reads the clock when it is back.
-            t.calls_since_ns = NEVER;
+            t.lab.calls_since_ns = NEVER;
         }
         t.mode = Mode::Kernel;
         t.state = State::Asleep(wait);
         t.segment = Segment::None;
         let cpu = t.cpu;
         self.emit(cpu, What::Sleep { task: task.0 });
-        if self.tasks[task].class == Class::Rt {
+        if self.tasks[task].attrs.class == Class::Rt {
             self.rt_dequeue(task);
         } else {
             self.dequeue_task(task, crate::fair::Dequeue::Sleep);

@@ -26,14 +26,14 @@ impl Machine<'_> {
         for cpu in self.cpus.ids() {
             let random = Stream::new(self.settings.seed, Domain::Cpu, u64::from(cpu.0));
             let mut task = Task::new(u32::MAX, cpu.0, SeId::NONE, GroupId(0), Class::Rt, random);
-            task.code = Code::SoftirqIdle;
+            task.at.code = Code::SoftirqIdle;
             task.mode = Mode::Kernel;
             task.state = State::Asleep(Wait::Softirq);
             task.cpu = cpu;
             // The masks of single CPUs come after those of the workload's sets.
             task.mask = 1 + self.workload.cpu_sets.len() as u32 + cpu.0;
             let task = self.add_task(task, self.settings.base_slice_ns);
-            self.cpus[cpu].ktimers = task;
+            self.cpus[cpu].rt.ktimers = task;
         }
         for (index, section) in self.workload.machine.softirqs.iter().enumerate() {
             self.events.heap.push(section.every_ns, Event::Softirq(index as u32));
@@ -67,7 +67,7 @@ impl Machine<'_> {
     /// real-time tasks (kernel: `hrtimer_setup_sleeper_on_stack()`). True if handed over.
     pub(crate) fn hand_wakeup_to_ktimers(&mut self, task: TaskId, sleeps: u32) -> bool {
         let t = &self.tasks[task];
-        if !self.settings.preempt.is_rt() || t.class == Class::Rt || t.code != Code::Kind {
+        if !self.settings.preempt.is_rt() || t.attrs.class == Class::Rt || t.at.code != Code::Kind {
             return false;
         }
         self.raise_softirq(t.cpu, SoftirqWork::WakeUp(task, sleeps));
@@ -79,10 +79,10 @@ impl Machine<'_> {
     fn raise_softirq(&mut self, cpu: CpuId, work: SoftirqWork) {
         let c = &mut self.cpus[cpu];
         // A queued timer is not queued twice.
-        if !c.softirqs.contains(&work) {
-            c.softirqs.push_back(work);
+        if !c.rt.softirqs.contains(&work) {
+            c.rt.softirqs.push_back(work);
         }
-        let ktimers = c.ktimers;
+        let ktimers = c.rt.ktimers;
         if self.tasks[ktimers].state == State::Asleep(Wait::Softirq) {
             self.finish_tick(cpu);
             self.enter_irq(cpu, Kind::Wake);
@@ -96,28 +96,29 @@ impl Machine<'_> {
     /// Executes the next step of a timer thread: the section that it is in, the next queued work,
     /// or sleep if there is none.
     pub(crate) fn step_softirq(&mut self, task: TaskId) {
-        if let Code::Softirq(index) = self.tasks[task].code {
+        if let Code::Softirq(index) = self.tasks[task].at.code {
             self.step_section(task, index);
             return;
         }
         let cpu = self.tasks[task].cpu;
-        if self.lab.noise.is_some() && self.delay_ktimers(task, self.cpus[cpu].softirqs.is_empty())
+        if self.lab.noise.is_some()
+            && self.delay_ktimers(task, self.cpus[cpu].rt.softirqs.is_empty())
         {
             return;
         }
-        match self.cpus[cpu].softirqs.pop_front() {
+        match self.cpus[cpu].rt.softirqs.pop_front() {
             None => self.block(task, Wait::Softirq),
             Some(SoftirqWork::Period(group)) => self.period_expired(group),
             Some(SoftirqWork::Slack(group)) => self.slack_expired(group),
             Some(SoftirqWork::WakeUp(sleeper, sleeps)) => {
                 let t = &self.tasks[sleeper];
-                if t.state == State::Asleep(Wait::Timer) && t.sleeps == sleeps {
+                if t.state == State::Asleep(Wait::Timer) && t.at.sleeps == sleeps {
                     self.wake(sleeper);
                 }
             }
             Some(SoftirqWork::Section(index)) => {
-                self.tasks[task].code = Code::Softirq(index);
-                self.tasks[task].pc = 0;
+                self.tasks[task].at.code = Code::Softirq(index);
+                self.tasks[task].at.pc = 0;
             }
         }
     }
@@ -125,9 +126,9 @@ impl Machine<'_> {
     /// Starts the time that a timer thread needs before it acts or sleeps, under noise. True if it
     /// is busy for now.
     fn delay_ktimers(&mut self, task: TaskId, nothing_left: bool) -> bool {
-        let (next, kind) = match (self.tasks[task].pc, nothing_left) {
+        let (next, kind) = match (self.tasks[task].at.pc, nothing_left) {
             (GOES, true) | (READY, false) => {
-                self.tasks[task].pc = if nothing_left { WOKEN } else { DONE };
+                self.tasks[task].at.pc = if nothing_left { WOKEN } else { DONE };
                 return false;
             }
             (_, true) => (GOES, Kind::Go),
@@ -136,7 +137,7 @@ impl Machine<'_> {
         };
         let left_ns = self.noise_ns(kind);
         let t = &mut self.tasks[task];
-        (t.pc, t.segment, t.left_ns) = (next, Segment::Run, left_ns);
+        (t.at.pc, t.segment, t.left_ns) = (next, Segment::Run, left_ns);
         true
     }
 
@@ -144,8 +145,8 @@ impl Machine<'_> {
     /// releases it.
     fn step_section(&mut self, task: TaskId, index: u32) {
         let section = &self.workload.machine.softirqs[index as usize];
-        let step = self.tasks[task].pc;
-        self.tasks[task].pc += 1;
+        let step = self.tasks[task].at.pc;
+        self.tasks[task].at.pc += 1;
         match step {
             0 => self.lock(task, LockId(section.lock), section.mode),
             1 => {
@@ -156,8 +157,8 @@ impl Machine<'_> {
             }
             _ => {
                 self.unlock(task, LockId(section.lock));
-                self.tasks[task].code = Code::SoftirqIdle;
-                self.tasks[task].pc = DONE;
+                self.tasks[task].at.code = Code::SoftirqIdle;
+                self.tasks[task].at.pc = DONE;
             }
         }
     }

@@ -24,7 +24,7 @@ impl Machine<'_> {
         self.cpus[cpu].resched = Resched::No;
         self.cpus[cpu].has_unnoticed_move = false;
         if self.rules.hrtick.is_by_slice() {
-            self.cpus[cpu].hrtick_ns = NEVER;
+            self.cpus[cpu].next.hrtick_ns = NEVER;
         }
         self.account_work(cpu);
         let clock_ns = self.exclude_time_since_kept_clock(cpu);
@@ -79,7 +79,7 @@ impl Machine<'_> {
         }
         self.charge_switch(cpu, prev);
         if next.is_none() {
-            self.cpus[cpu].hrtick_ns = NEVER;
+            self.cpus[cpu].next.hrtick_ns = NEVER;
         } else {
             self.start_hrtick(cpu, prev.is_none());
         }
@@ -94,7 +94,7 @@ impl Machine<'_> {
         let c = &mut self.cpus[cpu];
         let keeps = c.resched == Resched::Now && c.curr.is_some() && !self.rules.pull;
         if keeps && self.tasks[c.curr].state == State::Runnable {
-            c.kept_clock_ns = self.now.max(c.leaves_irq_ns);
+            c.kept_clock_ns = self.now.max(c.lab.leaves_irq_ns);
         }
     }
 
@@ -110,7 +110,7 @@ impl Machine<'_> {
     /// Has the current task charged only up to the kept clock of a reschedule, which is returned,
     /// ns, and cleared: the time since then is taken out of its next charge. Now if there is none.
     fn exclude_time_since_kept_clock(&mut self, cpu: CpuId) -> u64 {
-        self.cpus[cpu].point_ns = 0;
+        self.cpus[cpu].lab.point_ns = 0;
         let kept_ns = std::mem::replace(&mut self.cpus[cpu].kept_clock_ns, NEVER);
         let curr = self.cpus[cpu].curr;
         if kept_ns >= self.now || curr.is_none() || !self.tasks[curr].is_fair() {
@@ -141,7 +141,7 @@ impl Machine<'_> {
         }
         if !self.tasks[next].is_fair() {
             let ns = self.now - clock_ns;
-            self.tasks[next].usage_ns += ns;
+            self.tasks[next].times.usage_ns += ns;
             self.account_rt_usage(self.tasks[next].group, ns);
             return;
         }
@@ -163,16 +163,16 @@ impl Machine<'_> {
     /// or a group of it was queued again.
     fn put_prev(&mut self, prev: TaskId) -> bool {
         let (class, state, se) =
-            (self.tasks[prev].class, self.tasks[prev].state, self.tasks[prev].se);
-        if state == State::Runnable && !self.tasks[prev].parked {
-            self.tasks[prev].ready_since_ns = self.now;
+            (self.tasks[prev].attrs.class, self.tasks[prev].state, self.tasks[prev].se);
+        if state == State::Runnable && !self.tasks[prev].throttle.parked {
+            self.tasks[prev].times.ready_since_ns = self.now;
             self.begin_stall(prev);
         }
         if class == Class::Rt {
             if state == State::Runnable {
                 let cpu = self.tasks[prev].cpu;
-                if !self.cpus[cpu].rt_queue.contains(&prev) {
-                    self.cpus[cpu].rt_queue.push_front(prev);
+                if !self.cpus[cpu].rt.queue.contains(&prev) {
+                    self.cpus[cpu].rt.queue.push_front(prev);
                 }
             }
             return false;
@@ -244,7 +244,7 @@ impl Machine<'_> {
     /// Chooses the task to run next; none: idle. Takes a real-time task off its queue; a CPU about
     /// to go idle pulls tasks from others first.
     fn pick_next(&mut self, cpu: CpuId) -> TaskId {
-        if let Some(task) = self.cpus[cpu].rt_queue.pop_front() {
+        if let Some(task) = self.cpus[cpu].rt.queue.pop_front() {
             return task;
         }
         let mut tried_balancing = false;
@@ -429,7 +429,7 @@ impl Machine<'_> {
         }
         if throttled {
             self.give_throttle_work(next);
-            let goes_on = prev.is_some() && self.tasks[prev].parked;
+            let goes_on = prev.is_some() && self.tasks[prev].throttle.parked;
             self.prefetch_parking(self.root(self.tasks[next].cpu), goes_on);
         }
     }
@@ -439,20 +439,20 @@ impl Machine<'_> {
     /// is pending, or parking takes time first.
     pub(crate) fn exit_to_user(&mut self, task: TaskId) -> bool {
         let t = &mut self.tasks[task];
-        if t.throttle_work {
+        if t.throttle.work {
             if self.delay_parking(task) {
                 return false;
             }
             self.run_throttle_work(task);
             return true;
         }
-        if t.kill_pending {
-            t.kill_pending = false;
+        if t.signals.kill {
+            t.signals.kill = false;
             self.exit(task);
             return true;
         }
-        if t.stop_pending {
-            t.stop_pending = false;
+        if t.signals.stop {
+            t.signals.stop = false;
             self.stop_by_signal(task);
             return true;
         }
@@ -465,7 +465,7 @@ impl Machine<'_> {
         t.state = State::Stopped;
         t.mode = Mode::Kernel;
         self.end_stall(task);
-        if self.tasks[task].class == Class::Rt {
+        if self.tasks[task].attrs.class == Class::Rt {
             self.rt_dequeue(task);
         } else {
             self.dequeue_task(task, Dequeue::Sleep);
@@ -478,8 +478,8 @@ impl Machine<'_> {
     pub(crate) fn yield_cpu(&mut self, task: TaskId) {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         self.tasks[task].mode = Mode::Kernel;
-        if self.tasks[task].class == Class::Rt {
-            self.cpus[cpu].rt_queue.push_back(task);
+        if self.tasks[task].attrs.class == Class::Rt {
+            self.cpus[cpu].rt.queue.push_back(task);
         } else if self.cpus[cpu].nr_running > 1 {
             self.charge_path(self.ses[se].q);
             match self.rules.queue {
@@ -497,9 +497,9 @@ impl Machine<'_> {
 
     /// Takes a task off its CPU's queues, without delay, or out of limbo.
     pub(crate) fn remove_from_cpu(&mut self, task: TaskId) {
-        if self.tasks[task].class == Class::Rt {
+        if self.tasks[task].attrs.class == Class::Rt {
             self.rt_dequeue(task);
-        } else if self.tasks[task].parked {
+        } else if self.tasks[task].throttle.parked {
             self.out_of_limbo(task);
         } else if self.ses[self.tasks[task].se].on_rq {
             self.dequeue_task(task, Dequeue::Now);
@@ -514,11 +514,11 @@ impl Machine<'_> {
         }
         let now = self.now;
         let t = &mut self.tasks[task];
-        if t.ready_since_ns == NEVER {
+        if t.times.ready_since_ns == NEVER {
             return;
         }
-        let waited_ns = now - t.ready_since_ns;
-        t.ready_since_ns = NEVER;
+        let waited_ns = now - t.times.ready_since_ns;
+        t.times.ready_since_ns = NEVER;
         if let Some(kind) = self.births.kinds.get_mut(t.kind as usize) {
             kind.wait_ns += waited_ns;
         }
@@ -528,7 +528,7 @@ impl Machine<'_> {
     pub(crate) fn begin_stall(&mut self, task: TaskId) {
         let now = self.now;
         let t = &mut self.tasks[task];
-        t.stalled_since_ns = t.stalled_since_ns.min(now);
+        t.times.stalled_since_ns = t.times.stalled_since_ns.min(now);
     }
 
     /// Ends the time in which a task wants to continue and cannot, unless it still spins for a
@@ -536,11 +536,11 @@ impl Machine<'_> {
     pub(crate) fn end_stall(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
         let spins = matches!(t.segment, Segment::Spin | Segment::SpinOnOwner);
-        if t.stalled_since_ns == NEVER || (spins && self.events.failed.is_none()) {
+        if t.times.stalled_since_ns == NEVER || (spins && self.events.failed.is_none()) {
             return;
         }
-        let stalled_ns = self.now - t.stalled_since_ns;
-        t.stalled_since_ns = NEVER;
+        let stalled_ns = self.now - t.times.stalled_since_ns;
+        t.times.stalled_since_ns = NEVER;
         if let Some(kind) = self.births.kinds.get_mut(t.kind as usize) {
             kind.longest_stall_ns = kind.longest_stall_ns.max(stalled_ns);
         }

@@ -1,5 +1,4 @@
-//! What a workload, a kernel and the options settle for a whole run: numbers, choices and tables
-//! that never change.
+//! Numbers, choices and tables that a workload, a kernel and the options settle for a whole run.
 
 use crate::Options;
 use crate::ids::Mask;

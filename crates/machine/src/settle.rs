@@ -36,7 +36,7 @@ impl Machine<'_> {
         }
         c.resched = urgency;
         if here.is_some() && here != cpu && urgency == Resched::Now {
-            c.ipi_ns = c.ipi_ns.min(now + ipi_ns);
+            c.next.ipi_ns = c.next.ipi_ns.min(now + ipi_ns);
         }
         self.postpone_to_preemption_point(cpu);
         // Actions from outside the machine reach the CPU directly.
@@ -54,19 +54,19 @@ impl Machine<'_> {
             return true;
         }
         let task = &self.tasks[c.curr];
-        if task.mode == Mode::User || task.state != State::Runnable || task.parked {
+        if task.mode == Mode::User || task.state != State::Runnable || task.throttle.parked {
             return true;
         }
-        if task.spinning > 0 || matches!(task.segment, Segment::IrqOff | Segment::Spin) {
+        if task.locking.spinning > 0 || matches!(task.segment, Segment::IrqOff | Segment::Spin) {
             return false;
         }
         if task.segment == Segment::SpinOnOwner {
             return self.needs_resched(cpu);
         }
         match self.settings.preempt {
-            Preempt::None => task.class == Class::Kthread,
+            Preempt::None => task.attrs.class == Class::Kthread,
             Preempt::Lazy | Preempt::RtLazy => c.resched == Resched::Now,
-            Preempt::Voluntary => c.point_ns <= self.now || task.segment != Segment::Run,
+            Preempt::Voluntary => c.lab.point_ns <= self.now || task.segment != Segment::Run,
             Preempt::Full | Preempt::Rt => true,
         }
     }
@@ -98,7 +98,7 @@ impl Machine<'_> {
     /// Takes one step on the way out of the kernel: schedules, returns to user mode or executes an
     /// instruction. False when nothing is left to do now.
     fn settle_step(&mut self, cpu: CpuId) -> bool {
-        if self.events.failed.is_some() || self.cpus[cpu].leaves_irq_ns > self.now {
+        if self.events.failed.is_some() || self.cpus[cpu].lab.leaves_irq_ns > self.now {
             return false;
         }
         if self.can_reschedule(cpu) {
@@ -117,7 +117,7 @@ impl Machine<'_> {
             return true;
         }
         // A task that runs only to park has not continued.
-        if self.tasks[curr].parking {
+        if self.tasks[curr].lab.parking {
             return false;
         }
         if !self.tasks[curr].is_leaving_kernel() {
@@ -148,7 +148,7 @@ impl Machine<'_> {
         }
         let task = &mut self.tasks[c.curr];
         if !task.is_fair() {
-            task.usage_ns += elapsed;
+            task.times.usage_ns += elapsed;
             let group = task.group;
             self.account_rt_usage(group, elapsed);
         }
@@ -178,7 +178,7 @@ impl Machine<'_> {
             NEVER
         } else {
             match self.tasks[curr].segment {
-                _ if self.tasks[curr].parking => (c.accounted_ns + c.stolen_ns).max(self.now),
+                _ if self.tasks[curr].lab.parking => (c.accounted_ns + c.stolen_ns).max(self.now),
                 Segment::Run | Segment::IrqOff => self.work_ends_ns(cpu),
                 Segment::Spin | Segment::SpinOnOwner => NEVER,
                 // Its work ended while another CPU acted, or the switch to it takes time.
@@ -189,8 +189,8 @@ impl Machine<'_> {
             let c = &mut self.cpus[cpu];
             c.irqs_off_until_ns = c.irqs_off_until_ns.max(work_done_ns);
         }
-        let late = self.cpus[cpu].tick_is_late;
-        let leaves_irq_ns = self.cpus[cpu].leaves_irq_ns;
+        let late = self.cpus[cpu].lab.tick_is_late;
+        let leaves_irq_ns = self.cpus[cpu].lab.leaves_irq_ns;
         let tick_ns = if late { leaves_irq_ns } else { self.next_tick_ns(cpu) };
         // A task without runtime cannot leave before an interrupt, or the switch to it, is over.
         let c = &self.cpus[cpu];
@@ -202,13 +202,13 @@ impl Machine<'_> {
             NEVER
         };
         let c = &mut self.cpus[cpu];
-        c.work_done_ns = work_done_ns;
-        c.tick_ns = tick_ns;
-        c.exhausted_ns = exhausted_ns;
-        let irq_ns = tick_ns.min(c.hrtick_ns).min(c.ipi_ns).min(c.csd_ns).min(exhausted_ns);
+        c.next.work_done_ns = work_done_ns;
+        c.next.tick_ns = tick_ns;
+        c.next.exhausted_ns = exhausted_ns;
+        let irq_ns = c.next.irq_ns();
         let irq_ns = if irq_ns == NEVER { NEVER } else { irq_ns.max(c.irqs_off_until_ns) };
         // Work that ends during an interrupt is noticed after it.
-        let point_ns = if c.point_ns > self.now { c.point_ns } else { NEVER };
+        let point_ns = if c.lab.point_ns > self.now { c.lab.point_ns } else { NEVER };
         let goes_on_ns =
             if leaves_irq_ns > self.now { leaves_irq_ns } else { work_done_ns.min(point_ns) };
         let next_ns = goes_on_ns.min(irq_ns);
@@ -224,19 +224,19 @@ impl Machine<'_> {
         self.account_work(cpu);
         let now = self.now;
         if now >= self.cpus[cpu].irqs_off_until_ns {
-            if self.cpus[cpu].csd_ns <= now {
+            if self.cpus[cpu].next.csd_ns <= now {
                 self.csd_handler(cpu);
             }
-            if self.cpus[cpu].ipi_ns <= now {
-                self.cpus[cpu].ipi_ns = NEVER;
+            if self.cpus[cpu].next.ipi_ns <= now {
+                self.cpus[cpu].next.ipi_ns = NEVER;
             }
-            if self.cpus[cpu].exhausted_ns <= now {
+            if self.cpus[cpu].next.exhausted_ns <= now {
                 self.exhaustion_timer(cpu);
             }
-            if self.cpus[cpu].tick_ns <= now && !self.delay_tick(cpu) {
+            if self.cpus[cpu].next.tick_ns <= now && !self.delay_tick(cpu) {
                 self.tick(cpu);
             }
-            if self.cpus[cpu].hrtick_ns <= now {
+            if self.cpus[cpu].next.hrtick_ns <= now {
                 self.hrtick(cpu);
             }
         }

@@ -5,10 +5,11 @@ use crate::cpu::Resched;
 use crate::events::{Event, NEVER};
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, TaskId};
+use crate::lab::Moving;
 use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::rules::Offline;
-use crate::task::{Mode, Moving, Segment, State, Wait};
+use crate::task::{Mode, Segment, State, Wait};
 use cpumax_workload::{Action, Signal};
 
 impl Machine<'_> {
@@ -60,19 +61,19 @@ impl Machine<'_> {
         }
         match signal {
             Signal::Kill => {
-                self.tasks[task].kill_pending = true;
-                self.tasks[task].stop_pending = false;
+                self.tasks[task].signals.kill = true;
+                self.tasks[task].signals.stop = false;
                 self.shorten_kernel_work(task);
                 self.interrupt_sleep(task);
             }
             Signal::Stop => {
                 if self.tasks[task].state != State::Stopped {
-                    self.tasks[task].stop_pending = true;
+                    self.tasks[task].signals.stop = true;
                     self.kick(task);
                 }
             }
             Signal::Cont => {
-                self.tasks[task].stop_pending = false;
+                self.tasks[task].signals.stop = false;
                 if self.tasks[task].state == State::Stopped {
                     self.wake(task);
                 }
@@ -85,8 +86,9 @@ impl Machine<'_> {
     /// `fatal_signal_pending()`).
     fn shorten_kernel_work(&mut self, task: TaskId) {
         let t = &self.tasks[task];
-        let works = t.mode == Mode::Kernel && t.segment == Segment::Run && t.moving == Moving::No;
-        if !works || t.exiting || t.sleep_delay_ns > 0 {
+        let works =
+            t.mode == Mode::Kernel && t.segment == Segment::Run && t.lab.moving == Moving::No;
+        if !works || t.signals.exiting || t.lab.sleep_delay_ns > 0 {
             return;
         }
         if self.cpus[t.cpu].curr == task {
@@ -125,7 +127,7 @@ impl Machine<'_> {
         }
         let at_ns = self.now + self.workload.machine.ipi_ns;
         let c = &mut self.cpus[cpu];
-        c.ipi_ns = c.ipi_ns.min(at_ns);
+        c.next.ipi_ns = c.next.ipi_ns.min(at_ns);
         self.touch(cpu, false);
     }
 
@@ -136,11 +138,11 @@ impl Machine<'_> {
         if !self.cpus[cpu].online || online == 1 {
             return;
         }
-        while let Some(q) = self.cpus[cpu].csd.pop_front() {
+        while let Some(q) = self.cpus[cpu].csd.queue.pop_front() {
             self.cfs_rqs[q].bandwidth.csd_pending = false;
             self.return_mail(q);
         }
-        self.cpus[cpu].csd_ns = NEVER;
+        self.cpus[cpu].next.csd_ns = NEVER;
         match self.rules.offline {
             _ if self.has(Fault::OfflineStaysLimited) => {}
             Offline::DyingCpu => self.open_limits(cpu),
@@ -157,14 +159,17 @@ impl Machine<'_> {
             let t = &self.tasks[task];
             let there = t.cpu == cpu && t.state != State::New;
             let softirq = t.state == State::Asleep(Wait::Softirq);
-            if there && !softirq && (self.ses[t.se].on_rq || t.parked || self.is_rt_ready(task)) {
+            if there
+                && !softirq
+                && (self.ses[t.se].on_rq || t.throttle.parked || self.is_rt_ready(task))
+            {
                 let to = self.least_loaded(task, cpu);
                 self.evict(task, to);
             }
         }
         self.forget_parked(cpu);
         let c = &mut self.cpus[cpu];
-        (c.ipi_ns, c.tick_ns, c.hrtick_ns) = (NEVER, NEVER, NEVER);
+        (c.next.ipi_ns, c.next.tick_ns, c.next.hrtick_ns) = (NEVER, NEVER, NEVER);
         // Its pending reschedule is obsolete.
         c.resched = Resched::No;
         c.kept_clock_ns = NEVER;
@@ -231,8 +236,8 @@ impl Machine<'_> {
         let to = self.first_online();
         for group in self.groups.ids() {
             let pool = &mut self.groups[group].pool;
-            if pool.timer_cpu == cpu {
-                pool.timer_cpu = to;
+            if pool.timer.cpu == cpu {
+                pool.timer.cpu = to;
             }
             if pool.slack_cpu == cpu {
                 pool.slack_cpu = to;

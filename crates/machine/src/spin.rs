@@ -39,7 +39,7 @@ impl Machine<'_> {
         may && is_kernels
             && mode == LockMode::Write
             && (is_kept || l.held_for_writing && self.runs(l.holders[0]))
-            && t.class != Class::Rt
+            && t.attrs.class != Class::Rt
             && !self.needs_resched(t.cpu)
     }
 
@@ -72,7 +72,7 @@ impl Machine<'_> {
         }
         self.end_spin(task);
         let t = &mut self.tasks[task];
-        t.pc -= 1;
+        t.at.pc -= 1;
         t.retries = true;
     }
 
@@ -138,7 +138,7 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         t.segment = Segment::None;
         if self.lab.noise.is_some() {
-            t.owes_ns += (now - since_ns) as i64;
+            t.lab.owes_ns += (now - since_ns) as i64;
         }
         let cpu = t.cpu;
         self.touch(cpu, true);

@@ -118,14 +118,15 @@ impl Machine<'_> {
     /// Snapshot of the task with this name, a living one first; `None` if there is none yet.
     pub(crate) fn task_state(&self, name: &str) -> Option<TaskState> {
         let named = self.tasks.iter().filter(|(id, _)| self.task_name(*id) == name);
-        let id = named.min_by_key(|(_, task)| (task.state == State::Exited, task.number))?.0;
+        let id = named.min_by_key(|(_, task)| (task.state == State::Exited, task.birth.number))?.0;
         let task = &self.tasks[id];
         let runs = self.running().any(|running| running == id);
         Some(TaskState {
             group: self.workload.groups[task.group.ix()].path.clone(),
             cpu: task.cpu.0 as u16,
             doing: self.doing(id, runs),
-            usage_ns: task.usage_ns + if runs { self.uncharged_ns(id, GroupId(0)) } else { 0 },
+            usage_ns: task.times.usage_ns
+                + if runs { self.uncharged_ns(id, GroupId(0)) } else { 0 },
         })
     }
 
@@ -158,7 +159,7 @@ impl Machine<'_> {
         let is_queued = task.is_fair() && self.ses[task.se].q.is_some();
         let in_throttled =
             || is_queued && self.cfs_rqs[self.ses[task.se].q].bandwidth.throttle_count > 0;
-        task.parked || self.rules.unit.is_entity() && in_throttled()
+        task.throttle.parked || self.rules.unit.is_entity() && in_throttled()
     }
 
     /// Tasks that run now.

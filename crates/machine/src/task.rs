@@ -2,12 +2,12 @@
 
 use crate::events::NEVER;
 use crate::ids::{ChannelId, CpuId, GroupId, LockId, SeId, TaskId};
+use crate::lab::TaskLab;
 use crate::latency::Latencies;
 use crate::pelt::WHOLE;
 use crate::wakees::Wakees;
 use cpumax_workload::{Class, LockMode, Stream};
 use std::collections::VecDeque;
-use std::num::NonZeroU64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -31,18 +31,6 @@ pub(crate) enum Wait {
     Children,
     /// The timer thread of a real-time kernel: for work.
     Softirq,
-}
-
-/// Steps of a task's move of itself to another group, where that takes time (kernel:
-/// `cgroup_procs_write()`). It holds `cgroup_mutex`, and its second half happens in the new group,
-/// soon after a reschedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moving {
-    No,
-    Enters { in_syscall: bool },
-    Out { in_syscall: bool },
-    Moved { in_syscall: bool },
-    In { in_syscall: bool },
 }
 
 /// A task's progress at `cgroup_threadgroup_rwsem`.
@@ -93,28 +81,101 @@ pub(crate) enum Code {
     Outside,
 }
 
-/// Time that a task did not run during its current piece of work.
+/// Attributes that `sched_setattr()` sets.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Absence {
-    /// Duration since it last made progress (in the kernel: during the whole call), ns.
-    pub ns: u64,
-    /// Start of the preemption under way, ns; else [`NEVER`].
-    pub since_ns: u64,
+pub(crate) struct Attrs {
+    pub class: Class,
+    pub nice: i8,
+    /// Its class before it was boosted as a lock holder (`PREEMPT_RT`).
+    pub boosted_from: Option<Class>,
 }
 
-impl Absence {
-    pub const NONE: Absence = Absence::of(0);
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Throttle {
+    /// Return-to-user work is attached (6.18+).
+    pub work: bool,
+    pub parked: bool,
+}
 
-    /// An absence of `ns` up to now: of a task that begins work after it was in calls, or
-    /// preempted, without a look at the clock since.
-    pub const fn of(ns: u64) -> Absence {
-        Absence { ns, since_ns: NEVER }
-    }
+/// Signals that it has yet to act on.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Signals {
+    pub kill: bool,
+    pub stop: bool,
+    /// It is on its way out.
+    pub exiting: bool,
+}
 
-    /// Lengthens the absence by `ns`.
-    pub const fn add_ns(&mut self, ns: u64) {
-        self.ns += ns;
-    }
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+#[expect(clippy::struct_field_names, reason = "units stand last in names")]
+pub(crate) struct Times {
+    /// Since when it is runnable and not running, ns, or [`NEVER`].
+    pub ready_since_ns: u64,
+    /// Since when it wants to continue and cannot, ns, or [`NEVER`].
+    pub stalled_since_ns: u64,
+    /// CPU time used, ns (real-time class included).
+    pub usage_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Locking {
+    /// Number of spin locks held; it is not preempted while it holds any.
+    pub spinning: u16,
+    pub passing: Passing,
+}
+
+/// Its place in the programs that it executes, and what these wait for.
+#[derive(Debug, Clone)]
+pub(crate) struct Progress {
+    pub code: Code,
+    /// Index of its program: its kind's, or a job's (see `Settings::programs`).
+    pub program: u32,
+    pub pc: u32,
+    /// In a job: where its own program continues.
+    pub continues_at: u32,
+    /// Rounds left of the loops it is in, innermost last.
+    pub loops: Vec<u64>,
+    pub random: Stream,
+    /// Start of the current request, where its program does not mark that, ns.
+    pub request_start_ns: u64,
+    /// Start of the current request, as marked by its program, ns.
+    pub begun_ns: Option<u64>,
+    /// End of the sleep it is about to begin, ns.
+    pub wakes_ns: u64,
+    /// Number of its sleeps, which tells a timer whether it is still waited for.
+    pub sleeps: u32,
+    /// Number of periods of an `Every` begun.
+    pub activations: u64,
+    /// Tokens it waits to receive or send.
+    pub tokens: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Birth {
+    /// Its number within its kind.
+    pub instance: u32,
+    /// Its number among all tasks.
+    pub number: u32,
+    /// Start of the task, ns.
+    pub started_ns: u64,
+    /// The task that forked it, and that task's number, as its place may have been reused.
+    pub parent: Option<(TaskId, u32)>,
+    pub children: u32,
+}
+
+/// Recent activity of a task, by which it is placed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recent {
+    /// Average fraction of time in which it wanted to run, [`WHOLE`] for all, and the time up to
+    /// which that is valid, ns.
+    pub wanted: u64,
+    pub wanted_ns: u64,
+    /// When it last left its CPU, ns.
+    pub ran_ns: u64,
+    /// Its CPU at its last wakeup (kernel: `recent_used_cpu`).
+    pub cpu: CpuId,
+    pub wakees: Wakees,
 }
 
 /// Fields used to park, unpark and switch come first and fit a cache line.
@@ -128,106 +189,54 @@ pub(crate) struct Task {
     pub kind: u32,
 
     pub state: State,
-    pub class: Class,
-    pub nice: i8,
+    pub attrs: Attrs,
     pub mode: Mode,
     /// Inside an `EnterKernel` .. `ExitKernel` of its program.
     pub in_syscall: bool,
-    /// Return-to-user work is attached (6.18+).
-    pub throttle_work: bool,
-    /// About to park (under noise).
-    pub parking: bool,
-    pub parked: bool,
-    pub kill_pending: bool,
-    pub stop_pending: bool,
-    pub exiting: bool,
+    pub throttle: Throttle,
+    pub signals: Signals,
     /// Woken to execute an instruction again, in the kernel.
     pub retries: bool,
-    /// In a call whose effect is still to come when the task continues.
-    pub call_delayed: bool,
-    /// On its way to a sleep until `wakes_ns`: how much later a sleep for a duration ends, ns;
-    /// else 0.
-    pub sleep_delay_ns: u16,
     pub segment: Segment,
     pub left_ns: u64,
-    /// Since when it is runnable and not running, ns, or [`NEVER`].
-    pub ready_since_ns: u64,
-    /// Since when it wants to continue and cannot, ns, or [`NEVER`].
-    pub stalled_since_ns: u64,
+    pub times: Times,
 
-    /// Number of spin locks held; it is not preempted while it holds any.
-    pub spinning: u16,
-    /// Has left its autogroup on the way to exit (under noise).
-    pub has_left_autogroup: bool,
-    /// Time from its dequeue when it parks to the switch, ns (under noise).
-    pub parked_ns: u16,
-    /// Time that calls took beyond the workload's programs, ns, by which its next work is shorter;
-    /// negative if it worked less than it should.
-    pub owes_ns: i64,
-    /// Part of its next work in the kernel that was done on the way to a lock, ns.
-    pub entered_ns: u32,
-    /// CPU time of the work that its program has asked for so far, ns.
-    pub requested_ns: u64,
-    /// Has read its CPU time after its last call.
-    pub has_read_cpu_time: bool,
-    /// Start of calls after which it has not read the clock again, ns, or [`NEVER`].
-    pub calls_since_ns: u64,
-    /// Rest of its work in the kernel at the start of its first page, ns, if it reads pages (under
-    /// noise).
-    pub first_page_ns: Option<NonZeroU64>,
-    /// Its segment is work of the workload, not overhead of a call (under noise).
-    pub is_program_work: bool,
-    pub absence: Absence,
-    /// CPU time used, ns (real-time class included).
-    pub usage_ns: u64,
-    /// Its progress in a move that takes time.
-    pub moving: Moving,
-    pub passing: Passing,
-    pub code: Code,
-    /// Index of its program: its kind's, or a job's (see `Settings::programs`).
-    pub program: u32,
-    pub pc: u32,
-    /// In a job: where its own program continues.
-    pub continues_at: u32,
-    /// CPUs it may use: an index into the machine's masks.
+    pub locking: Locking,
+    /// CPUs it may use: an index into `Settings::masks`.
     pub mask: u32,
-    /// Its number within its kind.
-    pub instance: u32,
-    /// Its number among all tasks.
-    pub number: u32,
-    /// Its class before it was boosted as a lock holder (`PREEMPT_RT`).
-    pub boosted_from: Option<Class>,
-    /// Rounds left of the loops it is in, innermost last.
-    pub loops: Vec<u64>,
-    /// Start of the current request, where its program does not mark that, ns.
-    pub request_start_ns: u64,
-    /// Start of the current request, as marked by its program, ns.
-    pub begun_ns: Option<u64>,
-    /// End of the sleep it is about to begin, ns.
-    pub wakes_ns: u64,
-    /// Start of the task, ns, and number of periods of an `Every` begun.
-    pub started_ns: u64,
-    pub activations: u64,
-    /// Tokens it waits to receive or send.
-    pub tokens: u64,
-    /// Number of its sleeps, which tells a timer whether it is still waited for.
-    pub sleeps: u32,
-    /// The task that forked it, and that task's number, as its place may have been reused.
-    pub parent: Option<(TaskId, u32)>,
-    pub children: u32,
-    pub random: Stream,
-    /// Average fraction of time in which it wanted to run, [`WHOLE`] for all, and the time up to
-    /// which that is valid, ns.
-    pub wanted: u64,
-    pub wanted_ns: u64,
-    /// When it last left its CPU, ns.
-    pub ran_ns: u64,
-    /// Its CPU at its last wakeup (kernel: `recent_used_cpu`).
-    pub recent_cpu: CpuId,
-    pub wakees: Wakees,
+    pub lab: TaskLab,
+    pub at: Progress,
+    pub birth: Birth,
+    pub recent: Recent,
 }
 
-const _: () = assert!(std::mem::offset_of!(Task, stalled_since_ns) + 8 == 64);
+const _: () = assert!(std::mem::offset_of!(Task, times.usage_ns) == 64);
+
+impl Progress {
+    /// The start of this kind's program, without a request.
+    fn new(kind: u32, random: Stream) -> Progress {
+        Progress {
+            code: Code::Kind,
+            program: kind,
+            pc: 0,
+            continues_at: 0,
+            loops: Vec::new(),
+            random,
+            request_start_ns: 0,
+            begun_ns: None,
+            wakes_ns: 0,
+            sleeps: 0,
+            activations: 0,
+            tokens: 0,
+        }
+    }
+
+    /// Start of the request under way, ns: as marked by its program, else its last event that
+    /// begins one.
+    pub fn request_since_ns(&self) -> u64 {
+        self.begun_ns.unwrap_or(self.request_start_ns)
+    }
+}
 
 impl Task {
     /// A new task at the start of its kind's program, on no queue; kernel threads are in kernel
@@ -241,90 +250,50 @@ impl Task {
         random: Stream,
     ) -> Task {
         Task {
-            kind,
-            instance,
-            number: 0,
             se,
             group,
             cpu: CpuId(0),
-            class,
-            boosted_from: None,
-            nice: 0,
-            mask: 0,
+            kind,
             state: State::New,
+            attrs: Attrs { class, nice: 0, boosted_from: None },
             mode: if class == Class::Kthread { Mode::Kernel } else { Mode::User },
             in_syscall: false,
-            throttle_work: false,
-            parked: false,
-            kill_pending: false,
-            stop_pending: false,
-            exiting: false,
-            has_left_autogroup: false,
+            throttle: Throttle::default(),
+            signals: Signals::default(),
             retries: false,
-            call_delayed: false,
-            sleep_delay_ns: 0,
-            parking: false,
-            parked_ns: 0,
-            moving: Moving::No,
-            passing: Passing::No,
-            owes_ns: 0,
-            entered_ns: 0,
-            calls_since_ns: NEVER,
-            requested_ns: 0,
-            has_read_cpu_time: false,
-            first_page_ns: None,
-            is_program_work: false,
-            absence: Absence::NONE,
-            spinning: 0,
-            code: Code::Kind,
-            program: kind,
-            pc: 0,
-            continues_at: 0,
-            loops: Vec::new(),
             segment: Segment::None,
             left_ns: 0,
-            request_start_ns: 0,
-            begun_ns: None,
-            wakes_ns: 0,
-            started_ns: 0,
-            activations: 0,
-            tokens: 0,
-            sleeps: 0,
-            parent: None,
-            children: 0,
-            random,
-            usage_ns: 0,
-            ready_since_ns: NEVER,
-            wanted: WHOLE,
-            wanted_ns: 0,
-            ran_ns: 0,
-            recent_cpu: CpuId(0),
-            wakees: Wakees::default(),
-            stalled_since_ns: NEVER,
+            times: Times { ready_since_ns: NEVER, stalled_since_ns: NEVER, usage_ns: 0 },
+            locking: Locking { spinning: 0, passing: Passing::No },
+            mask: 0,
+            lab: TaskLab::new(),
+            at: Progress::new(kind, random),
+            birth: Birth { instance, number: 0, started_ns: 0, parent: None, children: 0 },
+            recent: Recent {
+                wanted: WHOLE,
+                wanted_ns: 0,
+                ran_ns: 0,
+                cpu: CpuId(0),
+                wakees: Wakees::default(),
+            },
         }
-    }
-
-    /// Start of the request under way, ns: as marked by its program, else its last event that
-    /// begins one.
-    pub fn request_since_ns(&self) -> u64 {
-        self.begun_ns.unwrap_or(self.request_start_ns)
     }
 
     /// Whether it executes a job instead of its own program.
     pub fn does_job(&self) -> bool {
-        self.program != self.kind
+        self.at.program != self.kind
     }
 
     /// Whether it is in the fair class (`SCHED_IDLE` and kernel threads included), not real-time.
     pub fn is_fair(&self) -> bool {
-        self.class != Class::Rt
+        self.attrs.class != Class::Rt
     }
 
     /// Whether it ever returns to user mode, where it can be parked: not a kernel thread or other
     /// task outside the workload.
     pub fn has_user_mode(&self) -> bool {
         // Tests its kind, not its code, which is in another cache line.
-        self.class != Class::Kthread && self.kind != u32::MAX
+        self.attrs.class != Class::Kthread && self.kind != u32::MAX
     }
 
     /// Whether it has nothing left to do in the kernel and is about to return to user mode.
@@ -332,11 +301,11 @@ impl Task {
         self.mode == Mode::Kernel
             && self.segment == Segment::None
             && !(self.in_syscall
-                || self.exiting
-                || self.sleep_delay_ns > 0
+                || self.signals.exiting
+                || self.lab.sleep_delay_ns > 0
                 || self.retries
-                || self.call_delayed)
-            && self.passing == Passing::No
+                || self.lab.call_delayed)
+            && self.locking.passing == Passing::No
             && self.has_user_mode()
     }
 }

@@ -32,17 +32,17 @@ impl Machine<'_> {
     pub(crate) fn step_under_threadgroup_lock(&mut self, task: TaskId, mode: LockMode) -> bool {
         let Some(lock) = self.locks.threadgroup else { return false };
         let t = &mut self.tasks[task];
-        if t.passing == Passing::Inside {
+        if t.locking.passing == Passing::Inside {
             return false;
         }
-        t.pc -= 1;
+        t.at.pc -= 1;
         t.mode = Mode::Kernel;
-        if t.passing == Passing::No {
-            t.passing = Passing::Asked;
+        if t.locking.passing == Passing::No {
+            t.locking.passing = Passing::Asked;
             self.lock(task, lock, mode);
         } else {
-            t.passing = Passing::Inside;
-            t.is_program_work = false;
+            t.locking.passing = Passing::Inside;
+            t.lab.is_program_work = false;
             t.segment = Segment::Run;
             t.left_ns = if mode == LockMode::Read { FORK_NS } else { MOVE_NS };
         }
@@ -52,7 +52,7 @@ impl Machine<'_> {
     /// Releases `cgroup_threadgroup_rwsem` after the action; nothing where it is not modelled.
     pub(crate) fn release_threadgroup_lock(&mut self, task: TaskId) {
         if let Some(lock) = self.locks.threadgroup {
-            self.tasks[task].passing = Passing::No;
+            self.tasks[task].locking.passing = Passing::No;
             self.unlock(task, lock);
         }
     }
@@ -61,17 +61,17 @@ impl Machine<'_> {
     /// for it; its exit is then executed again.
     pub(crate) fn exit_waits_for_threadgroup(&mut self, task: TaskId) -> bool {
         let Some(lock) = self.locks.threadgroup else { return false };
-        if self.tasks[task].passing == Passing::Ended {
+        if self.tasks[task].locking.passing == Passing::Ended {
             return false;
         }
-        if self.tasks[task].passing != Passing::Ends {
-            self.tasks[task].passing = Passing::Ends;
+        if self.tasks[task].locking.passing != Passing::Ends {
+            self.tasks[task].locking.passing = Passing::Ends;
             self.lock(task, lock, LockMode::Read);
             if self.tasks[task].state != State::Runnable {
                 return true;
             }
         }
-        self.tasks[task].passing = Passing::Ended;
+        self.tasks[task].locking.passing = Passing::Ended;
         self.unlock(task, lock);
         false
     }

@@ -27,7 +27,7 @@ impl Machine<'_> {
         let c = &self.cpus[cpu];
         if !self.settings.masks[1 + set as usize].contains(cpu)
             || c.nr_running != 1
-            || !c.rt_queue.is_empty()
+            || !c.rt.queue.is_empty()
         {
             return self.settings.tick_ns;
         }
@@ -58,13 +58,13 @@ impl Machine<'_> {
         // A tick of the old interval that is due right now still comes, whether it was an event or
         // not.
         if self.tick_at_or_after(cpu, self.now, self.cpus[cpu].tick_every_ns) == self.now {
-            self.cpus[cpu].tick_ns = self.now;
+            self.cpus[cpu].next.tick_ns = self.now;
         }
         let c = &mut self.cpus[cpu];
         c.tick_every_ns = every_ns;
         c.tick_phase_ns %= self.settings.tick_ns;
         if every_ns == REMOTE_TICK_NS {
-            c.tick_phase_ns += c.remote_tick_ns;
+            c.tick_phase_ns += c.lab.remote_tick_ns;
         }
     }
 
@@ -77,7 +77,7 @@ impl Machine<'_> {
             return;
         };
         for cpu in self.cpus.ids() {
-            self.cpus[cpu].remote_tick_ns =
+            self.cpus[cpu].lab.remote_tick_ns =
                 noise.below(REMOTE_TICK_NS / self.settings.tick_ns) * self.settings.tick_ns;
         }
     }
@@ -89,9 +89,9 @@ impl Machine<'_> {
         if c.curr.is_none() || !self.tasks[c.curr].is_fair() {
             return NEVER;
         }
-        if c.tick_ns <= self.now {
+        if c.next.tick_ns <= self.now {
             // Due, and not taken yet.
-            return c.tick_ns;
+            return c.next.tick_ns;
         }
         let every_ns = c.tick_every_ns;
         // A tick in an irq-off section comes when interrupts are on again, off the tick grid, and
@@ -102,7 +102,7 @@ impl Machine<'_> {
         }
         // While an interrupt is on its way, a tick may come first and do what the interrupt is
         // for.
-        let soon = c.resched == Resched::Lazy || c.ipi_ns != NEVER || c.kept_clock_ns != NEVER;
+        let soon = c.resched == Resched::Lazy || c.next.ipi_ns != NEVER || c.kept_clock_ns != NEVER;
         let due_ns =
             if self.settings.step_every_tick || soon { self.now } else { self.tick_due_ns(cpu) };
         // The tick also finds what falls due before it has charged.
@@ -170,7 +170,7 @@ impl Machine<'_> {
     /// does so in the charge), updates shares, and turns a lazy reschedule into one at once
     /// (kernel: `task_tick_fair()`).
     pub(crate) fn tick(&mut self, cpu: CpuId) {
-        self.cpus[cpu].tick_ns = NEVER;
+        self.cpus[cpu].next.tick_ns = NEVER;
         self.renew_kept_clock(cpu);
         if self.cpus[cpu].resched == Resched::Lazy {
             self.cpus[cpu].resched = Resched::Now;
@@ -208,7 +208,7 @@ impl Machine<'_> {
         let phase_ns = self.tick_charge_phase_ns(cpu);
         // An armed tick has not happened yet, even if it is due and waits for interrupts to be on.
         let before_ns = self.now + u64::from(!self.events.are_to_come(cpu));
-        let before_ns = before_ns.min(self.cpus[cpu].tick_ns);
+        let before_ns = before_ns.min(self.cpus[cpu].next.tick_ns);
         let Some(since_ns) = before_ns.checked_sub(phase_ns + 1) else { return };
         let every_ns = self.cpus[cpu].tick_every_ns;
         let last_ns = phase_ns + since_ns / every_ns * every_ns;
@@ -240,17 +240,17 @@ impl Machine<'_> {
         let late_ns = self.noise_ns(Kind::Slice)
             + if idled { self.noise_ns(Kind::SwitchFromIdle) } else { 0 };
         let over_ns = self.now + stolen_ns + left_ns.max(HRTICK_MIN_NS) + late_ns;
-        let set_ns = self.cpus[cpu].hrtick_ns;
+        let set_ns = self.cpus[cpu].next.hrtick_ns;
         let moves = set_ns == NEVER || set_ns.abs_diff(over_ns) > SAME_NS;
         if moves || self.rules.hrtick.is_by_slice() {
-            self.cpus[cpu].hrtick_ns = over_ns;
+            self.cpus[cpu].next.hrtick_ns = over_ns;
         }
     }
 
     /// Sets the slice timer anew when a task came to a CPU or, to 7.0, left it; requests a
     /// reschedule if the slice is over (kernel: `hrtick_update()`).
     pub(crate) fn update_hrtick(&mut self, cpu: CpuId, came: bool) {
-        let is_set = self.cpus[cpu].hrtick_ns != NEVER;
+        let is_set = self.cpus[cpu].next.hrtick_ns != NEVER;
         if !self.settings.hrtick || !self.rules.hrtick.is_by_slice() && (is_set || !came) {
             return;
         }
@@ -288,7 +288,7 @@ impl Machine<'_> {
     /// Handles the exhaustion timer of the pull rules: charges every level of the running task,
     /// which may lead to its parking.
     pub(crate) fn exhaustion_timer(&mut self, cpu: CpuId) {
-        self.cpus[cpu].exhausted_ns = NEVER;
+        self.cpus[cpu].next.exhausted_ns = NEVER;
         let curr = self.cpus[cpu].curr;
         // A task whose work ends right now may be about to sleep.
         if curr.is_some() && self.tasks[curr].is_fair() && self.tasks[curr].segment != Segment::None
@@ -299,7 +299,7 @@ impl Machine<'_> {
 
     /// Handles the slice timer: charges every level of the running task and requests a reschedule.
     pub(crate) fn hrtick(&mut self, cpu: CpuId) {
-        self.cpus[cpu].hrtick_ns = NEVER;
+        self.cpus[cpu].next.hrtick_ns = NEVER;
         let curr = self.cpus[cpu].curr;
         if curr.is_none() || !self.tasks[curr].is_fair() {
             return;
@@ -339,7 +339,7 @@ mod tests {
 
         pub(super) fn count_tick(&mut self, cpu: CpuId, before: &[i128]) {
             self.events.ticks.0 += 1;
-            let excused = self.refreshes_shares(cpu) || self.cpus[cpu].ipi_ns != NEVER;
+            let excused = self.refreshes_shares(cpu) || self.cpus[cpu].next.ipi_ns != NEVER;
             self.events.ticks.1 += u64::from(!excused && before == self.what_ticks_change(cpu));
         }
     }

@@ -58,7 +58,7 @@ impl Machine<'_> {
     fn account_limited(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
         let bw = &mut rq.bandwidth;
-        self.groups[rq.group].pool.charged_ns += i128::from(ns);
+        self.groups[rq.group].pool.books.charged_ns += i128::from(ns);
         if self.rules.pull {
             return self.account_pulling(q, ns);
         }

@@ -70,7 +70,7 @@ impl Machine<'_> {
     fn begin_distribution(&mut self, group: GroupId, timer: Timer, spent_ns: u64) -> Distribution {
         let mut list = std::mem::take(&mut self.extras.scratch);
         let pool = &mut self.groups[group].pool;
-        let of_timer = if timer == Timer::Slack { pool.slack_cpu } else { pool.timer_cpu };
+        let of_timer = if timer == Timer::Slack { pool.slack_cpu } else { pool.timer.cpu };
         let cpu = if self.events.here.is_some() { self.events.here } else { of_timer };
         list.clear();
         list.extend_from_slice(&pool.throttled);
@@ -133,7 +133,7 @@ impl Machine<'_> {
             let took_ns = walk.section.ns() - before_ns;
             self.irq_section(walk.cpu, took_ns);
             if let Step::Released(cpu) = step {
-                self.cpus[cpu].locked_until_ns = self.now + took_ns;
+                self.cpus[cpu].csd.locked_until_ns = self.now + took_ns;
             }
             if !matches!(step, Step::Done) {
                 walk.next_ns = self.now + took_ns;
@@ -178,7 +178,7 @@ impl Machine<'_> {
                 continue;
             }
             if self.is_locked(cpu) {
-                return Step::Locked(self.cpus[cpu].locked_until_ns);
+                return Step::Locked(self.cpus[cpu].csd.locked_until_ns);
             }
             walk.at += 1;
             walk.copy_ns = left_ns - self.grant(group, q, left_ns);
@@ -200,7 +200,7 @@ impl Machine<'_> {
         }
         let cpu = self.cfs_rqs[local].cpu;
         if self.is_locked(cpu) {
-            return Step::Locked(self.cpus[cpu].locked_until_ns);
+            return Step::Locked(self.cpus[cpu].csd.locked_until_ns);
         }
         walk.local = CfsRqId::NONE;
         self.unthrottle(local);
@@ -209,7 +209,7 @@ impl Machine<'_> {
 
     /// Whether another section holds the CPU's lock now, where that costs time.
     fn is_locked(&self, cpu: CpuId) -> bool {
-        self.cpus[cpu].locked_until_ns > self.now && self.locks_cost()
+        self.cpus[cpu].csd.locked_until_ns > self.now && self.locks_cost()
     }
 
     /// Moves runtime from the pool to a run queue: its debt and 1 ns, at most `left_ns`; returns
@@ -233,7 +233,7 @@ impl Machine<'_> {
         // Runtime that others took meanwhile is spent twice (before 5.8).
         let there_ns = grant_ns.min(pool.runtime_ns);
         pool.runtime_ns -= there_ns;
-        pool.refilled_ns += i128::from(grant_ns - there_ns);
+        pool.books.refilled_ns += i128::from(grant_ns - there_ns);
         self.trace_runtime(group);
         grant_ns
     }
@@ -266,12 +266,12 @@ impl Machine<'_> {
                 };
                 let at_ns = self.now + sent_ns + delay_ns;
                 let c = &mut self.cpus[cpu];
-                if c.csd.is_empty() {
-                    c.csd_ns = at_ns;
+                if c.csd.queue.is_empty() {
+                    c.next.csd_ns = at_ns;
                 } else if local {
-                    c.csd_ns = c.csd_ns.max(at_ns);
+                    c.next.csd_ns = c.next.csd_ns.max(at_ns);
                 }
-                c.csd.push_back(q);
+                c.csd.queue.push_back(q);
                 self.touch(cpu, false);
             }
         }
@@ -286,20 +286,20 @@ impl Machine<'_> {
             self.mail_handler(cpu);
             return;
         }
-        let waits_ns = self.cpus[cpu].locked_until_ns.saturating_sub(self.now);
+        let waits_ns = self.cpus[cpu].csd.locked_until_ns.saturating_sub(self.now);
         if waits_ns > 0 && self.locks_cost() {
             // A distribution holds this CPU's lock; interrupts stay off until it is done.
             let c = &mut self.cpus[cpu];
-            c.csd_ns = c.locked_until_ns;
-            c.csd_waited_ns += waits_ns;
+            c.next.csd_ns = c.csd.locked_until_ns;
+            c.csd.waited_ns += waits_ns;
             self.irq_section(cpu, waits_ns);
             return;
         }
-        self.cpus[cpu].csd_ns = NEVER;
+        self.cpus[cpu].next.csd_ns = NEVER;
         self.begin_section(Releaser::Handler, cpu);
-        let waited_ns = std::mem::take(&mut self.cpus[cpu].csd_waited_ns);
+        let waited_ns = std::mem::take(&mut self.cpus[cpu].csd.waited_ns);
         self.unthrottle_cost.add_wait(waited_ns);
-        while let Some(q) = self.cpus[cpu].csd.pop_front() {
+        while let Some(q) = self.cpus[cpu].csd.queue.pop_front() {
             self.cfs_rqs[q].bandwidth.csd_pending = false;
             if self.cfs_rqs[q].bandwidth.throttled {
                 self.unthrottle(q);
@@ -309,7 +309,7 @@ impl Machine<'_> {
         let work_ns = self.end_section().saturating_sub(waited_ns);
         self.irq_section(cpu, work_ns);
         if self.locks_cost() {
-            self.cpus[cpu].locked_until_ns = self.now + work_ns;
+            self.cpus[cpu].csd.locked_until_ns = self.now + work_ns;
         }
     }
 }

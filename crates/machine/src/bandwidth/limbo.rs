@@ -15,8 +15,8 @@ impl Machine<'_> {
     /// interrupted.
     pub(crate) fn give_throttle_work(&mut self, task: TaskId) {
         let t = &mut self.tasks[task];
-        if !self.rules.unit.is_entity() && t.is_fair() && t.has_user_mode() && !t.exiting {
-            t.throttle_work = true;
+        if !self.rules.unit.is_entity() && t.is_fair() && t.has_user_mode() && !t.signals.exiting {
+            t.throttle.work = true;
             // A task in user mode on another CPU is made to enter the kernel.
             if !self.has(Fault::NotKicked) {
                 self.kick(task);
@@ -28,9 +28,9 @@ impl Machine<'_> {
     /// limit still stops it, dequeues it into the limbo of its run queue, starts the clocks of
     /// throttled time and requests a reschedule (kernel: `throttle_cfs_rq_work()`).
     pub(crate) fn run_throttle_work(&mut self, task: TaskId) {
-        self.tasks[task].throttle_work = false;
-        self.tasks[task].parking = false;
-        if self.tasks[task].exiting || !self.tasks[task].is_fair() {
+        self.tasks[task].throttle.work = false;
+        self.tasks[task].lab.parking = false;
+        if self.tasks[task].signals.exiting || !self.tasks[task].is_fair() {
             return;
         }
         let leaf = self.ses[self.tasks[task].se].q;
@@ -38,7 +38,7 @@ impl Machine<'_> {
             return;
         }
         let now = self.now;
-        self.tasks[task].ready_since_ns = now;
+        self.tasks[task].times.ready_since_ns = now;
         self.begin_stall(task);
         if self.rules.pull {
             self.add_parked_weight(task, leaf);
@@ -70,7 +70,7 @@ impl Machine<'_> {
     /// Marks a dequeued task as parked and adds it to the run queue's limbo list: at the end, or
     /// under the pull rules at its turn.
     pub(crate) fn put_in_limbo(&mut self, task: TaskId, q: CfsRqId) {
-        self.tasks[task].parked = true;
+        self.tasks[task].throttle.parked = true;
         if self.rules.pull {
             self.insert_parked(task, q);
             return;
@@ -88,7 +88,7 @@ impl Machine<'_> {
         if self.rules.pull {
             self.remove_parked_weight(task, q);
         }
-        self.tasks[task].parked = false;
+        self.tasks[task].throttle.parked = false;
     }
 
     /// Enqueues all parked tasks of a run queue as woken, the one parked last first (6.18+). Stops
@@ -106,7 +106,7 @@ impl Machine<'_> {
                 parked.push(task);
                 break;
             }
-            self.tasks[task].parked = false;
+            self.tasks[task].throttle.parked = false;
             let levels = self.levels_to_root(q);
             self.unthrottle_cost.count_enqueued(levels);
             let cpu = self.tasks[task].cpu;

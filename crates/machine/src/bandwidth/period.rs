@@ -45,14 +45,15 @@ impl Machine<'_> {
         let seen = self.lab.observed.and_then(|observed| observed.first_edge_ns.get(path));
         let on_start = now == 0 && seen == Some(&0);
         let pool = &mut self.groups[group].pool;
-        pool.active = true;
-        pool.timer_cpu = timer_cpu;
-        let passed = if on_start { 0 } else { forward(&mut pool.expiry_ns, now, pool.period_ns) };
+        pool.timer.active = true;
+        pool.timer.cpu = timer_cpu;
+        let passed =
+            if on_start { 0 } else { forward(&mut pool.timer.expiry_ns, now, pool.period_ns) };
         if self.rules.expiry == Expiry::Lost {
             pool.expires_ns += (passed + 1) * pool.period_ns;
             pool.expires_seq += 1;
         }
-        let expiry_ns = pool.expiry_ns.max(now + 1);
+        let expiry_ns = pool.timer.expiry_ns.max(now + 1);
         self.events.set(Slot::Period(group), expiry_ns);
     }
 
@@ -70,7 +71,7 @@ impl Machine<'_> {
     /// are off or a distribution is under way, or hands it to the timer thread (`PREEMPT_RT`).
     pub(crate) fn period_timer(&mut self, group: GroupId) {
         let slot = Slot::Period(group);
-        let cpu = self.groups[group].pool.timer_cpu;
+        let cpu = self.groups[group].pool.timer.cpu;
         if self.defer_timer(slot, cpu)
             || self.hand_to_ktimers(slot, cpu, SoftirqWork::Period(group))
         {
@@ -96,13 +97,13 @@ impl Machine<'_> {
     /// sets the timer again or lets it rest (kernel: `sched_cfs_period_timer()`).
     pub(crate) fn period_expired(&mut self, group: GroupId) {
         let slot = Slot::Period(group);
-        let cpu = self.groups[group].pool.timer_cpu;
+        let cpu = self.groups[group].pool.timer.cpu;
         let now = self.now;
         let pool = &mut self.groups[group].pool;
-        let periods = forward(&mut pool.expiry_ns, now, pool.period_ns);
+        let periods = forward(&mut pool.timer.expiry_ns, now, pool.period_ns);
         if periods > 0 && self.has(Fault::PhaseLost) {
             let pool = &mut self.groups[group].pool;
-            pool.expiry_ns = now + pool.period_ns;
+            pool.timer.expiry_ns = now + pool.period_ns;
         }
         if periods > 0 {
             self.emit(cpu, What::Period { group: group.0 });
@@ -121,7 +122,7 @@ impl Machine<'_> {
             Pass::Lasts => {}
             Pass::NotNeeded => {
                 let pool = &mut self.groups[group].pool;
-                (pool.active, pool.passes) = (false, 0);
+                (pool.timer.active, pool.timer.passes) = (false, 0);
                 self.events.set(slot, NEVER);
             }
         }
@@ -132,15 +133,15 @@ impl Machine<'_> {
     /// passes in one call it lengthens period and quota.
     pub(crate) fn end_pass(&mut self, group: GroupId, spent_ns: u64, over_ns: u64) {
         let pool = &mut self.groups[group].pool;
-        pool.passes += 1;
+        pool.timer.passes += 1;
         if spent_ns == 0 {
-            pool.passes = 0;
-        } else if pool.passes > MAX_PASSES {
-            pool.passes = 0;
+            pool.timer.passes = 0;
+        } else if pool.timer.passes > MAX_PASSES {
+            pool.timer.passes = 0;
             self.scale_period(group);
         }
         // After a pass that took time the same call checks whether the timer is due again.
-        let expiry_ns = self.groups[group].pool.expiry_ns;
+        let expiry_ns = self.groups[group].pool.timer.expiry_ns;
         self.events.set(Slot::Period(group), if spent_ns == 0 { expiry_ns } else { over_ns });
     }
 
@@ -166,8 +167,8 @@ impl Machine<'_> {
         let rests = !self.has(Fault::TimerNeverRests);
         let unfilled = self.rules.refill == Refill::Set || self.has(Fault::RestsUnfilled);
         let g = &mut self.groups[group];
-        let throttled = !g.pool.throttled.is_empty() || g.pool.denied;
-        let idle = g.pool.idle && !throttled && g.pool.debt_ns == 0 && rests;
+        let throttled = !g.pool.throttled.is_empty() || g.pool.pull.denied;
+        let idle = g.pool.idle && !throttled && g.pool.pull.debt_ns == 0 && rests;
         g.stat.nr_periods += periods;
         self.watch_periods(group, periods, false);
         // Burst needs the refill even when the timer is about to stop.

@@ -40,7 +40,7 @@ impl Machine<'_> {
         let (Some(&seen_ns), Refill::AddCapped) = (seen, self.rules.refill) else { return };
         let pool = &mut self.groups[group].pool;
         let seen_ns = seen_ns.min(pool.quota_ns.unwrap_or(0) + pool.burst_ns);
-        pool.refilled_ns += i128::from(seen_ns) - i128::from(pool.runtime_ns);
+        pool.books.refilled_ns += i128::from(seen_ns) - i128::from(pool.runtime_ns);
         (pool.runtime_ns, pool.runtime_snap_ns) = (seen_ns, seen_ns);
     }
 
@@ -53,10 +53,10 @@ impl Machine<'_> {
         let g = &mut self.groups[group];
         let pool = &mut g.pool;
         let Some(quota_ns) = pool.quota_ns else { return };
-        pool.refilled_ns += i128::from(quota_ns);
+        pool.books.refilled_ns += i128::from(quota_ns);
         match self.rules.refill {
             Refill::Set => {
-                pool.discarded_ns += i128::from(pool.runtime_ns);
+                pool.books.discarded_ns += i128::from(pool.runtime_ns);
                 pool.runtime_ns = quota_ns;
             }
             Refill::AddCapped => {
@@ -67,9 +67,9 @@ impl Machine<'_> {
                 }
                 let cap_ns = if unbounded { u64::MAX } else { quota_ns + pool.burst_ns };
                 let over_ns = pool.runtime_ns.saturating_sub(cap_ns);
-                let owed_ns = pool.debt_ns.min(over_ns);
-                pool.debt_ns -= owed_ns;
-                pool.discarded_ns += i128::from(over_ns - owed_ns);
+                let owed_ns = pool.pull.debt_ns.min(over_ns);
+                pool.pull.debt_ns -= owed_ns;
+                pool.books.discarded_ns += i128::from(over_ns - owed_ns);
                 pool.runtime_ns = pool.runtime_ns.min(cap_ns);
                 pool.runtime_snap_ns = pool.runtime_ns;
             }
@@ -99,7 +99,7 @@ impl Machine<'_> {
         debug_assert!(want_ns > 0, "a cfs_rq with runtime takes none");
         let mut got_ns = want_ns as u64;
         if self.groups[group].pool.quota_ns.is_some() {
-            if !self.groups[group].pool.active && !self.has(Fault::TimerNotStarted) {
+            if !self.groups[group].pool.timer.active && !self.has(Fault::TimerNotStarted) {
                 self.arm_period_timer(group);
             }
             let pool = &mut self.groups[group].pool;
@@ -110,7 +110,7 @@ impl Machine<'_> {
                 self.trace_runtime(group);
             }
         } else {
-            self.groups[group].pool.refilled_ns += i128::from(got_ns);
+            self.groups[group].pool.books.refilled_ns += i128::from(got_ns);
         }
         let pool = &self.groups[group].pool;
         let bw = &mut self.cfs_rqs[q].bandwidth;
@@ -148,7 +148,7 @@ impl Machine<'_> {
                 self.arm_slack_timer(group, cpu);
             }
         } else {
-            pool.discarded_ns += i128::from(surplus_ns);
+            pool.books.discarded_ns += i128::from(surplus_ns);
         }
     }
 
@@ -158,14 +158,14 @@ impl Machine<'_> {
         let rq = &mut self.cfs_rqs[q];
         let change_ns = ns - rq.bandwidth.runtime_remaining_ns;
         rq.bandwidth.runtime_remaining_ns = ns;
-        self.groups[rq.group].pool.discarded_ns -= i128::from(change_ns);
+        self.groups[rq.group].pool.books.discarded_ns -= i128::from(change_ns);
     }
 
     /// Sets the debt of a group that has no limit any more to 0 and corrects the books (pull
     /// rules).
     fn cancel_debt(&mut self, group: GroupId) {
         let pool = &mut self.groups[group].pool;
-        pool.discarded_ns -= i128::from(std::mem::take(&mut pool.debt_ns));
+        pool.books.discarded_ns -= i128::from(std::mem::take(&mut pool.pull.debt_ns));
     }
 
     /// Changes a group's limit while it runs: one write for each file that changes, with all
@@ -210,7 +210,7 @@ impl Machine<'_> {
         if !limited {
             self.cancel_debt(group);
         }
-        if limited && !self.groups[group].pool.active {
+        if limited && !self.groups[group].pool.timer.active {
             self.arm_period_timer(group);
         }
         for q in cfs_rqs {

@@ -40,7 +40,7 @@ impl Machine<'_> {
         let rq = &self.cfs_rqs[q];
         let parked = &self.parked[q.ix()];
         let pool = &self.groups[rq.group].pool;
-        rq.bandwidth.throttled && parked.mail_ns == 0 && parked.epoch == pool.epoch
+        rq.bandwidth.throttled && parked.mail_ns == 0 && parked.epoch == pool.pull.epoch
     }
 
     /// Whether this run queue or an ancestor is denied runtime. Takes no runtime.
@@ -105,7 +105,7 @@ impl Machine<'_> {
     pub(crate) fn account_pulling(&mut self, q: CfsRqId, ns: u64) -> bool {
         let rq = &mut self.cfs_rqs[q];
         if rq.bandwidth.throttled {
-            self.groups[rq.group].pool.debt_ns += ns;
+            self.groups[rq.group].pool.pull.debt_ns += ns;
             return true;
         }
         rq.bandwidth.runtime_remaining_ns -= ns as i64;
@@ -201,10 +201,10 @@ impl Machine<'_> {
         let forgiven = self.has(Fault::DebtForgiven);
         let rq = &mut self.cfs_rqs[q];
         let pool = &mut self.groups[group].pool;
-        pool.debt_ns += if forgiven { 0 } else { owed_ns };
+        pool.pull.debt_ns += if forgiven { 0 } else { owed_ns };
         rq.bandwidth.runtime_remaining_ns = 0;
-        pool.denied = true;
-        self.parked[q.ix()].epoch = pool.epoch;
+        pool.pull.denied = true;
+        self.parked[q.ix()].epoch = pool.pull.epoch;
         if std::mem::replace(&mut rq.bandwidth.throttled, true) {
             return;
         }
@@ -268,7 +268,7 @@ impl Machine<'_> {
                 continue;
             }
             let pool = &mut self.groups[group].pool;
-            let ns = pool.share_ns.max(least_ns).min(pool.runtime_ns);
+            let ns = pool.pull.share_ns.max(least_ns).min(pool.runtime_ns);
             pool.runtime_ns -= ns;
             pool.idle = false;
             if !self.has(Fault::ShareLost) {
@@ -299,19 +299,19 @@ impl Machine<'_> {
         // Where sections take time, interrupts are sent one after the other.
         let sent_ns = if self.locks_cost() { self.unthrottle_cost.section_ns() } else { 0 };
         let c = &mut self.cpus[cpu];
-        if c.csd.is_empty() {
-            c.csd_ns = self.now + sent_ns + delay_ns;
+        if c.csd.queue.is_empty() {
+            c.next.csd_ns = self.now + sent_ns + delay_ns;
         }
-        c.csd.push_back(q);
+        c.csd.queue.push_back(q);
         self.touch(cpu, false);
     }
 
     /// Handles that interrupt on `cpu` for one run queue: opens its mail or tries to take runtime,
     /// and mails shares of the pool to others. Comes again at once if more are due.
     pub(crate) fn mail_handler(&mut self, cpu: CpuId) {
-        self.cpus[cpu].csd_ns = NEVER;
+        self.cpus[cpu].next.csd_ns = NEVER;
         self.begin_section(Releaser::Handler, cpu);
-        if let Some(q) = self.cpus[cpu].csd.pop_front() {
+        if let Some(q) = self.cpus[cpu].csd.queue.pop_front() {
             self.cfs_rqs[q].bandwidth.csd_pending = false;
             self.charge(q);
             if !self.cfs_rqs[q].bandwidth.throttled {
@@ -326,8 +326,8 @@ impl Machine<'_> {
         let cost_ns = self.end_section();
         self.irq_section(cpu, cost_ns);
         // One at a time, so that other interrupts can come between.
-        if !self.cpus[cpu].csd.is_empty() {
-            self.cpus[cpu].csd_ns = self.now + cost_ns;
+        if !self.cpus[cpu].csd.queue.is_empty() {
+            self.cpus[cpu].next.csd_ns = self.now + cost_ns;
         }
     }
 
@@ -337,7 +337,7 @@ impl Machine<'_> {
         let cpu = if self.events.here.is_some() {
             self.events.here
         } else {
-            self.groups[group].pool.timer_cpu
+            self.groups[group].pool.timer.cpu
         };
         self.begin_section(Releaser::Distribute, cpu);
         self.mail_shares(group);
@@ -367,16 +367,17 @@ impl Machine<'_> {
         let unseen = self.has(Fault::RefillUnseen);
         let pool = &mut self.groups[group].pool;
         let quota_ns = pool.quota_ns.unwrap_or(0);
-        let owes_too_much = pool.debt_ns > quota_ns.saturating_mul(MAX_DEBT_QUOTAS);
+        let owes_too_much = pool.pull.debt_ns > quota_ns.saturating_mul(MAX_DEBT_QUOTAS);
         let most_ns = if owes_too_much { pool.runtime_ns } else { quota_ns / 2 };
-        let ns = pool.debt_ns.min(most_ns).min(pool.runtime_ns);
-        pool.debt_ns -= ns;
+        let ns = pool.pull.debt_ns.min(most_ns).min(pool.runtime_ns);
+        pool.pull.debt_ns -= ns;
         pool.runtime_ns -= ns;
         pool.runtime_snap_ns = pool.runtime_ns;
-        pool.epoch += u64::from(!unseen);
-        pool.denied = false;
+        pool.pull.epoch += u64::from(!unseen);
+        pool.pull.denied = false;
         let waiting = pool.throttled.len().max(1) as u64;
-        pool.share_ns = (pool.runtime_ns / waiting).clamp(MIN_GRANT_NS.min(slice_ns), slice_ns);
+        pool.pull.share_ns =
+            (pool.runtime_ns / waiting).clamp(MIN_GRANT_NS.min(slice_ns), slice_ns);
     }
 
     /// Lets denied run queues ask again after `cpu` gave runtime back, and fires the slack timer
@@ -384,7 +385,7 @@ impl Machine<'_> {
     pub(crate) fn announce_returned_runtime(&mut self, group: GroupId, cpu: CpuId) {
         let unseen = self.has(Fault::GiveBackUnseen);
         let pool = &mut self.groups[group].pool;
-        pool.epoch += u64::from(!unseen);
+        pool.pull.epoch += u64::from(!unseen);
         if pool.runtime_ns >= MIN_GRANT_NS && !pool.throttled.is_empty() {
             pool.slack_cpu = cpu;
             self.events.set(Slot::Slack(group), self.now);
@@ -410,7 +411,7 @@ impl Machine<'_> {
         }
         let parked = &mut self.parked[q.ix()];
         let ns = std::mem::take(&mut parked.mail_ns);
-        self.groups[self.cfs_rqs[q].group].pool.discarded_ns += i128::from(ns);
+        self.groups[self.cfs_rqs[q].group].pool.books.discarded_ns += i128::from(ns);
         parked.feed_ns = 1;
         if self.cfs_rqs[q].bandwidth.throttled {
             self.reopen(q);

@@ -99,7 +99,7 @@ impl Machine<'_> {
         if (bw.expires_seq == pool.expires_seq) == ahead_if_equal {
             bw.expires_ns += tick_ns;
         } else {
-            pool.discarded_ns += i128::from(bw.runtime_remaining_ns);
+            pool.books.discarded_ns += i128::from(bw.runtime_remaining_ns);
             bw.runtime_remaining_ns = 0;
         }
     }

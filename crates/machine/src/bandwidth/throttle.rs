@@ -26,7 +26,7 @@ impl Machine<'_> {
         }
         let (group, cpu) = (self.cfs_rqs[q].group, self.cfs_rqs[q].cpu);
         self.list_throttled(q);
-        if !self.groups[group].pool.active {
+        if !self.groups[group].pool.timer.active {
             self.arm_period_timer(group);
         }
         self.walk_down(q, Self::throttle_down);

@@ -68,7 +68,7 @@ impl Machine<'_> {
                 }
                 return cfs_rqs;
             }
-            let sibling = self.cfs_rqs[q].next_sibling;
+            let sibling = self.cfs_rqs[q].links.next_sibling;
             q = if sibling.is_some() {
                 self.deepest_first(sibling)
             } else {
@@ -79,8 +79,8 @@ impl Machine<'_> {
 
     /// The queue's first child's first child, and so on, down to a leaf.
     fn deepest_first(&self, mut q: CfsRqId) -> CfsRqId {
-        while self.cfs_rqs[q].first_child.is_some() {
-            q = self.cfs_rqs[q].first_child;
+        while self.cfs_rqs[q].links.first_child.is_some() {
+            q = self.cfs_rqs[q].links.first_child;
         }
         q
     }

@@ -78,7 +78,7 @@ impl Machine<'_> {
         if !self.cpus.ids().any(waits) {
             self.balancing.due_ns = NEVER;
             for cpu in self.cpus.ids() {
-                self.cpus[cpu].balancing.seen_ns = this_tick_ns - 1;
+                self.cpus[cpu].balancing.interval.seen_ns = this_tick_ns - 1;
             }
             return;
         }
@@ -106,7 +106,7 @@ impl Machine<'_> {
         }
         let may_be_late = at_ns == this_tick_ns && self.lab.noise.is_some();
         if may_be_late && self.lab.noise_at(self.now).is_some_and(|noise| noise.below(LATE) == 0) {
-            self.cpus[cpu].balancing.is_late = true;
+            self.cpus[cpu].balancing.interval.is_late = true;
             return;
         }
         if self.rules.idle_search_by_load {
@@ -114,7 +114,7 @@ impl Machine<'_> {
         }
         let found = if idle { self.pull_to_idle(cpu) } else { self.balance_busy(cpu) };
         let domain = self.llc(cpu).len() as u32;
-        let interval = &mut self.cpus[cpu].balancing;
+        let interval = &mut self.cpus[cpu].balancing.interval;
         interval.note_result(found, domain);
         let was_late = std::mem::take(&mut interval.is_late);
         interval.last_ns = if was_late { at_ns } else { this_tick_ns } as i64;
@@ -136,7 +136,7 @@ impl Machine<'_> {
         }
         let now = self.now;
         if !self.cpus[cpu].is_idle() {
-            self.cpus[cpu].balancing.idle_ns = now;
+            self.cpus[cpu].balancing.interval.idle_ns = now;
         }
     }
 
@@ -147,16 +147,16 @@ impl Machine<'_> {
         let (now, tick_ns) = (self.now, self.settings.tick_ns);
         let domain = self.llc(cpu).len() as u32;
         let is_busy = !self.cpus[cpu].is_idle();
-        let from_ns = std::mem::replace(&mut self.cpus[cpu].balancing.seen_ns, now);
+        let from_ns = std::mem::replace(&mut self.cpus[cpu].balancing.interval.seen_ns, now);
         let (first_ns, last_ns) = if is_busy {
             ((from_ns / tick_ns + 1) * tick_ns, now)
         } else {
-            let tick = (self.cpus[cpu].balancing.idle_ns / tick_ns + 1) * tick_ns;
+            let tick = (self.cpus[cpu].balancing.interval.idle_ns / tick_ns + 1) * tick_ns;
             (if from_ns < tick { tick } else { NEVER }, tick.min(now))
         };
         loop {
             let interval_ns = self.balance_interval_ns(cpu, is_busy);
-            let interval = &mut self.cpus[cpu].balancing;
+            let interval = &mut self.cpus[cpu].balancing.interval;
             let at_ns = interval_ns.saturating_add_signed(interval.last_ns).max(first_ns);
             if at_ns > last_ns {
                 return;
@@ -176,7 +176,7 @@ impl Machine<'_> {
         let c = &self.cpus[cpu];
         let gives_way = self.rules.idle_class_is_free && self.runs_idle_class(cpu);
         let interval_ns = self.balance_interval_ns(cpu, c.nr_running > 0 && !gives_way);
-        interval_ns.saturating_add_signed(c.balancing.last_ns)
+        interval_ns.saturating_add_signed(c.balancing.interval.last_ns)
     }
 
     /// Draws, under noise, when CPUs last balanced before the run, and replaces their random
@@ -188,13 +188,13 @@ impl Machine<'_> {
         }
         for cpu in self.cpus.ids() {
             let domain = self.llc(cpu).len() as u32;
-            self.cpus[cpu].balancing.note_result(Found::Balanced, domain);
+            self.cpus[cpu].balancing.interval.note_result(Found::Balanced, domain);
             let ticks = self.balance_interval_ns(cpu, true) / self.settings.tick_ns;
             let Some(noise) = &mut self.lab.noise else { return };
             let ago_ns = noise.below(4 * ticks) * self.settings.tick_ns;
             let c = &mut self.cpus[cpu];
-            c.balancing.last_ns = -(ago_ns as i64);
-            c.random = Stream::new(noise.below(u64::MAX), Domain::Cpu, u64::from(cpu.0));
+            c.balancing.interval.last_ns = -(ago_ns as i64);
+            c.balancing.random = Stream::new(noise.below(u64::MAX), Domain::Cpu, u64::from(cpu.0));
         }
     }
 
@@ -202,7 +202,7 @@ impl Machine<'_> {
     /// tick (kernel: `get_sd_balance_interval()`).
     pub(crate) fn balance_interval_ns(&self, cpu: CpuId, is_busy: bool) -> u64 {
         let domain = self.llc(cpu).len() as u32;
-        let ns = u64::from(self.cpus[cpu].balancing.interval_ms(domain)) * 1_000_000;
+        let ns = u64::from(self.cpus[cpu].balancing.interval.interval_ms(domain)) * 1_000_000;
         let ticks = if is_busy {
             (16 * ns).div_ceil(self.settings.tick_ns) - 1
         } else {
@@ -353,7 +353,7 @@ impl Machine<'_> {
         let mut lists = std::mem::take(&mut self.balancing.lists);
         let mut found = self.find_movable(from, to, MAX_MOVED, true, &mut lists);
         let mut left = imbalance;
-        let tries = self.cpus[to].balancing.failed.min(63);
+        let tries = self.cpus[to].balancing.interval.failed.min(63);
         for &task in &lists.movable {
             let load = self.task_h_load(task);
             if left > 0 && load >> tries <= left {
@@ -415,14 +415,18 @@ impl Machine<'_> {
     fn pull_newidle(&mut self, cpu: CpuId, level: usize, domain: Range<u32>) -> bool {
         let by_success = self.rules.newidle_by_success;
         let c = &mut self.cpus[cpu];
-        let weight = if by_success { c.newidle[level].draw(&mut c.random) } else { Some(0) };
+        let weight = if by_success {
+            c.balancing.newidle[level].draw(&mut c.balancing.random)
+        } else {
+            Some(0)
+        };
         let found = weight.map(|_| self.pull(cpu, domain, 1, false));
         let moved = found == Some(Found::Moved);
         let successes = weight.filter(|_| moved).unwrap_or(0);
         let c = &mut self.cpus[cpu];
-        c.newidle[level].note_call(successes);
+        c.balancing.newidle[level].note_call(successes);
         if let Some(found) = found.filter(|_| level == 0) {
-            c.balancing.note_newidle(found);
+            c.balancing.interval.note_newidle(found);
         }
         moved
     }
@@ -435,7 +439,7 @@ impl Machine<'_> {
         self.try_in_turn(|machine, tried| {
             let from = machine.busiest(to, &domain, tried)?;
             let found = machine.pull_from(to, from, want);
-            let failed = machine.cpus[to].balancing.failed + u32::from(at_tick);
+            let failed = machine.cpus[to].balancing.interval.failed + u32::from(at_tick);
             let takes_running = found == Found::Nothing && is_near && failed > PATIENT_TRIES;
             let takes_it = takes_running && machine.pull_running(to, from);
             Some((from, if takes_it { Found::Moved } else { found }))
@@ -449,7 +453,8 @@ impl Machine<'_> {
         if curr.is_none() || !self.tasks[curr].is_fair() || self.is_pinned_down(curr) {
             return false;
         }
-        let may = self.may_use(curr, to) && self.may_move(curr, to) && !self.tasks[curr].exiting;
+        let may =
+            self.may_use(curr, to) && self.may_move(curr, to) && !self.tasks[curr].signals.exiting;
         if may {
             self.evict(curr, to);
         }

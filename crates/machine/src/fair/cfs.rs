@@ -56,7 +56,7 @@ impl Machine<'_> {
     /// Whether an entity is that of a `SCHED_IDLE` task itself (kernel: `se_is_idle()`).
     fn is_idle(&self, se: SeId) -> bool {
         let Owner::Task(task) = self.ses[se].owner() else { return false };
-        self.tasks[task].class == Class::Idle
+        self.tasks[task].attrs.class == Class::Idle
     }
 
     /// Sets the vruntime of an entity that is being queued (kernel: `place_entity()`): a forked one

@@ -75,7 +75,7 @@ mod tests {
             let workload = cpumax_workload::parse(&text, "levels.toml").unwrap();
             let machine = Simulation::ended(&workload, &Options::new(kernel, 1));
             let groups: Vec<_> = machine.groups.ids().skip(1).collect();
-            let [outer, inner] = [0, 1].map(|n| machine.groups[groups[n]].pool.charged_ns);
+            let [outer, inner] = [0, 1].map(|n| machine.groups[groups[n]].pool.books.charged_ns);
             assert!(outer <= inner, "{version}: {outer}, {inner}");
             outer < inner
         };

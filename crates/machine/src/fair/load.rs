@@ -76,10 +76,10 @@ impl Task {
     /// Updates the decaying average of the time in which the task was runnable to now. To be called
     /// before it sleeps and before it wakes up.
     pub fn update_wanted(&mut self, now: u64) {
-        let periods = now.saturating_sub(self.wanted_ns) >> PERIOD_SHIFT;
+        let periods = now.saturating_sub(self.recent.wanted_ns) >> PERIOD_SHIFT;
         let new = if self.state == State::Runnable { WHOLE } else { 0 };
-        self.wanted_ns += periods << PERIOD_SHIFT;
-        self.wanted = decay(self.wanted, periods) + (new - decay(new, periods));
+        self.recent.wanted_ns += periods << PERIOD_SHIFT;
+        self.recent.wanted = decay(self.recent.wanted, periods) + (new - decay(new, periods));
     }
 }
 
@@ -185,7 +185,7 @@ impl Machine<'_> {
             if now != periods {
                 let is_parked = self.rules.pull
                     && match self.ses[se].owner() {
-                        Owner::Task(task) => self.tasks[task].parked,
+                        Owner::Task(task) => self.tasks[task].throttle.parked,
                         Owner::Group(child) => self.cfs_rqs[child].bandwidth.counts_as_parked,
                     };
                 let new = if self.ses[se].on_rq || is_parked { ALL } else { 0 };
@@ -209,7 +209,7 @@ impl Machine<'_> {
 
     /// Sets the averages of a task that has slept for long and is about to wake up to 0.
     pub(crate) fn reset_load(&mut self, task: TaskId) {
-        self.tasks[task].wanted = 0;
+        self.tasks[task].recent.wanted = 0;
         self.averages.queued[self.tasks[task].se.ix()].avg = 0;
     }
 
@@ -245,7 +245,7 @@ impl Machine<'_> {
         let now = self.now;
         self.detach_util(task, self.cfs_rqs[self.ses[se].q].cpu);
         self.tasks[task].update_wanted(now);
-        let wanted = self.tasks[task].wanted as u32;
+        let wanted = self.tasks[task].recent.wanted as u32;
         let mut load = self.task_load(task);
         let mut goes = true;
         let mut q = self.ses[se].q;
@@ -279,7 +279,7 @@ impl Machine<'_> {
         self.pelt_update(to);
         self.attach_util(task, self.cfs_rqs[to].cpu);
         let (now, periods) = (self.now, self.cfs_rqs[to].pelt.periods);
-        let wanted = self.tasks[task].wanted as u32;
+        let wanted = self.tasks[task].recent.wanted as u32;
         let own = &mut self.averages.queued[self.tasks[task].se.ix()];
         (own.periods, own.attached) = (periods, true);
         let queued = own.avg;
@@ -347,11 +347,11 @@ impl Machine<'_> {
         };
         let tasks = self.tasks.ids().filter(is_there).map(|task| self.nominal_weight(task));
         let mut sum: u64 = tasks.sum();
-        let mut child = self.cfs_rqs[root].first_child;
+        let mut child = self.cfs_rqs[root].links.first_child;
         while child.is_some() {
             let rq = &self.cfs_rqs[child];
             sum += self.ses[rq.se].weight;
-            child = rq.next_sibling;
+            child = rq.links.next_sibling;
         }
         let load = self.cfs_rqs[root].pelt.load_avg;
         // One whole weight for rounding.

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::pelt::WHOLE;
 use crate::rules::Queue;
 use crate::se::Owner;
-use crate::task::{Code, State, Task};
+use crate::task::{Birth, Code, State};
 use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
 
@@ -44,23 +44,23 @@ impl Machine<'_> {
     /// Whether a CPU is idle, with no fair or real-time task queued either.
     fn is_free(&self, cpu: CpuId) -> bool {
         let c = &self.cpus[cpu];
-        c.curr.is_none() && c.nr_running == 0 && c.rt_queue.is_empty()
+        c.curr.is_none() && c.nr_running == 0 && c.rt.queue.is_empty()
     }
 
     /// Whether a single `SCHED_IDLE` task runs there and none waits (kernel: `sched_idle_cpu()`).
     pub(crate) fn runs_idle_class(&self, cpu: CpuId) -> bool {
         let c = &self.cpus[cpu];
         c.nr_running == 1
-            && c.rt_queue.is_empty()
+            && c.rt.queue.is_empty()
             && c.curr.is_some()
-            && self.tasks[c.curr].class == Class::Idle
+            && self.tasks[c.curr].attrs.class == Class::Idle
     }
 
     /// Whether this task can have the CPU at once: it is free, or only a `SCHED_IDLE` task runs
     /// there (5.4+), and the affinity allows it.
     fn is_free_for(&self, task: TaskId, cpu: CpuId) -> bool {
         let gives_way = self.rules.idle_class_is_free
-            && self.tasks[task].class != Class::Idle
+            && self.tasks[task].attrs.class != Class::Idle
             && self.runs_idle_class(cpu);
         (gives_way || self.is_free(cpu)) && self.may_use(task, cpu)
     }
@@ -85,7 +85,7 @@ impl Machine<'_> {
         let order = (from.0..all).chain(0..from.0).map(CpuId);
         let busy = |cpu: &CpuId| {
             let c = &self.cpus[*cpu];
-            u64::from(c.nr_running) + c.rt_queue.len() as u64 + u64::from(self.runs_rt(*cpu))
+            u64::from(c.nr_running) + c.rt.queue.len() as u64 + u64::from(self.runs_rt(*cpu))
         };
         let (mut best, mut least) = (CpuId::NONE, u64::MAX);
         for cpu in order.clone() {
@@ -106,7 +106,7 @@ impl Machine<'_> {
     /// Whether the CPU's current task is a real-time one.
     fn runs_rt(&self, cpu: CpuId) -> bool {
         let curr = self.cpus[cpu].curr;
-        curr.is_some() && self.tasks[curr].class == Class::Rt
+        curr.is_some() && self.tasks[curr].attrs.class == Class::Rt
     }
 
     /// Chooses the CPU of a task that becomes runnable: its last, its waker's or a free one near
@@ -114,7 +114,7 @@ impl Machine<'_> {
     /// the task. `in_sync`: the waker is about to sleep.
     fn select_cpu(&mut self, task: TaskId, why: Enqueue, in_sync: bool) -> CpuId {
         let prev = self.tasks[task].cpu;
-        let stays = self.tasks[task].code == Code::Outside && self.cpus[prev].online;
+        let stays = self.tasks[task].at.code == Code::Outside && self.cpus[prev].online;
         if stays || self.cpus.len() == 1 {
             return prev;
         }
@@ -149,7 +149,7 @@ impl Machine<'_> {
         if self.is_free_for(task, target) {
             return target;
         }
-        let recent = std::mem::replace(&mut self.tasks[task].recent_cpu, prev);
+        let recent = std::mem::replace(&mut self.tasks[task].recent.cpu, prev);
         let is_else = recent != prev && recent != target;
         if is_else && near.contains(&recent.0) && self.is_free_for(task, recent) {
             return recent;
@@ -161,14 +161,18 @@ impl Machine<'_> {
     /// wakee are to be spread (kernel: `record_wakee()`, `wake_wide()`, skipped where the task has
     /// no choice).
     fn note_wakee(&mut self, task: TaskId, here: CpuId) -> bool {
-        let Task { mask, wakees: own, number, .. } = self.tasks[task];
-        if !self.tasks[task].is_fair() || self.settings.masks[mask as usize].is_one() {
+        let t = &self.tasks[task];
+        let (own, number) = (t.recent.wakees, t.birth.number);
+        if !t.is_fair() || self.settings.masks[t.mask as usize].is_one() {
             return false;
         }
         let (curr, now) = (self.cpus[here].curr, self.now);
         let is_idle = curr.is_none();
-        let wakers =
-            if is_idle { &mut self.cpus[here].wakees } else { &mut self.tasks[curr].wakees };
+        let wakers = if is_idle {
+            &mut self.cpus[here].usage.wakees
+        } else {
+            &mut self.tasks[curr].recent.wakees
+        };
         wakers.record(number, now);
         let wakers = *wakers;
         wakers.is_wide(own, self.llc(here).len() as u32)
@@ -223,7 +227,7 @@ impl Machine<'_> {
     /// balanced. Where no rounds of balancing run it is computed again at a busy CPU's balancing
     /// interval.
     fn idle_search(&mut self, near: &std::ops::Range<u32>) -> u32 {
-        let (most, until_ns) = self.cpus[CpuId(near.start)].idle_search;
+        let (most, until_ns) = self.cpus[CpuId(near.start)].balancing.idle_search;
         let stands = self.now < until_ns || until_ns > 0 && self.is_balancing();
         if stands { most } else { self.update_idle_search(near) }
     }
@@ -241,7 +245,7 @@ impl Machine<'_> {
         let most = (hope * cpus / WHOLE) as u32;
         let first = CpuId(near.start);
         let until_ns = self.now + self.balance_interval_ns(first, true);
-        self.cpus[first].idle_search = (most, until_ns);
+        self.cpus[first].balancing.idle_search = (most, until_ns);
         most
     }
 
@@ -249,8 +253,9 @@ impl Machine<'_> {
     /// tasks started from outside were created long before, on CPUs in turn: one that did not begin
     /// there wakes where it was, unless another CPU is free.
     fn first_placement(&self, task: TaskId) -> First {
-        let Task { kind, instance, parent, .. } = self.tasks[task];
-        let kind = self.workload.tasks.get(kind as usize).filter(|_| parent.is_none());
+        let t = &self.tasks[task];
+        let Birth { instance, parent, .. } = t.birth;
+        let kind = self.workload.tasks.get(t.kind as usize).filter(|_| parent.is_none());
         let firsts = self.lab.observed.zip(kind).and_then(|(o, kind)| o.first_cpus.get(&kind.name));
         match firsts.and_then(|firsts| firsts.get(instance as usize)) {
             None => First::Anywhere,
@@ -271,8 +276,8 @@ impl Machine<'_> {
         }
         let t = &mut self.tasks[task];
         t.state = State::Runnable;
-        t.wanted_ns = self.now;
-        t.recent_cpu = t.cpu;
+        t.recent.wanted_ns = self.now;
+        t.recent.cpu = t.cpu;
         self.become_ready(task, Enqueue::Fork, false);
     }
 
@@ -312,8 +317,8 @@ impl Machine<'_> {
     fn become_ready(&mut self, task: TaskId, why: Enqueue, in_sync: bool) {
         let now = self.now;
         let t = &mut self.tasks[task];
-        t.ready_since_ns = now;
-        let (class, se) = (t.class, t.se);
+        t.times.ready_since_ns = now;
+        let (class, se) = (t.attrs.class, t.se);
         self.begin_stall(task);
         if class == Class::Rt {
             let cpu = self.select_cpu(task, why, in_sync);
@@ -380,7 +385,10 @@ impl Machine<'_> {
             }
             return;
         }
-        if curr == task || self.tasks[curr].class == Class::Rt || self.tasks[task].parked {
+        if curr == task
+            || self.tasks[curr].attrs.class == Class::Rt
+            || self.tasks[task].throttle.parked
+        {
             return;
         }
         let (se, running) = (self.tasks[task].se, self.tasks[curr].se);
@@ -403,7 +411,7 @@ impl Machine<'_> {
         if se == running {
             return;
         }
-        let is_idle = |task: TaskId| self.tasks[task].class == Class::Idle;
+        let is_idle = |task: TaskId| self.tasks[task].attrs.class == Class::Idle;
         let [newcomer, present] = [(task, se), (curr, running)].map(|(task, se)| {
             // To 6.5 the class of a task counts whatever groups it is in.
             let is_own = self.ses[se].owner() == Owner::Task(task);

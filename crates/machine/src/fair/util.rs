@@ -30,7 +30,7 @@ impl Machine<'_> {
         self.update_cpu_util(cpu);
         let curr = self.cpus[cpu].curr;
         if curr.is_some() {
-            self.tasks[curr].ran_ns = self.now;
+            self.tasks[curr].recent.ran_ns = self.now;
             self.update_task_util(curr, true);
         }
     }
@@ -41,7 +41,7 @@ impl Machine<'_> {
             let curr = self.cpus[cpu].curr;
             let is_busy = curr.is_some() && self.tasks[curr].is_fair();
             let now = self.now;
-            self.cpus[cpu].util.update(now, is_busy);
+            self.cpus[cpu].usage.util.update(now, is_busy);
         }
     }
 
@@ -49,7 +49,7 @@ impl Machine<'_> {
     /// all (kernel: `cpu_util_cfs()`).
     pub(crate) fn cpu_util(&mut self, cpu: CpuId) -> u64 {
         self.update_cpu_util(cpu);
-        u64::from(self.cpus[cpu].util.avg).max(self.cpus[cpu].expected).min(WHOLE)
+        u64::from(self.cpus[cpu].usage.util.avg).max(self.cpus[cpu].usage.expected).min(WHOLE)
     }
 
     /// Updates a task's utilisation to now; `runs`: whether it ran since the last update.
@@ -68,7 +68,7 @@ impl Machine<'_> {
         let runs = self.cpus[from].curr == task;
         let mut used = self.averages.task_utils[task.ix()].used;
         used.update(self.now, runs);
-        let busy = &mut self.cpus[from].util;
+        let busy = &mut self.cpus[from].usage.util;
         busy.avg = busy.avg.saturating_sub(used.avg);
     }
 
@@ -79,7 +79,7 @@ impl Machine<'_> {
         let runs = self.cpus[to].curr == task;
         self.update_task_util(task, runs);
         let used = self.averages.task_utils[task.ix()].used.avg;
-        self.cpus[to].util.avg += used;
+        self.cpus[to].usage.util.avg += used;
     }
 
     /// Leaves the time parked up to now out of a task's utilisation: its group's clock stood still.
@@ -97,7 +97,7 @@ impl Machine<'_> {
         let Some(of) = self.averages.task_utils.get_mut(task.ix()) else { return };
         if !of.counted && self.tasks[task].is_fair() {
             of.counted = true;
-            self.cpus[cpu].expected += u64::from(of.expected);
+            self.cpus[cpu].usage.expected += u64::from(of.expected);
         }
     }
 
@@ -112,9 +112,9 @@ impl Machine<'_> {
         self.update_task_util(task, runs);
         let of = &mut self.averages.task_utils[task.ix()];
         of.counted = false;
-        self.cpus[cpu].expected -= u64::from(of.expected);
+        self.cpus[cpu].usage.expected -= u64::from(of.expected);
         if matches!(why, Dequeue::Sleep | Dequeue::Throttle) {
-            of.update_expected(self.tasks[task].wanted);
+            of.update_expected(self.tasks[task].recent.wanted);
         }
     }
 
@@ -126,7 +126,7 @@ impl Machine<'_> {
         let counted = self.tasks.ids().zip(&self.averages.task_utils).filter(|(_, of)| of.counted);
         let here = counted.filter(|(task, _)| self.tasks[*task].cpu == cpu);
         let sum: u64 = here.map(|(_, of)| u64::from(of.expected)).sum();
-        let expected = self.cpus[cpu].expected;
+        let expected = self.cpus[cpu].usage.expected;
         if sum == expected {
             Ok(())
         } else {

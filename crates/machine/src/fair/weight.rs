@@ -39,10 +39,10 @@ impl Machine<'_> {
     /// Weight of a task by its class and nice value, in this model's resolution (nice 0: 2^20).
     pub(crate) fn nominal_weight(&self, task: TaskId) -> u64 {
         let task = &self.tasks[task];
-        if task.class == Class::Idle {
+        if task.attrs.class == Class::Idle {
             return IDLE_WEIGHT << 10;
         }
-        NICE_WEIGHT[(i32::from(task.nice) + 20).clamp(0, 39) as usize] << 10
+        NICE_WEIGHT[(i32::from(task.attrs.nice) + 20).clamp(0, 39) as usize] << 10
     }
 
     /// Sets the weight of a task on no queue by its class and nice value; its lag is rescaled.

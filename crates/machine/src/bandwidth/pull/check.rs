@@ -64,7 +64,9 @@ impl Machine<'_> {
         let mut load = 0;
         for (_, se) in self.ses.iter().filter(|(_, se)| se.q == q) {
             match se.owner() {
-                Owner::Task(task) if self.tasks[task].parked => load += self.nominal_weight(task),
+                Owner::Task(task) if self.tasks[task].throttle.parked => {
+                    load += self.nominal_weight(task);
+                }
                 Owner::Task(_) => {}
                 Owner::Group(child) => {
                     let child = &self.cfs_rqs[child];
@@ -90,12 +92,12 @@ impl Machine<'_> {
         if pool.throttled.is_empty() {
             return Ok(());
         }
-        if !pool.active {
+        if !pool.timer.active {
             return Err(format!("{} wait and no timer runs", pool.throttled.len()));
         }
         let served = pool.runtime_ns < MIN_GRANT_NS
             || self.events.expiry_ns(Slot::Slack(group)) != NEVER
-            || self.cpus.iter().any(|(_, c)| c.softirqs.contains(&SoftirqWork::Slack(group)))
+            || self.cpus.iter().any(|(_, c)| c.rt.softirqs.contains(&SoftirqWork::Slack(group)))
             || self.groups[group]
                 .cfs_rqs
                 .iter()
@@ -114,7 +116,7 @@ impl Machine<'_> {
     /// The task's name.
     pub(crate) fn check_admitted(&self, curr: TaskId) -> Result<(), String> {
         let task = &self.tasks[curr];
-        let told = task.throttle_work || task.mode == Mode::Kernel || !task.is_fair();
+        let told = task.throttle.work || task.mode == Mode::Kernel || !task.is_fair();
         if told || !task.has_user_mode() || !self.path_is_denied(self.ses[task.se].q) {
             return Ok(());
         }
@@ -129,6 +131,6 @@ impl Machine<'_> {
         }
         let cfs_rqs = self.groups[group].cfs_rqs.iter().filter(|q| q.is_some());
         let mail_ns: i128 = cfs_rqs.map(|q| i128::from(self.parked[q.ix()].mail_ns)).sum();
-        mail_ns - i128::from(self.groups[group].pool.debt_ns)
+        mail_ns - i128::from(self.groups[group].pool.pull.debt_ns)
     }
 }

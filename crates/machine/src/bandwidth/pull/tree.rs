@@ -124,9 +124,9 @@ impl Machine<'_> {
     /// old place.
     pub(crate) fn insert_parked(&mut self, task: TaskId, q: CfsRqId) {
         self.before_first_parked(q);
-        let since_ns = self.tasks[task].stalled_since_ns.min(self.now);
+        let since_ns = self.tasks[task].times.stalled_since_ns.min(self.now);
         let limbo = &self.cfs_rqs[q].bandwidth.limbo;
-        let before = limbo.iter().rposition(|&t| self.tasks[t].stalled_since_ns <= since_ns);
+        let before = limbo.iter().rposition(|&t| self.tasks[t].times.stalled_since_ns <= since_ns);
         let at = before.map_or(0, |at| at + 1);
         if self.has(Fault::TurnLost) {
             self.cfs_rqs[q].bandwidth.limbo.push(task);
@@ -234,7 +234,7 @@ impl Machine<'_> {
         let (cpu, se) = (self.tasks[task].cpu, self.tasks[task].se);
         let mut q = self.ses[se].q;
         self.remove_parked_weight(task, q);
-        self.tasks[task].parked = false;
+        self.tasks[task].throttle.parked = false;
         let mut levels = 0;
         while q.is_some() {
             self.stop_self_clock(q);

@@ -64,10 +64,10 @@ impl Machine<'_> {
     /// enough to take it yet (kernel: `task_hot()`).
     fn is_hot(&self, task: TaskId, to: CpuId) -> bool {
         let t = &self.tasks[task];
-        t.class != Class::Idle
-            && self.now < t.ran_ns + HOT_NS
-            && t.ran_ns > 0
-            && self.cpus[to].balancing.failed <= NICE_TRIES
+        t.attrs.class != Class::Idle
+            && self.now < t.recent.ran_ns + HOT_NS
+            && t.recent.ran_ns > 0
+            && self.cpus[to].balancing.interval.failed <= NICE_TRIES
     }
 
     /// Whether everything queued on a CPU is in groups that are throttled on the other: a shortcut
@@ -77,7 +77,7 @@ impl Machine<'_> {
         const MOST_GROUPS: usize = 8;
         let root = &self.cfs_rqs[self.root(from)];
         let mut left = root.h_nr;
-        let mut q = root.first_child;
+        let mut q = root.links.first_child;
         for _ in 0..MOST_GROUPS {
             if left == 0 || q.is_none() {
                 break;
@@ -87,7 +87,7 @@ impl Machine<'_> {
                 return false;
             }
             left = left.saturating_sub(rq.h_nr);
-            q = rq.next_sibling;
+            q = rq.links.next_sibling;
         }
         left == 0
     }
@@ -134,7 +134,7 @@ impl Machine<'_> {
     /// stays delayed.
     pub(crate) fn migrate(&mut self, task: TaskId, to: CpuId) {
         debug_assert!(self.cpus[self.tasks[task].cpu].curr != task);
-        debug_assert!(!self.rules.unit.is_entity() || !self.tasks[task].parked);
+        debug_assert!(!self.rules.unit.is_entity() || !self.tasks[task].throttle.parked);
         let is_delayed = self.ses[self.tasks[task].se].delayed;
         self.detach_load(task);
         self.dequeue_task(task, Dequeue::Move);
