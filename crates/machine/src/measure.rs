@@ -34,29 +34,12 @@ impl Machine<'_> {
         }
     }
 
-    /// Counts passed periods in the measurements, if this is the watched group and its watch has
-    /// begun: as throttled ones, or in all.
-    pub(crate) fn watch_periods(&mut self, group: GroupId, periods: u64, throttled: bool) {
+    /// The measurements of this group, if it is the watched one and its watch has begun.
+    pub(crate) fn watched_now(&mut self, group: GroupId) -> Option<&mut Watched> {
         let now = self.now;
-        if let Some(watching) = self.probes.watching.as_mut()
-            && watching.watch.group == group.0
-            && now >= watching.watch.from_ns
-        {
-            watching.seen.nr_periods += if throttled { 0 } else { periods };
-            watching.seen.nr_throttled += if throttled { periods } else { 0 };
-        }
-    }
-
-    /// Adds the latency of a completed request, ns, to the measurements, if this is the watched
-    /// group and its watch has begun.
-    pub(crate) fn watch_request(&mut self, group: GroupId, ns: u64) {
-        let now = self.now;
-        if let Some(watching) = self.probes.watching.as_mut()
-            && watching.watch.group == group.0
-            && now >= watching.watch.from_ns
-        {
-            watching.seen.latencies_ns.push(ns);
-        }
+        let is_seen = |watch: &Watch| watch.group == group.0 && now >= watch.from_ns;
+        let watching = self.probes.watching.as_mut().filter(|w| is_seen(&w.watch))?;
+        Some(&mut watching.seen)
     }
 
     /// Counts the exit of a task of this kind, if the kind is in the watched group: one less is

@@ -284,7 +284,9 @@ impl Machine<'_> {
         self.births.kinds[t.kind as usize].latencies.record(latency_ns);
         while group.ix() != 0 {
             self.groups[group].latencies.record(latency_ns);
-            self.watch_request(group, latency_ns);
+            if let Some(seen) = self.watched_now(group) {
+                seen.latencies_ns.push(latency_ns);
+            }
             group = self.groups[group].parent;
         }
         self.emit(cpu, What::Done { task: task.0, took_ns: latency_ns });

@@ -170,7 +170,9 @@ impl Machine<'_> {
         let throttled = !g.pool.throttled.is_empty() || g.pool.pull.denied;
         let idle = g.pool.idle && !throttled && g.pool.pull.debt_ns == 0 && rests;
         g.stat.nr_periods += periods;
-        self.watch_periods(group, periods, false);
+        if let Some(seen) = self.watched_now(group) {
+            seen.nr_periods += periods;
+        }
         // Burst needs the refill even when the timer is about to stop.
         if idle && unfilled {
             return Pass::NotNeeded;
@@ -184,7 +186,9 @@ impl Machine<'_> {
             return Pass::Over;
         }
         self.groups[group].stat.nr_throttled += periods;
-        self.watch_periods(group, periods, true);
+        if let Some(seen) = self.watched_now(group) {
+            seen.nr_throttled += periods;
+        }
         if self.rules.pull {
             self.mail_shares_in_irq(group);
             self.groups[group].pool.idle = false;
