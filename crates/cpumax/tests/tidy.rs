@@ -28,6 +28,41 @@ fn the_command_is_thin() {
     assert!(lines > 0 && lines < MAX_COMMAND_LINES, "crates/cpumax/src has {lines} lines");
 }
 
+const MAX_FIELDS: usize = 20;
+/// `Rules` have a field for each difference between kernels.
+const MORE_FIELDS: [(&str, usize); 1] = [("Rules", 49)];
+
+#[test]
+fn structs_of_the_machine_have_few_fields() {
+    let mut large = Vec::new();
+    for (_, text) in sources().filter(|(path, _)| path.starts_with("crates/machine/src/")) {
+        let counts = text.split("\n}").filter_map(fields);
+        large.extend(counts.filter(|(_, count)| *count > MAX_FIELDS));
+    }
+    assert_eq!(large, MORE_FIELDS.map(|(name, count)| (name.to_owned(), count)));
+}
+
+/// Name and number of fields of the struct in a text that ends before its closing brace.
+fn fields(text: &str) -> Option<(String, usize)> {
+    let item = |line: &str| line.trim_start_matches("pub").trim_start_matches("(crate)").to_owned();
+    let mut body = text.lines().skip_while(|line| !item(line).trim_start().starts_with("struct "));
+    let name = body.next()?.split("struct ").nth(1)?;
+    let name = name.split(|c: char| !c.is_alphanumeric()).next()?;
+    let is_field = |line: &&str| {
+        let own = line.strip_prefix("    ").filter(|own| own.starts_with(char::is_alphabetic));
+        own.is_some_and(|own| own.contains(':'))
+    };
+    Some((name.to_owned(), body.filter(is_field).count()))
+}
+
+#[test]
+fn fields_of_a_struct_are_counted() {
+    let text = "/// A struct {\npub(crate) struct A<'a> {\n    /// One: two.\n    #[cfg(test)]\n\
+                \x20   a: u8,\n    pub b: Vec<(\n        u8,\n    )>,\n";
+    assert_eq!(fields(text), Some(("A".to_owned(), 2)));
+    assert_eq!(fields("fn f() {\n    let a: u8 = 1;\n"), None);
+}
+
 /// As `.editorconfig` has it.
 const MAX_SOURCE_WIDTH: usize = 100;
 const MAX_DOCUMENT_WIDTH: usize = 120;
