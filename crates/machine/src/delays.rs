@@ -255,11 +255,10 @@ impl Machine<'_> {
     pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
         if std::mem::take(&mut self.cpus[cpu].lab.tick_is_late) {
             self.extend_tick(cpu);
-            self.events.here = cpu;
-            self.touch(cpu, true);
-            self.account_work(cpu);
-            self.tick(cpu);
-            self.events.here = CpuId::NONE;
+            self.in_interrupt_of(cpu, |m| {
+                m.account_work(cpu);
+                m.tick(cpu);
+            });
         }
     }
 

@@ -367,10 +367,7 @@ impl Machine<'_> {
                 }
             }
         }
-        self.events.here = cpu;
-        self.touch(cpu, true);
-        self.wake(task);
-        self.events.here = CpuId::NONE;
+        self.in_interrupt_of(cpu, |m| m.wake(task));
     }
 
     /// Makes a new task runnable, as started from outside. In comparisons with a real kernel on one

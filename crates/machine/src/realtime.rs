@@ -86,10 +86,7 @@ impl Machine<'_> {
         if self.tasks[ktimers].state == State::Asleep(Wait::Softirq) {
             self.finish_tick(cpu);
             self.enter_irq(cpu, Kind::Wake);
-            self.events.here = cpu;
-            self.touch(cpu, true);
-            self.wake(ktimers);
-            self.events.here = CpuId::NONE;
+            self.in_interrupt_of(cpu, |m| m.wake(ktimers));
         }
     }
 

@@ -21,6 +21,14 @@ impl Machine<'_> {
         }
     }
 
+    /// Executes what an interrupt of this CPU does, as its current CPU; it settles afterwards.
+    pub(crate) fn in_interrupt_of(&mut self, cpu: CpuId, act: impl FnOnce(&mut Self)) {
+        self.events.here = cpu;
+        self.touch(cpu, true);
+        act(self);
+        self.events.here = CpuId::NONE;
+    }
+
     /// Requests a reschedule of a CPU, at once or at its next tick (lazy preemption); a weaker
     /// request than the pending one changes nothing (kernel: `resched_curr()`). Another CPU learns
     /// of it by an interrupt.

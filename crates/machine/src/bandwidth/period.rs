@@ -85,12 +85,11 @@ impl Machine<'_> {
         }
         self.finish_tick(cpu);
         self.enter_irq(cpu, Kind::Period);
-        self.events.here = cpu;
-        self.account_work(cpu);
-        self.touch(cpu, true);
-        self.period_expired(group);
-        self.keep_irq_open(cpu, group);
-        self.events.here = CpuId::NONE;
+        self.in_interrupt_of(cpu, |m| {
+            m.account_work(cpu);
+            m.period_expired(group);
+            m.keep_irq_open(cpu, group);
+        });
     }
 
     /// Handles the expiry of a period in the interrupt: counts periods, refills, distributes, and

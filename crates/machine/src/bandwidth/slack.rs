@@ -52,10 +52,7 @@ impl Machine<'_> {
         self.events.set(slot, NEVER);
         self.finish_tick(cpu);
         self.enter_irq(cpu, Kind::Period);
-        self.events.here = cpu;
-        self.touch(cpu, true);
-        self.slack_expired(group);
-        self.events.here = CpuId::NONE;
+        self.in_interrupt_of(cpu, |m| m.slack_expired(group));
     }
 
     /// Distributes returned runtime to throttled run queues, unless a refill is due soon, a
