@@ -42,8 +42,8 @@ pub(crate) enum Slot {
     Cpu(CpuId),
 }
 
-/// The events of a machine. At one time period timers come first, then slack timers, then CPUs,
-/// then the heap's events, so that a period's end precedes ticks.
+/// The events of a machine. At one time timers of groups come first, in the order in which they
+/// were set, then CPUs by number, then the heap's events: a period's end precedes ticks.
 #[derive(Debug)]
 pub(crate) struct Events {
     pub timers: Timers,
@@ -343,6 +343,24 @@ mod tests {
             popped += 1;
         }
         assert_eq!(popped, 5000);
+    }
+
+    #[test]
+    fn at_one_time_groups_come_before_cpus() {
+        let mut events = Events::new(2, 3);
+        let group = [Slot::Slack(GroupId(1)), Slot::Period(GroupId(0))];
+        let cpu = [Slot::Cpu(CpuId(0)), Slot::Cpu(CpuId(2))];
+        for slot in [cpu[1], group[0], cpu[0], group[1]] {
+            events.set(slot, 5);
+        }
+        for slot in group.into_iter().chain(cpu) {
+            let (time_ns, index) = events.timers.next();
+            assert_eq!((time_ns, events.slot_at(index)), (5, slot));
+            events.slot = index;
+            assert_eq!(events.are_to_come(CpuId(2)), slot != cpu[1]);
+            events.set(slot, NEVER);
+        }
+        assert_eq!(events.timers.next().0, NEVER);
     }
 
     #[test]
