@@ -29,10 +29,12 @@ pub enum Need {
     Browser,
     /// The program `prometheus`.
     Prometheus,
+    /// An API server of Kubernetes, which `make kube` builds.
+    Kube,
 }
 
 impl Need {
-    const ALL: [Need; 7] = [
+    const ALL: [Need; 8] = [
         Need::Vm,
         Need::Cgroup,
         Need::Perf,
@@ -40,6 +42,7 @@ impl Need {
         Need::Mount,
         Need::Browser,
         Need::Prometheus,
+        Need::Kube,
     ];
 
     /// Its word in [`VARIABLE`].
@@ -52,6 +55,7 @@ impl Need {
             Need::Mount => "mount",
             Need::Browser => "browser",
             Need::Prometheus => "prometheus",
+            Need::Kube => "kube",
         }
     }
 }
@@ -152,14 +156,17 @@ mod tests {
         for need in Need::ALL {
             assert_eq!(parse(need.word()), Ok(vec![need]));
         }
-        assert_eq!(parse("vm,cgroup,perf,bpf,mount,browser,prometheus"), Ok(Need::ALL.to_vec()));
+        assert_eq!(
+            parse("vm,cgroup,perf,bpf,mount,browser,prometheus,kube"),
+            Ok(Need::ALL.to_vec())
+        );
         assert_eq!(parse(" "), Ok(vec![]));
     }
 
     #[test]
     fn a_word_that_is_none_is_an_error_even_when_nothing_is_missing() {
         let wrong = "CPUMAX_REQUIRE has the word \"vms\"; it takes vm, cgroup, perf, bpf, mount, \
-                     browser, prometheus, with commas between";
+                     browser, prometheus, kube, with commas between";
         assert_eq!(judge("perf,vms", Need::Perf, Ok::<(), String>(())), Err(wrong.to_owned()));
         assert_eq!(judged("VM", Need::Vm).unwrap_err().matches("\"VM\"").count(), 1);
     }
