@@ -1,15 +1,18 @@
 //! The file of a recording in progress: in the folder of the final file, with a unique name, and
-//! readable by its owner only. At the end it replaces the final file or link.
+//! readable by its owner only. At the end it replaces the final file or link. `-` is standard
+//! output instead.
 
 use crate::error::Error;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 #[derive(Debug)]
 pub(super) struct Beside {
-    file: NamedTempFile,
+    /// `None`: standard output.
+    file: Option<NamedTempFile>,
     place: PathBuf,
 }
 
@@ -19,6 +22,9 @@ impl Beside {
     /// # Errors
     /// It cannot be created, or the path is taken by something that is no file.
     pub fn create(place: &Path) -> Result<Beside, Error> {
+        if place == Path::new("-") {
+            return Ok(Beside { file: None, place: place.to_owned() });
+        }
         let taken = fs::symlink_metadata(place).map(|there| there.file_type());
         if taken.is_ok_and(|kind| !kind.is_file() && !kind.is_symlink()) {
             let name = cpumax_limit::shown(place);
@@ -31,26 +37,30 @@ impl Beside {
             let prefix = format!(".{name}.");
             let named = tempfile::Builder::new().prefix(&prefix).suffix(".part").to_owned();
             let file = named.tempfile_in(folder.unwrap_or(Path::new(".")))?;
-            Ok(Beside { file, place: place.to_owned() })
+            Ok(Beside { file: Some(file), place: place.to_owned() })
         };
         made().map_err(|error| Error::io(place, error))
     }
 
     /// A handle to write with.
     pub fn file(&self) -> Result<File, Error> {
-        self.file.as_file().try_clone().map_err(|error| Error::io(&self.place, error))
+        let file = match &self.file {
+            Some(file) => file.as_file().try_clone(),
+            None => io::stdout().as_fd().try_clone_to_owned().map(File::from),
+        };
+        file.map_err(|error| Error::io(&self.place, error))
     }
 
     /// Moves the file to its final path.
     pub fn give_name(self) -> Result<(), Error> {
-        let given = self.file.persist(&self.place);
-        given.map(drop).map_err(|error| Error::io(&self.place, error.error))
+        let given = self.file.map_or(Ok(()), |file| file.persist(&self.place).map(drop));
+        given.map_err(|error| Error::io(&self.place, error.error))
     }
 
     /// Keeps the temporary file after a failure, and puts its path into the error.
     pub fn leave(self, error: Error) -> Error {
-        match (self.file.keep(), error) {
-            (Ok((_, path)), Error::Io { source, .. }) => Error::io(&path, source),
+        match (self.file.map(NamedTempFile::keep), error) {
+            (Some(Ok((_, path))), Error::Io { source, .. }) => Error::io(&path, source),
             (_, error) => error,
         }
     }

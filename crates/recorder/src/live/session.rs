@@ -14,6 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io::{self, IsTerminal};
 use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -32,9 +33,10 @@ pub(crate) fn record(
     go_on: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Finished, Error> {
     let _ = rustix::thread::set_name(NAME);
-    if request.file.as_os_str() == "-" {
-        let what = "a recording cannot go to standard output, where the command's own output \
-                    would be mixed in: give a file with -o";
+    let is_mixed = matches!(request.what, Target::Command(_)) || io::stdout().is_terminal();
+    if request.file.as_os_str() == "-" && is_mixed {
+        let what = "a recording cannot go to a terminal, nor to standard output beside that of a \
+                    command: give a file with -o";
         return Err(Error::NotFound { what: what.to_owned() });
     }
     let group = match &request.what {
