@@ -11,6 +11,7 @@ use cpumax_limit::Missing;
 use cpumax_machine::kernel::Kernel;
 use cpumax_machine::named::{self, Taken};
 use cpumax_outcome::{Histogram, Outcome};
+use cpumax_recording::about::GroupFiles;
 use cpumax_recording::{
     Demand, EventCost, Gap, GapKind, Load, Recording, Selection, Service, Summary, Waits,
 };
@@ -31,6 +32,7 @@ mod in_force;
 mod request;
 
 pub use document::{Kept, NotTried, Recorded, ReplayDocument, TakenFor, documents};
+use in_force::Pod;
 use request::Reading;
 pub use request::Request;
 
@@ -69,6 +71,8 @@ pub struct Replay {
     group: GroupIx,
     /// Limits and weights that groups had in the recording and keep in the replay.
     in_force: Vec<(GroupIx, Share)>,
+    /// The pod whose limit moves with that of the group.
+    pod: Option<Pod>,
     threads: usize,
     /// When the load of the group was active.
     window: Window,
@@ -118,7 +122,9 @@ impl Replay {
         let window = request.window(seen, summary.span_ns)?;
         selection.until_ns = Some(window.until_ns);
         let mut readings = request.readings(name, recording, &selection, service.as_ref())?;
-        let in_force = keep_in_force(&summary, &mut readings, group)?;
+        let told = summary.about.as_ref().map_or(&[][..], |about| about.groups.as_slice());
+        let pod = Pod::above(told, &readings[0].workload, group);
+        let in_force = keep_in_force(told, &mut readings, group, pod)?;
         for limit in &request.limits {
             limit.others(&readings[0].workload, group)?;
         }
@@ -139,6 +145,7 @@ impl Replay {
             readings,
             group,
             in_force,
+            pod,
             window,
             work_ns: used.cpu_ns,
             others: other_cpus(&summary, &load),
@@ -265,8 +272,13 @@ impl Replay {
         groups.contains_key(self.path()).then(|| self.path())
     }
 
+    /// The pod whose limit moves with that of the limited container, as kubelet moves it.
+    pub fn pod(&self) -> Option<&str> {
+        self.pod.map(|pod| self.workload().groups[pod.group as usize].path.as_str())
+    }
+
     /// Limits and weights that groups had in the recording and keep in the replay, by path; for the
-    /// limited group only its weight.
+    /// limited group and its [pod](Replay::pod) only the weight.
     pub fn in_force(&self) -> impl Iterator<Item = (&str, Share)> {
         let path = |group: GroupIx| self.workload().groups[group as usize].path.as_str();
         self.in_force.iter().map(move |(group, share)| (path(*group), *share))
@@ -397,7 +409,14 @@ impl Replay {
     /// The changes that put the limit on the replay's group, with a length of run that is enough
     /// for the recorded work under it; an error where the limit names a group that does not exist.
     fn what_if(&self, limit: &Try) -> Result<WhatIf, Error> {
-        limit.what_if(self.workload(), self.group, self.summary.span_ns, self.work_ns)
+        let (span_ns, work_ns) = (self.summary.span_ns, self.work_ns);
+        let mut what_if = limit.what_if(self.workload(), self.group, span_ns, work_ns)?;
+        let is_given = |pod: &Pod| what_if.shares.iter().any(|(group, _)| *group == pod.group);
+        if let Some(pod) = self.pod.filter(|pod| !is_given(pod)) {
+            let share = Share { limit: pod.beside(limit.limit), weight: None };
+            what_if.shares.push((pod.group, share));
+        }
+        Ok(what_if)
     }
 }
 
@@ -419,12 +438,12 @@ fn selected(
 /// Gives the workload of each reading the limits and weights that groups had in the recording, and
 /// returns these; an error where one is refused.
 fn keep_in_force(
-    summary: &Summary,
+    told: &[GroupFiles],
     readings: &mut [Reading],
     group: GroupIx,
+    pod: Option<Pod>,
 ) -> Result<Vec<(GroupIx, Share)>, Error> {
-    let told = summary.about.as_ref().map_or(&[][..], |about| about.groups.as_slice());
-    let in_force = in_force::in_force(told, &readings[0].workload, group);
+    let in_force = in_force::in_force(told, &readings[0].workload, group, pod);
     for reading in readings.iter_mut().filter(|_| !in_force.is_empty()) {
         let workload = Workload::clone(&reading.workload);
         reading.workload = Arc::new(with_shares(workload, &in_force)?);

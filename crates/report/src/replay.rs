@@ -97,6 +97,7 @@ pub(crate) fn limited(replay: &Replay) -> String {
         [] => String::new(),
         all => format!(". As recorded, in every row: {}", all.join(", ")),
     };
+    let pod = replay.pod().map_or("", |_| ". The pod's limit moves with it, as kubelet moves it");
     let doubt = mark(replay.doubtful_gaps().next().is_some());
     let own = replay.own_limit();
     let own = match own.limit.quota_ns() {
@@ -108,7 +109,7 @@ pub(crate) fn limited(replay: &Replay) -> String {
     });
     format!(
         "Limited: {} ({} threads used {} CPUs{doubt} while they had load, from {} to {}; the whole \
-         machine used {} CPUs{doubt} over the whole recording){kept}{own}{in_force}",
+         machine used {} CPUs{doubt} over the whole recording){kept}{own}{pod}{in_force}",
         escape::line(replay.path()),
         replay.threads(),
         cpus(replay.mean_cpus()),

@@ -1,6 +1,7 @@
 //! Limits and weights that groups had in the recording. They stay in force in a replay, except for
-//! the limit of the group on which limits are tried. Limits of groups above it, recorded or tried,
-//! throttle its threads as well; its own periods do not tell that.
+//! the limit of the group on which limits are tried, and that of a Kubernetes pod above it, which
+//! kubelet moves with it. Limits of groups above it, recorded or tried, throttle its threads as
+//! well; its own periods do not tell that.
 
 use super::Replay;
 use cpumax_limit::Limit;
@@ -14,17 +15,58 @@ const USUAL_WEIGHT: u32 = 100;
 /// The default `cpu.shares` (cgroup v1).
 const USUAL_SHARES: u32 = 1024;
 
+/// A pod of kubelet above the limited container, with the limit that is the sum of those of its
+/// containers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pod {
+    /// Its group.
+    pub group: GroupIx,
+    period_ns: u64,
+    /// Quota of the other containers together.
+    others_ns: u64,
+}
+
+impl Pod {
+    /// The pod above `group`; `None` where one of the two was recorded without a limit.
+    pub fn above(told: &[GroupFiles], workload: &Workload, group: GroupIx) -> Option<Pod> {
+        let of = |at: GroupIx| &workload.groups[at as usize];
+        let limit = |at: GroupIx| told.iter().find(|files| files.path == of(at).path)?.limit();
+        let parent = of(group).parent.filter(|parent| *parent > 0)?;
+        let (above, name) = of(parent).path.rsplit_once('/')?;
+        let (own, pod) = (limit(group)?, limit(parent)?);
+        let others_ns = pod.quota_ns()?.checked_sub(own.quota_ns()?)?;
+        let is_pod = above.contains("kubepods") && name.contains("pod");
+        let period_ns = pod.period_ns();
+        (is_pod && own.period_ns() == period_ns).then_some(Pod {
+            group: parent,
+            period_ns,
+            others_ns,
+        })
+    }
+
+    /// Its limit beside this one of the container.
+    pub fn beside(&self, own: Limit) -> Limit {
+        let period_ns = own.period_ns();
+        let others = u128::from(self.others_ns) * u128::from(period_ns);
+        let others_ns = (others / u128::from(self.period_ns.max(1))) as u64;
+        let quota_ns = own.quota_ns().map(|own_ns| own_ns.saturating_add(others_ns));
+        Limit::new(quota_ns, period_ns, 0).unwrap_or(Limit::UNLIMITED)
+    }
+}
+
 /// Limits and weights that groups of the workload had, where they are no defaults; the root and the
-/// limit of `group` are left out, and an unreadable limit counts as none.
+/// limits of `group` and of `pod` are left out, and an unreadable limit counts as none.
 pub(super) fn in_force(
     told: &[GroupFiles],
     workload: &Workload,
     group: GroupIx,
+    pod: Option<Pod>,
 ) -> Vec<(GroupIx, Share)> {
+    let moves = |index| index == group || pod.is_some_and(|pod| pod.group == index);
     let share = |files: &GroupFiles| {
         let index = workload.groups.iter().position(|group| group.path == files.path)? as GroupIx;
         let told = || files.limit().unwrap_or(Limit::UNLIMITED);
-        let limit = if index == group { Limit::UNLIMITED } else { told() };
+        let limit = if moves(index) { Limit::UNLIMITED } else { told() };
         let weight = weight(files).filter(|weight| *weight != USUAL_WEIGHT);
         let is_usual = limit.quota_ns().is_none() && weight.is_none();
         (index > 0 && !is_usual).then_some((index, Share { limit, weight }))
@@ -94,7 +136,7 @@ mod tests {
             files("/", &[("cpu.weight", "7")]),
             files("/elsewhere", &[("cpu.max", "1000 100000")]),
         ];
-        let found = in_force(&told, &nested, group as GroupIx);
+        let found = in_force(&told, &nested, group as GroupIx, None);
         let limit = Limit::new(Some(30_000_000), 100_000_000, 1_000_000).unwrap();
         assert_eq!(
             found,
@@ -106,6 +148,38 @@ mod tests {
         let workload = with_shares(nested, &found).unwrap();
         assert_eq!(workload.groups[above as usize].limit, limit);
         assert_eq!(workload.groups[group].limit.quota_ns(), None);
+    }
+
+    #[test]
+    fn a_pod_moves_with_its_container() {
+        let mut nested = cpumax_study::scenario::load("nested").unwrap();
+        let at = |path: &str| nested.groups.iter().position(|group| group.path == path).unwrap();
+        let (pod, own) = (at("/parent"), at("/parent/child"));
+        let name = |nested: &mut Workload, pod_path: &str| {
+            nested.groups[pod].path = pod_path.to_owned();
+            nested.groups[own].path = format!("{pod_path}/4f1c");
+        };
+        name(&mut nested, "/kubepods/burstable/pod6b1f");
+        let told = |own: &str, pod: &str, path: &str| {
+            let child = format!("{path}/4f1c");
+            [files(&child, &[("cpu.max", own)]), files(path, &[("cpu.max", pod)])]
+        };
+        let path = nested.groups[pod].path.clone();
+        let above = |own_limit: &str, pod_limit: &str| {
+            Pod::above(&told(own_limit, pod_limit, &path), &nested, own as GroupIx)
+        };
+        let found = above("50000 100000", "70000 100000").unwrap();
+        assert_eq!(found.group, pod as GroupIx);
+        let limit = Limit::new(Some(8_000_000), 10_000_000, 0).unwrap();
+        assert_eq!(found.beside(limit).quota_ns(), Some(10_000_000));
+        assert_eq!(found.beside(Limit::UNLIMITED).quota_ns(), None);
+        assert!(above("max 100000", "70000 100000").is_none());
+        assert!(above("80000 100000", "70000 100000").is_none());
+        let both = told("50000 100000", "70000 100000", &path);
+        assert!(in_force(&both, &nested, own as GroupIx, Some(found)).is_empty());
+        name(&mut nested, "/system.slice/web");
+        let told = told("50000 100000", "70000 100000", "/system.slice/web");
+        assert!(Pod::above(&told, &nested, own as GroupIx).is_none(), "systemd moves nothing");
     }
 
     #[test]
