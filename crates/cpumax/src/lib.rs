@@ -20,6 +20,9 @@ use std::ffi::OsString;
 /// Runs the command that these words are, the first being its name; returns its exit status. Wrong
 /// words end the process.
 pub fn main(words: &[OsString]) -> u8 {
+    if cpumax_kubectl::is_called(words) {
+        return cpumax_kubectl::main(words);
+    }
     let cli = Cli::try_parse_from(words).unwrap_or_else(|error| refuse(words, &error));
     interrupt::catch();
     match cli.command.run(words) {

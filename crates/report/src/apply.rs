@@ -8,6 +8,7 @@ mod quantity;
 mod resources;
 
 pub use change::Chosen;
+pub use kubernetes::Patch;
 pub use object::Refused;
 
 use crate::advised::advice_sentence;

@@ -37,7 +37,7 @@ mod verified;
 mod weighed;
 
 pub use advised::{advice_sentence, advice_text, gaps_text};
-pub use apply::{Chosen, Refused, System, advice_in_form, limit_in_form};
+pub use apply::{Chosen, Patch, Refused, System, advice_in_form, limit_in_form};
 pub use chrome::ChromeTrace;
 pub use counted::counters_text;
 pub use csv::csv;

@@ -68,6 +68,29 @@ impl Chosen {
         Chosen::of(object, container, is_pod).map(Some)
     }
 
+    /// Chooses in an object as `kubectl get ... -o json` prints it; as [`Chosen::read`].
+    ///
+    /// # Errors
+    /// There is no such object or container, or its limit cannot change.
+    pub fn parse(text: &str, container: Option<&str>, is_pod: bool) -> Result<Chosen, Refused> {
+        Chosen::of(Object::parse(text)?, container, is_pod)
+    }
+
+    /// The limit of CPU that it has, `500m`.
+    pub fn limit(&self) -> Option<String> {
+        let pod = &self.object.pod;
+        let resources = match self.container {
+            Some(at) => Some(pod.containers[at].resources),
+            None => pod.resources,
+        };
+        resources?.cpu.limit.map(|limit| limit.to_string())
+    }
+
+    /// Name of the container; `None` is the pod as a whole.
+    pub fn container(&self) -> Option<&str> {
+        self.container.map(|at| self.object.pod.containers[at].name.as_str())
+    }
+
     pub(super) fn of(
         object: Object,
         container: Option<&str>,

@@ -58,6 +58,59 @@ pub(super) fn form(
     Ok(out + &body)
 }
 
+/// A limit for an object.
+#[derive(Debug)]
+pub struct Patch {
+    /// Sentences for the user: when pods take it, and what changes beside it.
+    pub notes: Vec<String>,
+    /// Words of kubectl, such as `patch deployment web -n shop --type strategic`.
+    pub words: String,
+    /// The strategic-merge patch.
+    pub body: Value,
+    /// The limit, `500m`.
+    pub limit: String,
+    /// Whether a roll-out replaces the pods.
+    pub rolls_out: bool,
+    resources: Value,
+}
+
+impl Chosen {
+    /// The patch for a limit of so many thousandths of a CPU.
+    ///
+    /// # Errors
+    /// The API server would refuse it.
+    pub fn patch(&self, milli: u64) -> Result<Patch, Refused> {
+        let change = self.change(milli)?;
+        let (object, kind) = (&self.object, self.object.kind);
+        let what = self.container.map_or_else(
+            || "the pod as a whole".to_owned(),
+            |at| format!("container {}", object.pod.containers[at].name),
+        );
+        let mut notes = vec![format!("{}, {what}. {}", object.title(), taken(self))];
+        notes.extend(change.notes.iter().cloned());
+        let resize = if kind == Kind::Pod { " --subresource resize" } else { "" };
+        let words = format!(
+            "patch {} {}{}{resize} --type strategic",
+            kind.names().0.to_lowercase(),
+            object.name,
+            in_namespace(self)
+        );
+        let replaced = matches!(kind, Kind::Deployment | Kind::StatefulSet | Kind::DaemonSet);
+        Ok(Patch {
+            notes,
+            words,
+            body: at(kind.path(), spec(self, milli, &change)),
+            limit: Quantity::of_milli(milli).to_string(),
+            rolls_out: replaced && !object.is_on_delete,
+            resources: resources(milli, &change),
+        })
+    }
+}
+
+fn in_namespace(chosen: &Chosen) -> String {
+    chosen.object.namespace.as_ref().map_or_else(String::new, |of| format!(" -n {of}"))
+}
+
 /// The form for an object; adds what goes with it to `notes`.
 fn of_object(
     system: System,
@@ -65,51 +118,37 @@ fn of_object(
     milli: u64,
     notes: &mut Vec<String>,
 ) -> Result<String, Refused> {
-    let change = chosen.change(milli)?;
-    let (object, kind) = (&chosen.object, chosen.object.kind);
-    let (kind_name, version) = kind.names();
-    let what = chosen.container.map_or_else(
-        || "the pod as a whole".to_owned(),
-        |at| format!("container {}", object.pod.containers[at].name),
-    );
-    notes.push(format!("{}, {what}. {}", object.title(), taken(chosen)));
-    notes.extend(change.notes.iter().cloned());
-    let namespace = object.namespace.as_ref().map_or_else(String::new, |of| format!(" -n {of}"));
-    let resize = if kind == Kind::Pod { " --subresource resize" } else { "" };
-    let line = format!(
-        "kubectl patch {} {}{namespace}{resize} --type strategic",
-        kind_name.to_lowercase(),
-        object.name
-    );
-    let patch = at(kind.path(), spec(chosen, milli, &change));
+    let Patch { notes: more, words, body, resources, .. } = chosen.patch(milli)?;
+    notes.extend(more);
+    let (name, (kind, version)) = (&chosen.object.name, chosen.object.kind.names());
     match system {
-        System::Kubectl => Ok(format!("{line} -p '{patch}'\n")),
+        System::Kubectl => Ok(format!("kubectl {words} -p '{body}'\n")),
         System::Helm => {
             notes.push(
                 "For a chart that has the container's resources under `resources`, as most do; \
                  other charts have them under the container's name:"
                     .to_owned(),
             );
+            let namespace = in_namespace(chosen);
             notes.push(format!("  helm upgrade RELEASE CHART{namespace} --reuse-values -f FILE"));
-            yaml(&json!({ "resources": resources(milli, &change) }))
+            yaml(&json!({ "resources": resources }))
         }
         System::Kustomize => {
             notes.push("In the kustomization.yaml of the object, then:".to_owned());
             notes.push("  kubectl apply -k FOLDER".to_owned());
-            let mut whole = patch;
+            let mut whole = body;
             whole["apiVersion"] = version.into();
-            whole["kind"] = kind_name.into();
-            whole["metadata"] = json!({ "name": object.name });
+            whole["kind"] = kind.into();
+            whole["metadata"] = json!({ "name": name });
             let lines = yaml(&whole)?.replace('\n', "\n    ");
             Ok(format!(
-                "patches:\n- target: {{kind: {kind_name}, name: {}}}\n  patch: |-\n    {}\n",
-                object.name,
+                "patches:\n- target: {{kind: {kind}, name: {name}}}\n  patch: |-\n    {}\n",
                 lines.trim_end()
             ))
         }
         _ => {
-            notes.push(format!("  {line} --patch-file FILE"));
-            yaml(&patch)
+            notes.push(format!("  kubectl {words} --patch-file FILE"));
+            yaml(&body)
         }
     }
 }
