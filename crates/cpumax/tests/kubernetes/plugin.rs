@@ -48,6 +48,9 @@ impl Shop {
             );
             object(kind, spec).replace("name: web}, spec", &format!("{owner}}}, spec"))
         };
+        // The server resizes pods of nodes that it knows.
+        let node = "{apiVersion: v1, kind: Node, metadata: {name: n1}}";
+        shop.kubectl(&["apply", "--server-side", "-f", "-"], node);
         shop.kubectl(&["create", "-f", "-"], &object("Deployment", spec));
         shop.kubectl(&["create", "-f", "-"], &owned("ReplicaSet", "Deployment"));
         let pod = owned("Pod", "ReplicaSet").replace("spec: {", "spec: {nodeName: n1, ");
