@@ -92,6 +92,8 @@ struct TaskMap {
     parents: Vec<Option<u32>>,
     /// Channel filled by requests, for threads that serve them.
     inboxes: Vec<Option<ChannelIx>>,
+    /// The first of the channels of answers on connections within the group.
+    replies: ChannelIx,
     serves_one: Vec<bool>,
     /// Whether the thread accepts connections for others to serve.
     accepts: Vec<bool>,
@@ -110,6 +112,7 @@ impl TaskMap {
             arrivals: vec![None; threads],
             parents: recording.parents(),
             inboxes: vec![None; threads],
+            replies: 0,
             serves_one: vec![false; threads],
             accepts: vec![false; threads],
             silent: vec![false; threads],
@@ -591,9 +594,6 @@ impl Recording {
     /// woken thread waits for no messages.
     fn message_channel(&self, edge: u32, plans_to: &TaskMap) -> Option<ChannelIx> {
         let edge = &self.edges[edge as usize];
-        if !edge.is_used() {
-            return None;
-        }
-        plans_to.messages[edge.wakee() as usize]
+        edge.is_used().then(|| plans_to.messages[edge.wakee() as usize]).flatten()
     }
 }

@@ -298,6 +298,7 @@ impl Cutter<'_> {
             answer_at: self.answer_at.take(),
             called: false,
             by: None,
+            call: None,
         });
         self.start_ns = next_ns;
     }

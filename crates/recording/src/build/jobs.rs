@@ -8,7 +8,7 @@
 //! name that accept connections for themselves, if clients connect anew for each request.
 
 use super::TaskMap;
-use super::sections::Section;
+use super::sections::{CALLS, Section};
 use crate::recording::Recording;
 use crate::requests::endpoints::EndpointIx;
 use crate::requests::guess::{Guess, Role};
@@ -26,17 +26,21 @@ pub(crate) struct Pools {
     pub alone: Vec<bool>,
     /// Whether the thread accepts connections for others to serve.
     pub accepts: Vec<bool>,
+    /// Number of connections within the group.
+    pub inner: u32,
 }
 
 impl Pools {
     /// Adds a channel for each pool to the workload, as the inbox of the pool's threads in
-    /// `task_map`.
+    /// `task_map`, and one for the answers on each connection within the group.
     pub(super) fn add_channels(&self, task_map: &mut TaskMap, workload: &mut Parts) {
         let first = workload.channels.len() as ChannelIx;
-        for pool in 0..self.count {
-            let name = format!("requests of pool {}", pool + 1);
+        let pools = (1..=self.count).map(|pool| format!("requests of pool {pool}"));
+        let answers = (1..=self.inner).map(|inner| format!("answers of connection {inner}"));
+        for name in pools.chain(answers) {
             workload.channels.push(ChannelSpec { name, capacity: u64::MAX, oldest_first: true });
         }
+        task_map.replies = first + self.count;
         task_map.inboxes = self.pool_of.iter().map(|pool| Some(first + pool.as_ref()?)).collect();
         task_map.serves_one.clone_from(&self.alone);
         task_map.accepts.clone_from(&self.accepts);
@@ -93,11 +97,10 @@ impl Pools {
             *accepts &= serves[thread].is_none();
             alone[thread] &= !*accepts;
         }
-        Pools { pool_of: of, count: numbers.len() as u32, alone, accepts }
+        let inner = traffic.inner.len() as u32;
+        Pools { pool_of: of, count: numbers.len() as u32, alone, accepts, inner }
     }
-}
 
-impl Pools {
     /// Pools of guessed requests. Threads that clients wake directly have a pool each, unless they
     /// share connections. Other threads that clients ask share the pool of their process, threads
     /// behind a front that of their name, and forked processes that of their parent.
@@ -123,7 +126,7 @@ impl Pools {
             alone[ix] = server.single;
             accepts[ix] = server.role == Role::Forks;
         }
-        Pools { pool_of: of, count: numbers.len() as u32, alone, accepts }
+        Pools { pool_of: of, count: numbers.len() as u32, alone, accepts, inner: 0 }
     }
 }
 
@@ -222,6 +225,9 @@ impl Assembly<'_> {
                 // follows the one before it.
                 let (before, next) = (pair[0], pair[1]);
                 of_thread.insert(self.sections[before].thread, before);
+                if self.sections[next].call.is_some() {
+                    continue;
+                }
                 let caller = self.sections[next].by.and_then(|thread| of_thread.get(&thread));
                 let one = caller.copied().unwrap_or(before);
                 let gap_ns = self.sections[next].start_ns.saturating_sub(self.sections[one].end_ns);
@@ -268,8 +274,18 @@ impl Assembly<'_> {
     }
 
     /// Adds each section as a job with its index, and the tokens as one source for each channel, in
-    /// order of time.
-    fn add_to(self, workload: &mut Parts) {
+    /// order of time. Calls post the section that they begin.
+    fn add_to(mut self, workload: &mut Parts) {
+        let calls = (0..self.sections.len())
+            .filter_map(|at| Some((self.sections[at].call?, (self.inbox(at), at as JobIx))));
+        let calls: BTreeMap<u32, (ChannelIx, JobIx)> = calls.collect();
+        for op in self.sections.iter_mut().flat_map(|section| &mut section.ops) {
+            if let Op::Post { channel: to @ CALLS, job } = op
+                && let Some((channel, begun)) = calls.get(job)
+            {
+                (*to, *job) = (*channel, *begun);
+            }
+        }
         for (at, section) in self.sections.into_iter().enumerate() {
             let name = match section.request {
                 Some((connection, number)) => format!("request {connection}.{number} ({at})"),

@@ -2,18 +2,19 @@
 //!
 //! A section begins where the thread is woken, or has read the next request. It ends where the
 //! thread waits for something new, or has read another request. A wait in the middle of a request,
-//! with nothing else served meanwhile, is part of the section. Work that belongs to no request is
-//! added to the thread's next section.
+//! with nothing else served meanwhile, is part of the section. So is a call that holds the thread:
+//! the section takes the answer from a channel. Work that belongs to no request is added to the
+//! thread's next section.
 
 use super::TaskMap;
 use super::program::Builder;
 use crate::classify::Plan;
 use crate::recording::Recording;
-use crate::requests::tags::{Tag, Tags};
+use crate::requests::tags::{Held, Tag, Tags};
 use crate::requests::{Request, Traffic};
 use crate::syscalls::IoKind;
 use crate::thread::{Birth, Cause, Step, Wait};
-use cpumax_workload::{Op, Span};
+use cpumax_workload::{ChannelIx, Op, Span};
 
 /// A piece of a thread's work.
 #[derive(Debug)]
@@ -33,15 +34,21 @@ pub(super) struct Section {
     pub called: bool,
     /// The last such thread, if it is known.
     pub by: Option<usize>,
+    /// The call that begins it, and holds the thread that makes it.
+    pub call: Option<u32>,
 }
 
-/// The action at the end of a system call.
-enum AtExit {
-    Nothing,
-    /// A request was read: its tag, the time, and the thread of the group that wrote it, if one
-    /// did.
-    Begin(Tag, u64, Option<u32>),
+/// Stands for the channel of a post that makes a call; its job is the number of the call.
+pub(super) const CALLS: ChannelIx = ChannelIx::MAX;
+
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WaitsFor {
+    /// It polls, or another thread of the group asks or answers.
+    Request,
+    /// The answer to a call that holds it.
     Answer,
+    Anything,
 }
 
 struct Cutter<'a> {
@@ -55,7 +62,9 @@ struct Cutter<'a> {
     answer_at: Option<usize>,
     called: bool,
     by: Option<u32>,
-    at_exit: AtExit,
+    call: Option<u32>,
+    /// Whether the system call under way sends an answer.
+    answers: bool,
     done: Vec<Section>,
 }
 
@@ -91,7 +100,8 @@ impl Recording {
             answer_at: None,
             called: false,
             by: None,
-            at_exit: AtExit::Nothing,
+            call: None,
+            answers: false,
             done: Vec::new(),
         };
         let next = cutter.next_requests();
@@ -104,19 +114,23 @@ impl Recording {
 }
 
 impl Cutter<'_> {
-    /// For each step: the thread's next request, and whether a wait here ends the section. It does
-    /// if the thread polls before that request, or another thread of the group answers or asks
-    /// there.
-    fn next_requests(&self) -> Vec<(Option<Tag>, bool)> {
+    /// For each step: the thread's next request, and what a wait here is for.
+    fn next_requests(&self) -> Vec<(Option<Tag>, WaitsFor)> {
         let thread = &self.recording.threads[self.ix];
-        let (mut tag, mut polls, mut told) = (None, false, false);
-        let mut next = vec![(None, false); thread.steps.len()];
+        let (mut tag, mut polls, mut told) = (None, false, WaitsFor::Anything);
+        let mut next = vec![(None, told); thread.steps.len()];
         for (at, step) in thread.steps.iter().enumerate().rev() {
-            next[at] = (tag, polls && !self.task_map.serves_one[self.ix] || told);
+            let polls_for_any = polls && !self.task_map.serves_one[self.ix];
+            next[at] = (tag, if polls_for_any { WaitsFor::Request } else { told });
             match step {
                 Step::Io(io) => {
                     if let Some(next) = self.tags.request(io) {
-                        (tag, told) = (Some(next), self.tags.called_by(io).is_some());
+                        tag = Some(next);
+                        told = match (self.tags.called_by(io), self.tags.held(io)) {
+                            (_, Some(Held::Goes(_))) => WaitsFor::Answer,
+                            (Some(_), _) => WaitsFor::Request,
+                            (None, _) => WaitsFor::Anything,
+                        };
                     }
                     polls = self.recording.ios[io as usize].kind == IoKind::Poll;
                 }
@@ -127,15 +141,16 @@ impl Cutter<'_> {
         next
     }
 
-    /// Adds a step. `next`: the next request; `parts`: a wait here ends the section. Other waits in
-    /// the middle of a request stay part of it as sleeps; all others end the section.
-    fn add_step(&mut self, step: Step, (next, parts): (Option<Tag>, bool)) {
+    /// Adds a step. `next`: the next request, and what a wait here is for. Waits in the middle of a
+    /// request that are for no other request stay part of it, as sleeps unless the answer to a call
+    /// ends them; all others end the section.
+    fn add_step(&mut self, step: Step, (next, waits_for): (Option<Tag>, WaitsFor)) {
         match step {
             Step::Run(ns) => self.builder.add_run(ns),
             Step::SysEnter => self.builder.enter_kernel(),
             Step::SysExit => {
                 self.builder.exit_kernel();
-                self.end_transfer();
+                self.end_answer();
             }
             Step::Wake(edge) => {
                 if let Some(channel) = self.recording.message_channel(edge, self.task_map) {
@@ -147,7 +162,7 @@ impl Cutter<'_> {
             Step::Io(io) => {
                 self.add_transfer(io);
                 if self.recording.ios[io as usize].is_message() {
-                    self.end_transfer();
+                    self.end_answer();
                 }
             }
             Step::Wait(wait) => {
@@ -156,11 +171,10 @@ impl Cutter<'_> {
                 let goes_on = self.request.is_some()
                     && self.answer_at.is_none()
                     && next == self.request
-                    && !parts;
+                    && waits_for != WaitsFor::Request;
                 if goes_on {
-                    if let Some(op) = self.wait_op(&of) {
-                        self.builder.push_op(op);
-                    }
+                    let op = self.wait_op(&of).filter(|_| waits_for != WaitsFor::Answer);
+                    op.into_iter().for_each(|op| self.builder.push_op(op));
                 } else {
                     self.close_section(of.start_ns, of.end_ns);
                 }
@@ -168,41 +182,42 @@ impl Cutter<'_> {
         }
     }
 
-    /// Does what the transfer before causes at its end: a new section begins, or the answer is
-    /// sent.
-    fn end_transfer(&mut self) {
-        match std::mem::replace(&mut self.at_exit, AtExit::Nothing) {
-            AtExit::Nothing => {}
-            AtExit::Begin(tag, now_ns, by) => {
-                self.close_section(now_ns, now_ns);
-                (self.request, self.called, self.by) = (Some(tag), by.is_some(), by);
-            }
-            AtExit::Answer => self.answer_at = Some(self.builder.flushed_len()),
+    /// Notes the answer that the system call before has sent, if it has.
+    fn end_answer(&mut self) {
+        if std::mem::take(&mut self.answers) {
+            self.answer_at = Some(self.builder.flushed_len());
         }
     }
 
-    /// Notes the request of a transfer, if it has one. Reading another request begins a section
-    /// when the transfer ends, writing for another one at once; an answer is noted for the
-    /// transfer's end.
+    /// Notes the request of a transfer, if it has one. A section begins behind a read, or in front
+    /// of a write, of another request, and behind a read after an answer or in another call. An
+    /// answer is noted for the transfer's end.
     fn add_transfer(&mut self, io: u32) {
         let Some(tag) = self.tags.request(io) else { return };
         let of = &self.recording.ios[io as usize];
-        let by = self.tags.called_by(io);
-        let other = self.request.is_some_and(|request| request != tag);
-        if of.kind != IoKind::Write && (other || self.answer_at.is_some()) {
-            self.at_exit = AtExit::Begin(tag, of.left_ns, by);
-            return;
+        let held = self.tags.held(io);
+        let reads = of.kind != IoKind::Write;
+        let again = self.call.is_some() && matches!(held, Some(Held::Serves(_)));
+        if self.request.is_some_and(|request| request != tag)
+            || reads && (self.answer_at.is_some() || again)
+        {
+            let at_ns = if reads { of.left_ns } else { of.entered_ns };
+            self.close_section(at_ns, at_ns);
         }
-        if other {
-            self.close_section(of.entered_ns, of.entered_ns);
-        }
+        let by = self.tags.called_by(io).filter(|_| !matches!(held, Some(Held::Goes(_))));
         if self.request.is_none() {
             self.called = by.is_some();
         }
         self.by = by.or(self.by).filter(|_| self.called);
         self.request = Some(tag);
-        if self.tags.answers(io) && of.kind == IoKind::Write {
-            self.at_exit = AtExit::Answer;
+        self.answers = !reads && self.tags.answers(io);
+        let reply = |inner: u32| self.task_map.replies + inner;
+        match held {
+            Some(Held::Asks(job)) => self.builder.push_op(Op::Post { channel: CALLS, job }),
+            Some(Held::Serves(call)) => self.call = Some(call),
+            Some(Held::Answers(to)) => self.builder.push_op(Op::Send { channel: reply(to), n: 1 }),
+            Some(Held::Goes(on)) => self.builder.push_op(Op::Recv { channel: reply(on), n: 1 }),
+            None => {}
         }
     }
 
@@ -220,10 +235,7 @@ impl Cutter<'_> {
     /// Ends a section at `end_ns` and stores it, with an answer that is due; the next one begins at
     /// `next_ns`, of no request yet. Both are on the clock of the recording.
     fn close_section(&mut self, end_ns: u64, next_ns: u64) {
-        if matches!(self.at_exit, AtExit::Answer) {
-            self.answer_at = Some(self.builder.flushed_len());
-        }
-        self.at_exit = AtExit::Nothing;
+        self.end_answer();
         let (ops, work_ns) = self.builder.take_ops();
         self.done.push(Section {
             thread: self.ix,
@@ -235,6 +247,7 @@ impl Cutter<'_> {
             answer_at: self.answer_at.take(),
             called: std::mem::take(&mut self.called),
             by: self.by.take().map(|by| by as usize),
+            call: self.call.take(),
         });
         self.start_ns = next_ns;
     }
@@ -258,7 +271,8 @@ pub(super) fn costs_ns(sections: &[Section], served: &[Vec<Request>]) -> Vec<u64
 }
 
 /// Merges sections without a request with each other and into the section after them, up to four
-/// times the mean work of a request or 2 ms; longer ones stay. Empty sections are left out.
+/// times the mean work of a request or 2 ms; longer ones stay. Empty sections are left out unless a
+/// call begins them.
 pub(super) fn merge_unowned(sections: Vec<Section>) -> Vec<Section> {
     let owned = sections.iter().filter(|section| section.request.is_some());
     let (count, work_ns) =
@@ -290,6 +304,6 @@ pub(super) fn merge_unowned(sections: Vec<Section>) -> Vec<Section> {
         kept.push(section);
     }
     kept.extend(before);
-    kept.retain(|section| !section.ops.is_empty());
+    kept.retain(|section| !section.ops.is_empty() || section.call.is_some());
     kept
 }

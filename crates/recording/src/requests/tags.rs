@@ -4,6 +4,9 @@
 //! A thread that asks another one of its group does so for its latest request without an unanswered
 //! call. If each of its requests has such a call, it makes several for one. Until the answer is
 //! read, all transfers on that connection belong to that request.
+//!
+//! A thread that does not poll between a call and the answer waits for that answer alone: the call
+//! holds it.
 
 use super::endpoints::EndpointIx;
 use super::{Connection, Traffic};
@@ -14,6 +17,19 @@ use std::collections::BTreeMap;
 /// A request: its connection and its index there.
 pub(crate) type Tag = (u32, u32);
 
+/// A transfer of a call that holds the asking thread until it is answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Held {
+    /// Begins this call.
+    Asks(u32),
+    /// Takes this call up.
+    Serves(u32),
+    /// Answers on this connection within the group.
+    Answers(u32),
+    /// Takes the answer on this connection within the group.
+    Goes(u32),
+}
+
 /// Requests and callers of the transfers, by index.
 pub(crate) struct Tags {
     request_of: Vec<Option<Tag>>,
@@ -21,6 +37,7 @@ pub(crate) struct Tags {
     answers: Vec<bool>,
     /// The thread of the group that wrote what it reads.
     inner: Vec<Option<u32>>,
+    held: BTreeMap<u32, Held>,
 }
 
 impl Tags {
@@ -28,8 +45,12 @@ impl Tags {
     /// the group that follow from them.
     pub fn of(recording: &Recording, traffic: &Traffic) -> Tags {
         let ios = recording.ios.len();
-        let mut tags =
-            Tags { request_of: vec![None; ios], answers: vec![false; ios], inner: vec![None; ios] };
+        let mut tags = Tags {
+            request_of: vec![None; ios],
+            answers: vec![false; ios],
+            inner: vec![None; ios],
+            held: BTreeMap::new(),
+        };
         for (connection, one) in traffic.connections.iter().enumerate() {
             tags.add(traffic, connection as u32, one);
         }
@@ -55,6 +76,11 @@ impl Tags {
     /// For a read on a connection within the group: the thread that wrote the data; else `None`.
     pub fn called_by(&self, io: u32) -> Option<u32> {
         self.inner[io as usize]
+    }
+
+    /// The part of the transfer in a call that holds the asking thread; `None` without one.
+    pub fn held(&self, io: u32) -> Option<Held> {
+        self.held.get(&io).copied()
     }
 
     /// Tags the transfers on a client's connection with its requests: those from the first read of
@@ -87,6 +113,11 @@ struct InnerState {
     answered: bool,
     /// Whether a part of the answer has been read.
     taken: bool,
+    /// First transfers (index) of the call under way: that which asks, and those that take it up
+    /// and answer.
+    asks: u32,
+    takes_up: Option<u32>,
+    answers: Option<u32>,
 }
 
 /// Most requests of a thread at a time; the one touched longest ago is forgotten.
@@ -105,6 +136,8 @@ struct Tagger<'a> {
     answered: Vec<u32>,
     /// Calls under way by request and asking thread.
     waits: BTreeMap<(Tag, u32), u32>,
+    /// When each thread last began to poll, ns.
+    polled_ns: BTreeMap<u32, u64>,
 }
 
 impl<'a> Tagger<'a> {
@@ -117,8 +150,8 @@ impl<'a> Tagger<'a> {
         }
         let lines = vec![InnerState::default(); traffic.inner.len()];
         let answered = vec![0; traffic.connections.len()];
-        let (deals, waits) = (BTreeMap::new(), BTreeMap::new());
-        Tagger { recording, traffic, ends, lines, deals, answered, waits }
+        let (deals, waits, polled_ns) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Tagger { recording, traffic, ends, lines, deals, answered, waits, polled_ns }
     }
 
     /// Tags the transfers between threads of the group: each with the request on whose behalf the
@@ -128,7 +161,7 @@ impl<'a> Tagger<'a> {
         for (at, io) in self.recording.ios.iter().enumerate() {
             match io.kind {
                 // Data can be read as soon as its write begins.
-                IoKind::Write => order.push((io.entered_ns, at as u32)),
+                IoKind::Write | IoKind::Poll => order.push((io.entered_ns, at as u32)),
                 IoKind::Read | IoKind::Accept => {
                     order.push((io.left_ns.max(io.entered_ns), at as u32));
                 }
@@ -138,6 +171,10 @@ impl<'a> Tagger<'a> {
         order.sort_unstable();
         for (_, at) in order {
             let io = &self.recording.ios[at as usize];
+            if io.kind == IoKind::Poll {
+                self.polled_ns.insert(io.thread, io.entered_ns);
+                continue;
+            }
             if let Some(tag) = tags.request(at) {
                 if tags.answers(at) {
                     self.answered[tag.0 as usize] = tag.1 + 1;
@@ -149,10 +186,13 @@ impl<'a> Tagger<'a> {
             let Some(&(line, serves)) = self.ends.get(&end) else { continue };
             let reads = io.kind == IoKind::Read;
             match (serves, reads) {
-                (false, false) => self.note_call(line, io.thread),
-                (false, true) => self.note_answer_read(line),
-                (true, true) => {}
-                (true, false) => self.lines[line].answered = true,
+                (false, false) => self.note_call(line, at),
+                (false, true) => self.note_answer_read(line, at, tags),
+                (true, true) => _ = self.lines[line].takes_up.get_or_insert(at),
+                (true, false) => {
+                    self.lines[line].answered = true;
+                    self.lines[line].answers.get_or_insert(at);
+                }
             }
             let Some((tag, _)) = self.lines[line].asked else { continue };
             tags.request_of[at as usize] = Some(tag);
@@ -178,12 +218,12 @@ impl<'a> Tagger<'a> {
         }
     }
 
-    /// Notes a write by `thread` to another thread of the group, on the inner connection `line`.
-    /// While the last call there is unanswered, the write belongs to it. Otherwise a call begins,
+    /// Notes the write `at` to another thread of the group, on the inner connection `line`. While
+    /// the last call there is unanswered, the write belongs to it. Otherwise a call begins,
     /// on behalf of the latest open request of the thread that has no call under way, or else of
     /// its latest one.
-    fn note_call(&mut self, line: usize, thread: u32) {
-        let of = self.lines[line];
+    fn note_call(&mut self, line: usize, at: u32) {
+        let (of, thread) = (self.lines[line], self.recording.ios[at as usize].thread);
         if of.asked.is_some() && !of.answered {
             return;
         }
@@ -198,16 +238,36 @@ impl<'a> Tagger<'a> {
         if let Some(asked) = asked {
             *self.waits.entry(asked).or_default() += 1;
         }
-        self.lines[line] = InnerState { asked, ..InnerState::default() };
+        self.lines[line] = InnerState { asked, asks: at, ..InnerState::default() };
     }
 
-    /// The asking thread reads on the inner connection `line`: the first such read ends the call
-    /// under way there. Later reads take the rest of the answer and change nothing.
-    fn note_answer_read(&mut self, line: usize) {
+    /// The asking thread reads, by `at`, on the inner connection `line`: the first such read ends
+    /// the call under way there. Later reads take the rest of the answer and change nothing.
+    fn note_answer_read(&mut self, line: usize, at: u32, tags: &mut Tags) {
         if let Some(asked) = self.lines[line].asked
             && !std::mem::replace(&mut self.lines[line].taken, true)
         {
             self.end_call(asked);
+            self.note_held(line, at, tags);
+        }
+    }
+
+    /// Notes the transfers of the call on the inner connection `line`, whose answer is read by
+    /// `at`, if that thread made the call and has not polled since.
+    fn note_held(&self, line: usize, at: u32, tags: &mut Tags) {
+        let InnerState { asks, takes_up: Some(takes_up), answers: Some(answers), .. } =
+            self.lines[line]
+        else {
+            return;
+        };
+        let [asking, taking] = [asks, at].map(|at| &self.recording.ios[at as usize]);
+        let polled_ns = self.polled_ns.get(&asking.thread).copied().unwrap_or(0);
+        if asking.thread == taking.thread && polled_ns < asking.entered_ns && !taking.is_message() {
+            let inner = line as u32;
+            tags.held.insert(asks, Held::Asks(asks));
+            tags.held.insert(takes_up, Held::Serves(asks));
+            tags.held.insert(answers, Held::Answers(inner));
+            tags.held.insert(at, Held::Goes(inner));
         }
     }
 
