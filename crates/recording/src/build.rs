@@ -5,8 +5,8 @@ use crate::classify::{self, Plan};
 use crate::recording::Recording;
 use crate::requests::asking::SleepEvidence;
 use crate::requests::evidence::{self, Clients, Loop};
-use crate::requests::guess::{self, Guess};
-use crate::requests::{REQUESTS_MIN, Request, Requests, Service, Traffic};
+use crate::requests::guess::Guess;
+use crate::requests::{REQUESTS_MIN, Request, Requests, Service, Traffic, outside};
 use crate::selector::{Selector, Subject};
 use crate::summary::Waits;
 use crate::thread::{Birth, Step, Thread};
@@ -234,12 +234,12 @@ impl Recording {
         let service = Service::of(&known, &served, asking, told);
         // Clients are a guess if they are on other machines, or if the recording does not tell
         // interrupts from threads.
-        let is_guess = match &known {
-            Requests::Recorded(_) => false,
-            Requests::Guessed(guess) => !self.has_context || guess.is_remote(),
-        };
+        let is_guess =
+            matches!(&known, Requests::Guessed(one) if !self.has_context || one.is_remote());
         let sure = service.sure && (!is_guess || told.is_some());
-        (sections, Service { sure, costs_ns, ..service }, served)
+        let is_asleep = closed == Some((served.len(), false)) && service.clients == Loop::Closed;
+        let or_as_many = asking.most_closed_clients().filter(|_| is_asleep);
+        (sections, Service { sure, costs_ns, or_as_many, ..service }, served)
     }
 
     /// How clients ask by the first clock of the selection that matches a thread of the group, or
@@ -319,7 +319,7 @@ impl Recording {
 
     /// Whether other programs talk with the chosen threads, as clients do.
     pub fn has_clients(&self, selection: &Selection) -> bool {
-        guess::clients(self, &self.inside(&self.names(), selection)).contains(&true)
+        outside::clients(self, &self.inside(&self.names(), selection)).contains(&true)
     }
 
     /// Whether some of the chosen threads wake up at multiples of a period.

@@ -20,6 +20,7 @@ pub(crate) mod endpoints;
 pub(crate) mod evidence;
 pub(crate) mod guess;
 pub(crate) mod lines;
+pub(crate) mod outside;
 mod relay;
 mod remote;
 pub(crate) mod tags;
@@ -69,6 +70,8 @@ pub struct Service {
     pub sure: bool,
     /// Whether requests were recorded; else they are inferred from wakeups.
     pub recorded: bool,
+    /// Another number of closed clients that is hardly less likely.
+    pub or_as_many: Option<usize>,
     /// CPU time of each request, in order of arrival, ns; empty where it was not computed.
     pub costs_ns: Vec<u64>,
 }
@@ -92,6 +95,7 @@ impl Service {
             evidence,
             sure,
             recorded: matches!(known, Requests::Recorded(_)),
+            or_as_many: None,
             costs_ns: Vec::new(),
         }
     }
@@ -162,10 +166,8 @@ impl Requests {
     /// Whether guessed connections may be more than are known.
     fn may_be_more(&self) -> bool {
         let Requests::Guessed(guess) = self else { return false };
-        guess
-            .servers
-            .values()
-            .any(|server| server.connections.is_some_and(|connections| connections.or_more))
+        let mut known = guess.servers.values().filter_map(|server| server.connections);
+        known.any(|connections| connections.or_more)
     }
 
     /// The group's threads (`inside`) by the queue from which they take requests.
@@ -201,7 +203,7 @@ pub(crate) struct InnerConnection {
 
 /// A client's connection and its requests; or several connections, one after the other, for which
 /// the client used the same descriptor.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Connection {
     /// The ends at the group's side.
     pub ends: Vec<EndpointIx>,
@@ -219,10 +221,6 @@ impl Connection {
         // An older connection may have had requests before the recording began.
         let least = if self.accepted == self.ends.len() { 1 } else { 2 };
         2 * self.ends.len() > self.requests.len().max(least)
-    }
-
-    fn new() -> Connection {
-        Connection { ends: Vec::new(), counts: Vec::new(), accepted: 0, requests: Vec::new() }
     }
 
     /// Appends an end with its requests.
@@ -297,7 +295,7 @@ impl Traffic {
             let new = traffic.connections.len();
             let line = *lines.entry(key).or_insert(new);
             if line == new {
-                traffic.connections.push(Connection::new());
+                traffic.connections.push(Connection::default());
             }
             traffic.connections[line].add(end, &requests, &traffic.ends);
         }
@@ -357,8 +355,8 @@ impl Traffic {
         if !self.is_anew() || told.map_or_else(says, |told| told.ask) == Loop::Open {
             return;
         }
-        let all = std::mem::take(&mut self.connections);
-        let (anew, mut kept): (Vec<Connection>, _) = all.into_iter().partition(Connection::is_anew);
+        let all = std::mem::take(&mut self.connections).into_iter();
+        let (anew, mut kept): (Vec<Connection>, _) = all.partition(Connection::is_anew);
         let request = |asked: &TracedRequest| asked.request(recording, 0);
         let requests: Vec<Request> =
             anew.iter().flat_map(|one| &one.requests).map(request).collect();
@@ -376,7 +374,7 @@ impl Traffic {
             let new = kept.len() - first;
             let (at, _) = lines.assign(times, new as u32);
             if at as usize == new {
-                kept.push(Connection::new());
+                kept.push(Connection::default());
             }
             kept[first + at as usize].add(end, requests, &self.ends);
         }

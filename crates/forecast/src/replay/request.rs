@@ -13,6 +13,9 @@ answer \
 before they ask again, and the results differ: record system calls, or give --clients open, \
 --clients closed or the number of closed clients, such as --clients 16";
 
+const HOW_MANY_ASK: &str = "the recording does not show how many closed clients there are, and the \
+results differ: record system calls, or give their number, such as --clients 16";
+
 const SKIPS_OR_QUEUES: &str = "the recording does not show whether threads with a periodic timer \
 skip what they are late for or do it later, and the results differ: give --skip-late PATTERN for \
 threads that skip it";
@@ -147,8 +150,8 @@ impl Request {
     }
 
     /// All readings that the recording allows, the most likely one first, with the traffic scaled
-    /// as asked. Others follow where it is uncertain whether clients are open or closed, and which
-    /// work is periodic.
+    /// as asked. Others follow where it is uncertain whether clients are open or closed, how many
+    /// closed ones there are, and which work is periodic.
     ///
     /// # Errors
     /// The recording cannot be made a workload with this selection, or the traffic cannot be
@@ -172,6 +175,11 @@ impl Request {
             let other = if service.clients == Loop::Open { Loop::Closed } else { Loop::Open };
             let selection = Selection { clients: Some(other.into()), ..selection.clone() };
             readings.push(Reading { alternative: OPEN_OR_CLOSED, ..loaded(&selection)? });
+        }
+        if let Some(number) = service.and_then(|service| service.or_as_many) {
+            let clients = Some(Clients { ask: Loop::Closed, number: Some(number) });
+            let selection = Selection { clients, ..selection.clone() };
+            readings.push(Reading { alternative: HOW_MANY_ASK, ..loaded(&selection)? });
         }
         if selection.skip_late.is_empty() && recording.has_periodic(selection) {
             readings.push(loaded(&Selection { skip_periodic: true, ..selection.clone() })?);

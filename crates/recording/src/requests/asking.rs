@@ -12,7 +12,7 @@
 //! Both processes therefore have another rate for each age of the last request.
 
 use super::evidence::{CLIENTS_MOST, LIKELY, REGULAR, irregularity};
-use super::guess;
+use super::outside;
 use crate::recording::Recording;
 use crate::thread::{Birth, Cause, Thread};
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl SleepEvidence {
     /// Collects the evidence for the group's threads (`inside`): none without clients; closed if
     /// they ask at once; else of the 32 processes with clients that woke up most often.
     pub fn of(recording: &Recording, inside: &[bool]) -> SleepEvidence {
-        let clients = guess::clients(recording, inside);
+        let clients = outside::clients(recording, inside);
         if !clients.contains(&true) {
             return SleepEvidence::default();
         }
@@ -121,6 +121,13 @@ impl SleepEvidence {
     /// The likeliest number of closed clients; `None` if they are not surely closed.
     pub fn closed_clients(&self) -> Option<usize> {
         (self.closed >= LIKELY && self.clients > 0).then_some(self.clients as usize)
+    }
+
+    /// The largest number of closed clients that is hardly less likely than `closed_clients()`.
+    pub fn most_closed_clients(&self) -> Option<usize> {
+        let most = self.by_clients.iter().copied().reduce(f64::max)?;
+        let at = self.by_clients.iter().rposition(|one| one + LIKELY >= most)?;
+        Some((at + 1) * self.processes)
     }
 }
 

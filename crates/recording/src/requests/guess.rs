@@ -9,6 +9,7 @@
 //! their number, even if the client was awake and not woken.
 
 use super::busy::ConnectionCount;
+use super::outside::{back_ends, clients};
 use super::{asking, busy, relay, remote, unseen};
 use crate::recording::Recording;
 use crate::thread::{Cause, Step};
@@ -65,6 +66,11 @@ impl WokenBy {
     /// A wakeup by a thread of the group (`inside`), or by one that asks.
     pub(super) fn by(inside: bool) -> WokenBy {
         if inside { WokenBy::Inside } else { WokenBy::Outside }
+    }
+
+    /// As `by`, but a wakeup by a back end brings no request.
+    pub(super) fn or_back_end(inside: bool, back_end: bool) -> WokenBy {
+        if back_end { WokenBy::Otherwise } else { WokenBy::by(inside) }
     }
 }
 
@@ -153,11 +159,11 @@ impl Guess {
     /// Finds the answering threads of the group (`inside`) and those behind them; adds answers to
     /// awake clients. `None` for fewer than 20 answers, or more than 8 parts of each.
     pub fn of(recording: &Recording, inside: &[bool]) -> Option<Guess> {
-        let clients = clients(recording, inside);
+        let (clients, back_ends) = (clients(recording, inside), back_ends(recording, inside));
         let mut servers = relay::forking_servers(recording, inside, &clients);
         let threads = (0..recording.threads.len()).filter(|ix| inside[*ix]);
         for ix in threads.filter(|ix| !servers.contains_key(ix)).collect::<Vec<_>>() {
-            let woken = |waker: usize| WokenBy::by(inside[waker]);
+            let woken = |waker: usize| WokenBy::or_back_end(inside[waker], back_ends[waker]);
             let mut bursts = bursts(recording, ix, woken, |step| match step {
                 Step::Wake(edge) => {
                     let edge = &recording.edges[edge as usize];
@@ -172,7 +178,7 @@ impl Guess {
             }
         }
         if servers.is_empty() {
-            servers = remote::servers(recording, inside);
+            servers = remote::servers(recording, inside, &back_ends);
         }
         let at_once = asking::ask_at_once(recording, inside, &clients);
         let answers = |server: &&mut Server| server.role.answers();
@@ -253,9 +259,10 @@ impl Guess {
             // A single thread that many clients wake looks alike when there is little to do.
             let several = kin.direct > 1;
             server.shares = several && kin.vain * VAIN_ONE_IN > kin.served;
-            server.single = several && !server.shares && 2 * kin.once >= kin.direct;
+            // On one connection no request comes before the last one is answered.
+            let is_busy = server.connections.is_some();
+            server.single = several && !server.shares && !is_busy && 2 * kin.once >= kin.direct;
             if server.single {
-                server.connections = None;
                 server.request_cost_ns = None;
             }
         }
@@ -461,39 +468,6 @@ fn work_of(bursts: &[Burst]) -> u64 {
 /// `whole * part / of`.
 pub(super) fn share(whole: u64, part: usize, of: usize) -> u64 {
     (u128::from(whole) * part as u128 / of.max(1) as u128) as u64
-}
-
-/// For each thread whether it is a client: outside, it talks with threads of the group. It wakes
-/// them and is woken by them at least three times, itself or through other threads of its process.
-pub(crate) fn clients(recording: &Recording, inside: &[bool]) -> Vec<bool> {
-    let mut talks = vec![(0, 0); inside.len()];
-    for edge in &recording.edges {
-        let (waker, wakee) = (edge.waker as usize, edge.wakee() as usize);
-        if inside[wakee] && !inside[waker] {
-            talks[waker].0 += 1;
-        } else if inside[waker] && !inside[wakee] {
-            talks[wakee].1 += 1;
-        }
-    }
-    let counts = |ix: usize| {
-        let thread = &recording.threads[ix];
-        recording.is_included(ix) && !recording.is_kernel(thread)
-    };
-    let mut processes: BTreeMap<i32, (usize, usize)> = BTreeMap::new();
-    for (ix, (asks, told)) in talks.iter().enumerate().filter(|(ix, _)| counts(*ix)) {
-        if let Some(pid) = recording.threads[ix].pid {
-            let sum = processes.entry(pid).or_default();
-            *sum = (sum.0 + asks, sum.1 + told);
-        }
-    }
-    let is_client = |(ix, own): (usize, &(usize, usize))| {
-        let process = recording.threads[ix].pid.and_then(|pid| processes.get(&pid));
-        let (asks, told) = process.unwrap_or(own);
-        own.0.max(own.1) >= THREAD_ANSWERS_MIN
-            && *asks.min(told) >= THREAD_ANSWERS_MIN
-            && counts(ix)
-    };
-    talks.iter().enumerate().map(is_client).collect()
 }
 
 /// The bursts of a thread, the last one up to the end of the recording. `woken` classifies a waking
