@@ -37,6 +37,18 @@ pub struct Running {
     pub every_tick: bool,
 }
 
+/// Files for predictions as a table.
+#[derive(Debug, Args)]
+pub struct Tables {
+    /// Write the predictions as CSV, a row for each limit, recording and kernel; - for standard
+    /// output, without text
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub csv: Option<PathBuf>,
+    /// Write the same rows as Parquet
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub parquet: Option<PathBuf>,
+}
+
 impl Running {
     /// The options in the form of the library.
     pub fn how(&self) -> cpumax_study::Running {

@@ -57,7 +57,7 @@ fn a_report_of_saved_json_is_that_of_the_recording() {
     let csv = fs::read_to_string(csv).unwrap();
     let lines: Vec<&str> = csv.split("\r\n").collect();
     assert_eq!(lines.len(), 1 + 8 + 1, "{csv}");
-    assert!(lines[0].starts_with("recording,role,kernel,cpu_max,") && lines[3].contains("50000"));
+    assert!(lines[0].starts_with("recording,role,kernel,limit,") && lines[3].contains("50000"));
     let cells = |line: &str| line.split(',').count();
     assert!(lines[..9].iter().all(|line| cells(line) == cells(lines[0])), "{csv}");
 }
@@ -204,7 +204,7 @@ fn a_dash_is_standard_output() {
     let table = printed(&["replay", recording, "--csv", "-"]);
     assert!(table.starts_with("recording,role,") && table.ends_with("\r\n"), "{table}");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "there is no file called -");
-    let both = ["replay", recording, "--csv", "-", "--json", "-"];
+    let both = ["replay", recording, "--csv", "-", "--parquet", "-"];
     let output = Command::new(env!("CARGO_BIN_EXE_cpumax")).args(both).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("one place"));

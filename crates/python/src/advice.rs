@@ -2,8 +2,8 @@
 
 use crate::errors::QuestionError;
 use crate::recording::Recording;
-use crate::study::{no_system, page};
-use crate::table::Table;
+use crate::study::{no_system, page, write_parquet};
+use crate::table::{self, Table};
 use crate::work::{Progress, watched};
 use cpumax::Advising;
 use cpumax_forecast::advise::{self as forecast, Advised, Case};
@@ -79,7 +79,12 @@ impl Advice {
 
     /// A row for each limit that decides, on each recording and kernel.
     fn table(&self) -> Table {
-        Table(cpumax_table::study(&self.saved()))
+        Table(table::study(&self.saved()))
+    }
+
+    /// The same rows as a Parquet file.
+    fn to_parquet(&self, path: PathBuf) -> PyResult<()> {
+        write_parquet(self.saved(), path)
     }
 
     /// As `cpumax report` writes it.

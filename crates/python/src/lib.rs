@@ -5,6 +5,7 @@
 
 mod advice;
 mod errors;
+mod goals;
 mod recording;
 mod simulation;
 mod study;
@@ -21,19 +22,13 @@ fn main(py: Python<'_>, words: Vec<OsString>) -> u8 {
     py.detach(|| cpumax::main(&words))
 }
 
-/// A time such as `50ms`, in ns.
-#[pyfunction]
-fn time_ns(time: &str) -> PyResult<u64> {
-    cpumax_study::given::time(time).map_err(errors::OptionError::new_err)
-}
-
 #[pymodule]
 fn _cpumax(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
-    module.add_function(wrap_pyfunction!(time_ns, module)?)?;
     module.add_function(wrap_pyfunction!(recording::read, module)?)?;
     module.add_function(wrap_pyfunction!(study::replay, module)?)?;
+    module.add_function(wrap_pyfunction!(study::check, module)?)?;
     module.add_function(wrap_pyfunction!(study::limit_label, module)?)?;
     module.add_function(wrap_pyfunction!(study::limit_in_form, module)?)?;
     module.add_function(wrap_pyfunction!(study::no_rows, module)?)?;
@@ -43,6 +38,7 @@ fn _cpumax(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<recording::Recording>()?;
     module.add_class::<study::Study>()?;
     module.add_class::<advice::Advice>()?;
+    module.add_class::<goals::Goals>()?;
     module.add_class::<workload::Workload>()?;
     module.add_class::<workload::Runs>()?;
     module.add_class::<simulation::Simulation>()?;

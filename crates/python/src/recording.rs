@@ -1,6 +1,6 @@
 //! Recordings that are read.
 
-use crate::table::Table;
+use crate::table::{self, Table};
 use crate::work::{Progress, watched};
 use cpumax::Replaying;
 use cpumax_forecast::recorded::{self, Inspected, services};
@@ -41,16 +41,14 @@ impl Recording {
     /// Its threads, a row each.
     fn threads(&self, py: Python<'_>) -> PyResult<Table> {
         let read = Arc::clone(&self.read);
-        watched(py, Progress::default(), None, move |_| {
-            Ok(Table(cpumax_table::threads(&read.summary())))
-        })
+        watched(py, Progress::default(), None, move |_| Ok(Table(table::threads(&read.summary()))))
     }
 
     /// The requests of its services, a row each.
     fn requests(&self, py: Python<'_>) -> PyResult<Table> {
         let read = Arc::clone(&self.read);
         watched(py, Progress::default(), None, move |_| {
-            Ok(Table(cpumax_table::requests(&services(&read, &read.summary()))))
+            Ok(Table(table::requests(&services(&read, &read.summary()))))
         })
     }
 }

@@ -2,15 +2,17 @@
 
 use crate::errors;
 use crate::recording::Recording;
-use crate::table::Table;
+use crate::table::{self, Table};
 use crate::work::{Progress, watched};
 use cpumax::Replaying;
 use cpumax_forecast::replay::{Recorded, Run, documents};
 use cpumax_forecast::{Replay, saved::Saved};
-use cpumax_report::{Named, System, csv, html, json_text};
+use cpumax_report::{Named, StudyFiles, System, csv, escape, html, json_text};
 use cpumax_study::{Try, answer::Document};
 use pyo3::prelude::*;
 use std::ffi::OsString;
+use std::iter;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The predictions of a replay.
@@ -50,6 +52,12 @@ pub fn replay(
     })
 }
 
+/// Whether words of `cpumax replay` are understood.
+#[pyfunction]
+pub fn check(words: Vec<OsString>) -> PyResult<()> {
+    Replaying::parse(&words).map(drop).map_err(errors::of)
+}
+
 /// The short form of a limit, as tables have it.
 #[pyfunction]
 pub fn limit_label(limit: &str) -> PyResult<String> {
@@ -61,7 +69,7 @@ pub fn limit_label(limit: &str) -> PyResult<String> {
 #[pyfunction]
 pub fn no_rows() -> Table {
     let none = Saved { recordings: Vec::new(), runs: Vec::new(), advice: None };
-    Table(cpumax_table::study(&none))
+    Table(table::study(&none))
 }
 
 /// A limit in the form of a system, with a sentence that says why; `None` if it has no such form.
@@ -119,12 +127,17 @@ impl Study {
 
     /// A row for each run.
     fn table(&self) -> Table {
-        Table(cpumax_table::study(&self.saved()))
+        Table(table::study(&self.saved()))
+    }
+
+    /// The same rows as a Parquet file.
+    fn to_parquet(&self, path: PathBuf) -> PyResult<()> {
+        write_parquet(self.saved(), path)
     }
 
     /// A row for each bucket of the latencies of each run.
     fn histograms(&self) -> Table {
-        Table(cpumax_table::histograms(&self.saved()))
+        Table(table::histograms(&self.saved()))
     }
 
     /// As `cpumax replay --csv` writes it.
@@ -136,6 +149,15 @@ impl Study {
     fn to_html(&self) -> String {
         page(&self.recorded.name, self.saved())
     }
+}
+
+/// Writes the table of a study as a Parquet file.
+pub fn write_parquet(study: Saved, path: PathBuf) -> PyResult<()> {
+    let files = StudyFiles::create(&None, &None, &Some(path));
+    let written = files.and_then(|files| files.write(iter::empty::<()>(), || study));
+    written.map_err(|error| {
+        errors::StudyError::new_err(escape::chain(anyhow::Error::new(error).chain()))
+    })
 }
 
 /// The report of one study.

@@ -1,9 +1,22 @@
-//! Arrow tables for any library that takes them.
+//! Arrow tables for any library that takes them. Columns have the names and units of the command's
+//! CSV and JSON.
+
+mod events;
+mod recording;
+mod study;
+
+pub use events::events;
+pub use recording::{requests, threads};
+pub use study::{histograms, study};
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_array::types::Int32Type;
+use arrow_array::{
+    ArrayRef, DictionaryArray, Int32Array, RecordBatch, RecordBatchIterator, StringArray,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use std::sync::Arc;
 
 /// An Arrow table: `pyarrow.table(t)` and `polars.DataFrame(t)` take it.
 #[pyclass(frozen, module = "cpumax")]
@@ -35,4 +48,19 @@ impl Table {
         let stream = FFI_ArrowArrayStream::new(Box::new(batches));
         PyCapsule::new(py, stream, Some(c"arrow_array_stream".to_owned()))
     }
+}
+
+/// Names by their places in a list, which the column has once; places beyond it are null.
+fn named(places: impl Iterator<Item = Option<u32>>, names: &[String]) -> ArrayRef {
+    let of_list = |at: u32| ((at as usize) < names.len()).then_some(at as i32);
+    let places: Int32Array = places.map(|at| at.and_then(of_list)).collect();
+    let names = StringArray::from_iter_values(names);
+    Arc::new(DictionaryArray::<Int32Type>::new(places, Arc::new(names)))
+}
+
+/// The batch of these columns, all of one length.
+fn batch<'a>(columns: impl IntoIterator<Item = (&'a str, ArrayRef)>) -> RecordBatch {
+    let columns = columns.into_iter().map(|(name, column)| (name, column, true));
+    let made = RecordBatch::try_from_iter_with_nullable(columns);
+    made.expect("columns of one table have one length")
 }

@@ -1,7 +1,7 @@
 //! Workloads, and runs of them in the model.
 
 use crate::errors;
-use crate::table::Table;
+use crate::table::{self, Table};
 use crate::work::{Events, Progress, watched};
 use cpumax_outcome::trace::Recorded;
 use cpumax_report::json_text;
@@ -113,6 +113,6 @@ impl Runs {
 
     /// The events of the run at this place; `None` if they were not kept.
     fn events(&self, at: usize) -> Option<Table> {
-        self.events.get(&at).map(|events| Table(cpumax_table::events(events)))
+        self.events.get(&at).map(|events| Table(table::events(events)))
     }
 }

@@ -6,7 +6,7 @@ import pytest
 pyarrow = pytest.importorskip("pyarrow")
 
 
-def test_a_study_is_a_row_for_each_cell(bursts, tmp_path):
+def test_a_study_is_a_row_for_each_cell(bursts):
     study = cpumax.replay(cpumax.read(bursts), ["500m", "20000 100000"], ["6.12", "6.18"])
     table = pyarrow.table(study)
     assert table.num_rows == len(study) == 6
@@ -14,9 +14,23 @@ def test_a_study_is_a_row_for_each_cell(bursts, tmp_path):
         assert (row["limit"], row["kernel"]) == (cell.limit, cell.kernel)
         assert row["p99_ns_high"] == cell.request_latency.p99.high
         assert row["cpus"] == cell.cpus.value and row["predictable"] == cell.predictable
-    study.to_parquet(tmp_path / "s.parquet")
+
+
+def test_parquet_files_are_those_of_the_command(bursts, web, tmp_path, command):
     parquet = pytest.importorskip("pyarrow.parquet")
-    assert parquet.read_table(tmp_path / "s.parquet").equals(table)
+    limits = ["500m", "20000 100000"]
+    study = cpumax.replay(cpumax.read(bursts), limits, ["6.12", "6.18"])
+    study.to_parquet(tmp_path / "s.parquet")
+    assert parquet.read_table(tmp_path / "s.parquet").equals(pyarrow.table(study))
+    own, words = tmp_path / "own.parquet", [f"--set={limit}" for limit in limits]
+    command("replay", bursts, *words, "--kernel", "6.12,6.18", "--parquet", str(own))
+    assert own.read_bytes() == (tmp_path / "s.parquet").read_bytes()
+    advice = cpumax.advise([cpumax.read(web)], p99="50ms", kernels="6.18")
+    advice.to_parquet(tmp_path / "a.parquet")
+    command("advise", web, "--p99", "50ms", "--kernel", "6.18", "--parquet", str(own))
+    assert own.read_bytes() == (tmp_path / "a.parquet").read_bytes()
+    with pytest.raises(cpumax.StudyError, match="not/there"):
+        study.to_parquet("not/there.parquet")
 
 
 def test_other_libraries_take_it_too(bursts):

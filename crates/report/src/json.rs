@@ -43,25 +43,6 @@ pub fn json_text<T: Serialize>(items: impl Iterator<Item = T>) -> io::Result<Str
     String::from_utf8(text).map_err(io::Error::other)
 }
 
-/// Both JSON and CSV would go to standard output.
-#[derive(Debug, thiserror::Error)]
-#[error("--json - and --csv - print in one place: give one of them a file")]
-pub struct StdoutTaken;
-
-/// Whether standard output is free for tables.
-///
-/// # Errors
-/// Both JSON and CSV go to standard output.
-pub fn stdout_is_free(
-    json: Option<&JsonArray>,
-    csv: Option<&ResultFile>,
-) -> Result<bool, StdoutTaken> {
-    match (json.is_some_and(JsonArray::is_stdout), csv.is_some_and(ResultFile::is_stdout)) {
-        (true, true) => Err(StdoutTaken),
-        (json, csv) => Ok(!json && !csv),
-    }
-}
-
 fn array<T: Serialize>(mut out: impl Write, items: impl Iterator<Item = T>) -> io::Result<()> {
     out.write_all(b"[")?;
     for (index, item) in items.enumerate() {

@@ -5,7 +5,7 @@ mod counted;
 
 use super::replay::{again, chosen, warn};
 use super::{Cli, Command};
-use crate::args::{Choosing, Costs, Running};
+use crate::args::{Choosing, Costs, Running, Tables};
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
@@ -21,9 +21,7 @@ use cpumax_forecast::{
 };
 use cpumax_machine::kernel;
 use cpumax_recording::Options;
-use cpumax_report::{
-    Chosen, JsonArray, ResultFile, System, advice_in_form, advice_text, csv, stdout_is_free,
-};
+use cpumax_report::{Chosen, StudyFiles, System, advice_in_form, advice_text};
 use cpumax_study::{
     Try,
     answer::Document,
@@ -42,8 +40,9 @@ const THIN: u8 = 3;
     // Counters have no threads to choose, and show no other traffic, burst or cost.
     ArgGroup::new("counters").args(["stat", "openmetrics", "prometheus"]).multiple(true)
         .conflicts_with_all([
-        "output", "csv", "load", "burst", "group", "pin", "hz", "cpus", "open_loop", "closed_loop",
-        "skip_late", "from", "to", "scale_work", "work_range", "event_cost", "syscall_cost",
+        "output", "csv", "parquet", "load", "burst", "group", "pin", "hz", "cpus", "open_loop",
+        "closed_loop", "skip_late", "from", "to", "scale_work", "work_range", "event_cost",
+        "syscall_cost",
     ])
 ))]
 pub struct AdviseArgs {
@@ -105,10 +104,8 @@ pub struct AdviseArgs {
     /// Add to the JSON which thread ran when and waited for which, as reports show it
     #[arg(long)]
     stretches: bool,
-    /// Write the deciding limits as CSV, one line per recording and kernel; - for standard output,
-    /// without the text
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    csv: Option<PathBuf>,
+    #[command(flatten)]
+    tables: Tables,
     #[command(flatten)]
     choosing: Choosing,
     #[command(flatten)]
@@ -161,13 +158,11 @@ pub fn advise(args: &AdviseArgs, words: &[OsString]) -> Result<(), Failure> {
         return from_counters(args, question(args)?);
     }
     let Advising { options, request, question, running } = Advising::of(args, words)?;
-    let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
-    let table = args.csv.as_deref().map(ResultFile::create).transpose()?;
-    let is_told = stdout_is_free(json.as_ref(), table.as_ref())?;
+    let Tables { csv, parquet } = &args.tables;
+    let files = StudyFiles::create(&args.running.json, csv, parquet)?;
+    let is_told = files.leave_stdout();
     if !is_told && args.output.is_some() {
-        return Err(
-            anyhow!("--output prints to standard output too: give --json and --csv files").into()
-        );
+        return Err(anyhow!("--output prints to standard output too: give the others files").into());
     }
     let (path, name) = (args.object.as_deref(), args.container.as_deref());
     let chosen = Chosen::read(system(args), path, name, args.whole_pod)?;
@@ -179,10 +174,8 @@ pub fn advise(args: &AdviseArgs, words: &[OsString]) -> Result<(), Failure> {
     }
     drop(watch);
     let document = answer.document(&cases);
-    json.map_or(Ok(()), |json| json.write(std::iter::once(Document::from(&document))))?;
-    if let Some(table) = table {
-        table.write_text(&csv(&Saved::of_advice(document)))?;
-    }
+    let saved = || Saved::of_advice(document.clone());
+    files.write(std::iter::once(Document::from(&document)), saved)?;
     let text = || advice_text(&answer, &cases, output::page());
     match (system(args), answer.recommended()) {
         _ if !is_told => {}

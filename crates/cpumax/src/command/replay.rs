@@ -2,7 +2,7 @@
 //! a limit.
 
 use super::{Cli, Command};
-use crate::args::{self, Choosing, Reading};
+use crate::args::{self, Choosing, Reading, Tables};
 use crate::failure::Failure;
 use crate::output;
 use crate::runs::Terminal;
@@ -12,7 +12,7 @@ use clap::{Args, CommandFactory, Parser, ValueHint};
 use cpumax_forecast::{Replay, Request, recorded, replay::documents, saved::Saved};
 use cpumax_machine::kernel::{self, Kernel};
 use cpumax_recording::{Defects, Options};
-use cpumax_report::{JsonArray, ResultFile, csv, escape, replay_text};
+use cpumax_report::{ResultFile, StudyFiles, escape, replay_text};
 use cpumax_study::given::{factor, time};
 use cpumax_study::{Running, Try};
 use std::ffi::OsString;
@@ -45,10 +45,8 @@ pub struct ReplayArgs {
     /// Add to the JSON which thread ran when and waited for which, as reports show it
     #[arg(long)]
     pub stretches: bool,
-    /// Write the table as CSV, one line per limit and kernel; - for standard output, without the
-    /// table
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub csv: Option<PathBuf>,
+    #[command(flatten)]
+    tables: Tables,
     /// Write the recording, with the first --set, as a scenario file; runs nothing without --set
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write_scenario: Option<PathBuf>,
@@ -102,9 +100,9 @@ impl Replaying {
 pub fn replay(args: &ReplayArgs, words: &[OsString]) -> Result<(), Failure> {
     let Replaying { options, request, kernels, seed, running } = Replaying::of(args, words)?;
     request.limited_group().map_err(Failure::of)?;
-    let json = args.running.json.as_deref().map(JsonArray::create).transpose()?;
-    let table = args.csv.as_deref().map(ResultFile::create).transpose()?;
-    let is_told = cpumax_report::stdout_is_free(json.as_ref(), table.as_ref())?;
+    let Tables { csv, parquet } = &args.tables;
+    let files = StudyFiles::create(&args.running.json, csv, parquet)?;
+    let is_told = files.leave_stdout();
     let recording = recorded::read(&args.reading.recording, options).map_err(Failure::of)?;
     let replay = Replay::new(&recorded::name(&args.reading.recording), &recording, &request);
     let replay = replay.map_err(Failure::of)?;
@@ -128,10 +126,8 @@ pub fn replay(args: &ReplayArgs, words: &[OsString]) -> Result<(), Failure> {
     }
     drop(watch);
     let recorded = replay.document(&kernels, &runs);
-    json.map_or(Ok(()), |json| json.write(documents(&recorded, &runs)))?;
-    if let Some(table) = table {
-        table.write_text(&csv(&Saved::of_replay(recorded, runs.clone())))?;
-    }
+    let saved = || Saved::of_replay(recorded.clone(), runs.clone());
+    files.write(documents(&recorded, &runs), saved)?;
     if is_told {
         let (name, page) = (recorded::name(&args.reading.recording), output::page());
         let threads = args.threads;
@@ -171,8 +167,7 @@ pub fn warn(defects: &Defects) {
 }
 
 /// Ids of options that do not change a result.
-const ASIDE: [&str; 9] =
-    ["json", "csv", "svg", "markdown", "output", "trace", "runs", "write_scenario", "jobs"];
+const ASIDE: &str = "json csv parquet svg markdown output trace runs write_scenario jobs";
 
 /// Those words of a command line that decide the result, to be repeated later. `input` replaces
 /// the recordings if only one of several counts.
@@ -187,7 +182,9 @@ pub fn again(line: &[OsString], name: &str, input: Option<&Path>) -> Vec<String>
     for argument in command.get_arguments() {
         let id = argument.get_id().as_str();
         let Ok(Some(values)) = given.try_get_raw(id) else { continue };
-        if ASIDE.contains(&id) || given.value_source(id) != Some(ValueSource::CommandLine) {
+        if ASIDE.split(' ').any(|aside| aside == id)
+            || given.value_source(id) != Some(ValueSource::CommandLine)
+        {
             continue;
         }
         let option = argument.get_long().map(|long| format!("--{long}"));

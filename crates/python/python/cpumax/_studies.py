@@ -38,13 +38,6 @@ class Tabular:
 
         return polars.DataFrame(self)
 
-    def to_parquet(self, path: Path) -> None:
-        """Writes the table as a Parquet file (needs pyarrow)."""
-        import pyarrow
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(pyarrow.table(self), os.fspath(path))
-
     def _repr_html_(self) -> str:
         import html
 
@@ -61,6 +54,12 @@ class _Predicted(Tabular):
     def table(self) -> _cpumax.Table:
         """A row for each limit on each kernel, with columns as of ``cpumax replay --csv``."""
         return self._of.table()
+
+    def to_parquet(self, path: Path) -> None:
+        """Writes the table as a Parquet file, as the command does with ``--parquet``.
+
+        Raises StudyError if the file cannot be written."""
+        self._of.to_parquet(path)
 
     def to_json(self) -> str:
         """The documents, to the byte as the command writes them with ``--json``."""

@@ -9,10 +9,17 @@ from typing import Any
 
 from . import _cpumax
 from ._studies import Tabular
+from ._words import words
 from .sweeps import Sweep
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._words import Text
 
 #: The period that Kubernetes, systemd and docker use unless told otherwise.
 _USUAL_PERIOD_USEC = 100_000
+#: The goal where none is given, as of :func:`cpumax.advise`.
+_USUAL_GOAL = {"slower_than": "10%"}
 #: Another kind of limit is named where it needs this part of the CPUs or less.
 _WORTH = 0.9
 #: Columns of the table, with what each is.
@@ -64,6 +71,12 @@ class Fleet(Tabular):
         fields = [pyarrow.field(name, types.get(name, pyarrow.string())) for name in COLUMNS]
         return pyarrow.Table.from_pylist(self.rows, pyarrow.schema(fields))
 
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Writes the table as a Parquet file."""
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(self.table(), os.fspath(path))
+
     def to_html(self) -> str:
         """The table as one page."""
         head = "".join(
@@ -72,7 +85,7 @@ class Fleet(Tabular):
         )
         lines = "\n".join(f"<tr>{_cells(row)}</tr>" for row in self.rows)
         title = f"Limits for {len(self.rows)} services"
-        answer = f"Together they save {self.saved_cpus:.2f} CPUs. The goal of each: {self.goal}."
+        answer = f"Together they save {self.saved_cpus:.2f} CPUs. Asked of each: {self.goal}."
         return (
             f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
             f"<title>{title}</title>\n<style>\n{_cpumax.PAGE_STYLE}</style>\n</head>\n"
@@ -106,38 +119,52 @@ _ENDINGS = {"kubernetes": "yaml", "systemd": "conf", "docker": "sh", "cgroup": "
 def fleet(
     sweep: Sweep | Any,
     *,
+    p50: str | None = None,
+    p95: str | None = None,
     p99: str | None = None,
-    slower_than: float = 10.0,
-    throughput: float = 95.0,
+    p99_9: str | None = None,
+    slower_than: Text | None = None,
+    throttled: Text | None = None,
+    throughput: Text | None = None,
 ) -> Fleet:
     """The answer for all services of a sweep.
 
     sweep: a :class:`Sweep`, or its rows as a ``pyarrow.Table``.
-    p99: the most that p99 may be, such as ``"50ms"``; else it may be ``slower_than`` per cent
-    longer than without a limit. The worse end of every range counts, on each kernel, for each
-    recording and seed; a prediction that is not reliable keeps nothing.
-    throughput: the least, per cent of the requests that are answered without a limit.
+    The goals are those of :func:`cpumax.advise`, with the same default. The worse end of every
+    range counts, on each kernel, for each recording and seed; a prediction that is not reliable
+    keeps nothing.
+
+    Raises OptionError for a goal that is not understood.
     """
+    asked = dict(
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        p99_9=p99_9,
+        slower_than=slower_than,
+        throttled=throttled,
+        throughput=throughput,
+    )
+    given = {name: goal for name, goal in asked.items() if goal is not None} or _USUAL_GOAL
+    goals = _cpumax._Goals(words("advise", ["sweep"], given))
     rows = (sweep.table() if isinstance(sweep, Sweep) else sweep).to_pylist()
-    most_ns = None if p99 is None else _cpumax.time_ns(p99)
-    late = p99 or f"{slower_than:g} % longer than without a limit"
-    goal = f"p99 at most {late}, and {throughput:g} % of the requests answered"
     services: dict[str, list[Row]] = {}
     for row in rows:
         services.setdefault(row["service"], []).append(row)
     found = [
-        _answer(name, _Cells(cells, most_ns, slower_than, throughput), cells[0]["current"])
+        _answer(name, _Cells(cells, goals), cells[0]["current"])
         for name, cells in sorted(services.items())
     ]
     found.sort(key=lambda row: -(row["saved_cpus"] or 0.0))
-    return Fleet(found, goal)
+    told = [f"{name.replace('_', ' ')} {goal}" for name, goal in given.items()]
+    return Fleet(found, ", ".join(told))
 
 
 class _Cells:
-    """The cells of one service by limit, held against the goal."""
+    """The cells of one service by limit, held against the goals."""
 
-    def __init__(self, rows: list[Row], most_ns: int | None, slower_than: float, throughput: float):
-        self.most_ns, self.slower_than, self.throughput = most_ns, slower_than, throughput
+    def __init__(self, rows: list[Row], goals: _cpumax._Goals):
+        self.goals = goals
         self.none = {_place(row): row for row in rows if row["limit"] == "none"}
         self.errors = [row for row in rows if row["error"]]
         self.limits: dict[str, list[Row]] = {}
@@ -145,25 +172,12 @@ class _Cells:
             if row["limit"] not in (None, "none"):
                 self.limits.setdefault(row["asked"], []).append(row)
 
-    def excess(self, row: Row) -> float | None:
-        """The goal furthest from its bound, relative to it; None where that cannot be told."""
-        none = self.none.get(_place(row), {})
-        name = "p99_ns" if row["p99_ns"] is not None else "work_takes_ns"
-        worst, without = row[f"{name}_high"], none.get(f"{name}_high")
-        if self.most_ns is None and without is None or worst is None or not row["predictable"]:
-            return None
-        late = worst / (self.most_ns or without * (1 + self.slower_than / 100))
-        answered, all_of = row["requests_per_second"], none.get("requests_per_second")
-        if answered is None or not all_of:
-            return late
-        return max(late, all_of * self.throughput / 100 / max(answered, 1e-9))
-
     def kept(self) -> list[tuple[str, list[Row], float]]:
-        """The limits that keep the goal in every cell, with the largest excess, by CPUs."""
+        """The limits that keep the goals in every cell, with the largest excess, by CPUs."""
         failed = {row["asked"] for row in self.errors}
         kept = []
         for limit, rows in self.limits.items():
-            excesses = [self.excess(row) for row in rows]
+            excesses = [self.goals.excess(row, self.none.get(_place(row), {})) for row in rows]
             if limit not in failed and all(one is not None and one <= 1 for one in excesses):
                 kept.append((limit, rows, max(excesses)))
         return sorted(kept, key=lambda one: (one[1][0]["millicpus"] or 0, one[0]))

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from . import _cpumax
 from ._studies import Recording, read, replay
-from ._words import shown, texts
+from ._words import shown, texts, words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def sweep(
 
     Columns are those of a study with ``service``, ``seed``, ``current``, ``asked`` (the limit as it
     was given) and ``error``: a cell that fails is a row that says why. Raises QuestionError where
-    the folder has parts of another sweep.
+    the folder has parts of another sweep, OptionError or KernelError where options are wrong.
     """
     limits, seeds = texts(limits), list(seeds)
     tasks = list(_tasks(recordings, limits, kernels, seeds, limits_per_task, options))
@@ -125,10 +125,17 @@ def _tasks(
     options: dict[str, Any],
 ) -> Iterator[Task]:
     kernels = None if kernels is None else tuple(texts(kernels))
+    checked: list[str] = []
     for recording in recordings:
-        given = {"path": os.fspath(recording)} if not isinstance(recording, dict) else recording
+        given = recording if isinstance(recording, dict) else {"path": recording}
+        if "path" not in given:
+            raise _cpumax.QuestionError(f"a recording has no path: {recording!r}")
         path = os.fspath(given["path"])
         own = {**options, **{name: of for name, of in given.items() if name not in _OWN}}
+        line = words("replay", ["recording"], {**own, "kernels": kernels})
+        if line != checked:
+            _cpumax.check(line)
+            checked = line
         stamp, name = _stamp(path), str(given.get("service", os.path.basename(path)))
         current = given.get("current")
         tried = list(dict.fromkeys([current, *limits] if current else limits))
@@ -386,7 +393,7 @@ def command(line: list[str] | None = None) -> int:
     given = parser.parse_args(line)
     try:
         done = sweep(**_config(given.config))
-    except (OSError, ValueError, _cpumax.Error) as error:
+    except (OSError, ValueError, ImportError, _cpumax.Error) as error:
         parser.exit(2, f"cpumax-sweep: {error}\n")
     print(f"{done.path}: {done.parts} parts, {done.made} of them made now")
     return 0
@@ -397,30 +404,69 @@ cpumax.sweep: recordings, limits, kernels, seeds, out, executor (threads, proces
 options of replays."
 
 
-def _config(path: str) -> dict[str, Any]:
-    try:
-        import tomllib as toml
-    except ImportError:  # before Python 3.11
-        import tomli as toml
-    with open(path, "rb") as file:
-        config = toml.load(file)
-    for name in ("recordings", "limits", "out"):
-        if name not in config:
-            raise ValueError(f"{path}: there is no '{name}'")
-    executor = config.pop("executor", "threads")
-    if executor not in ("threads", "processes", "ray"):
-        what = "give threads, processes or ray"
-        raise ValueError(f"{path}: executor cannot be '{executor}': {what}")
-    if executor == "processes":
-        config["executor"] = processes()
-    elif executor == "ray":
-        config["executor"] = "ray"
-    return config
-
-
 def processes(number: int | None = None) -> Any:
     """An executor of processes that share nothing with this one's threads."""
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
     return ProcessPoolExecutor(number, multiprocessing.get_context("spawn"))
+
+
+_EXECUTORS = {"threads": lambda: None, "processes": processes, "ray": lambda: "ray"}
+
+
+def _config(path: str) -> dict[str, Any]:
+    try:
+        import tomllib as toml
+    except ImportError:  # before Python 3.11
+        import tomli as toml
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        config = toml.loads(text)
+    except ValueError as error:  # a mistake in TOML tells its line
+        raise ValueError(f"{path}: {error}") from None
+    for name in ("recordings", "limits", "out"):
+        if name not in config:
+            raise ValueError(f"{path}: there is no '{name}'")
+    for name, value in config.items():
+        wrong = _wrong(name, value)
+        if wrong:
+            names = [line.split("=")[0].strip(" []") for line in text.splitlines()]
+            at = f":{names.index(name) + 1}" if name in names else ""
+            raise ValueError(f"{path}{at}: {wrong}")
+    return {**config, "executor": _EXECUTORS[config.get("executor", "threads")]()}
+
+
+#: What fields of a configuration take: a list of some kind, one of several values, or a type.
+_FIELDS: dict[str, tuple[Any, str]] = {
+    "recordings": ([(str, dict)], "give a list of paths, or of tables with a path"),
+    "limits": ([str], "give a list of limits, such as '500m'"),
+    "kernels": ([str], "give a list of kernels, such as '6.18'"),
+    "seeds": ([range(2**64)], "give a list of whole numbers"),
+    "out": (str, "give a folder"),
+    "limits_per_task": (range(1, 1 << 20), "give a whole number from 1"),
+    "executor": (_EXECUTORS, "give threads, processes or ray"),
+}
+
+
+def _wrong(name: str, value: Any) -> str | None:
+    """What is wrong with the value of a field; None if it is right."""
+    kind, instead = _FIELDS.get(name, (object, ""))
+    if not _fits(value, kind):
+        return f"{name} cannot be {value!r}: {instead}"
+    if name in _FIELDS and name != "kernels":
+        return None
+    try:
+        _cpumax.check(words("replay", ["recording"], {name: value}))
+    except _cpumax.Error as error:
+        return str(error)
+    return None
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if isinstance(kind, list):
+        return isinstance(value, list) and all(_fits(one, kind[0]) for one in value)
+    if isinstance(kind, (range, dict)):
+        return isinstance(value, int if isinstance(kind, range) else str) and value in kind
+    return isinstance(value, kind)

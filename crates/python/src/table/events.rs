@@ -1,6 +1,6 @@
 //! The events of a run.
 
-use crate::batch;
+use super::{batch, named};
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt16Array, UInt64Array};
 use cpumax_outcome::trace::{Recorded, What};
 use std::sync::Arc;
@@ -10,24 +10,16 @@ use std::sync::Arc;
 /// an event does not have are null.
 pub fn events(recorded: &Recorded) -> RecordBatch {
     let Recorded { events, names } = recorded;
-    let (mut tasks, mut groups) = (Vec::new(), Vec::new());
-    let mut lengths = Vec::new();
-    for event in events {
-        let (task, group, ns) = parts(event.what);
-        let of = |names: &'_ [String], at: Option<u32>| names.get(at? as usize).cloned();
-        tasks.push(of(&names.tasks, task));
-        groups.push(of(&names.groups, group));
-        lengths.push(ns);
-    }
+    let parts = || events.iter().map(|event| parts(event.what));
     let times = events.iter().map(|event| event.time_ns);
     let kinds = events.iter().map(|event| event.what.kind());
-    let columns: Vec<(&str, ArrayRef)> = vec![
+    let columns: [(&str, ArrayRef); 6] = [
         ("time_ns", Arc::new(UInt64Array::from_iter_values(times))),
         ("cpu", Arc::new(UInt16Array::from_iter_values(events.iter().map(|event| event.cpu)))),
         ("event", Arc::new(StringArray::from_iter_values(kinds))),
-        ("task", Arc::new(StringArray::from_iter(tasks))),
-        ("group", Arc::new(StringArray::from_iter(groups))),
-        ("ns", Arc::new(UInt64Array::from(lengths))),
+        ("task", named(parts().map(|(task, ..)| task), &names.tasks)),
+        ("group", named(parts().map(|(_, group, _)| group), &names.groups)),
+        ("ns", Arc::new(parts().map(|(.., ns)| ns).collect::<UInt64Array>())),
     ];
     batch(columns)
 }
