@@ -81,9 +81,12 @@ mod tests {
         file.write_all(&encoded(&columns).unwrap()).unwrap();
         let file = SerializedFileReader::new(file).unwrap();
         let rows = file.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string());
-        assert_eq!(rows.collect::<Vec<_>>(), [
-            "{name: \"a,b\", ns: null, cpus: 0.5, is_so: true}",
-            "{name: null, ns: 18446744073709551615, cpus: null, is_so: false}",
-        ]);
+        assert_eq!(
+            rows.collect::<Vec<_>>(),
+            [
+                "{name: \"a,b\", ns: null, cpus: 0.5, is_so: true}",
+                "{name: null, ns: 18446744073709551615, cpus: null, is_so: false}",
+            ]
+        );
     }
 }
