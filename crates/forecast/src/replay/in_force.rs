@@ -114,6 +114,8 @@ fn weight(files: &GroupFiles) -> Option<u32> {
 mod tests {
     use super::*;
     use cpumax_study::with_shares;
+    use cpumax_workload::build::table;
+    use std::time::Duration;
 
     fn files(path: &str, files: &[(&str, &str)]) -> GroupFiles {
         let files: Vec<[&str; 2]> = files.iter().map(|(name, text)| [*name, *text]).collect();
@@ -150,36 +152,46 @@ mod tests {
         assert_eq!(workload.groups[group].limit.quota_ns(), None);
     }
 
+    /// A task in a group below the one of this path, and both groups.
+    fn container_in(path: &str) -> (Workload, GroupIx, GroupIx) {
+        let child = format!("{path}/4f1c");
+        let program = vec![table("user", Duration::from_millis(1))];
+        let task = table("name", "task").with("group", child.as_str()).with("program", program);
+        let workload = Workload::builder("in a pod")
+            .with("duration", Duration::from_secs(1))
+            .part("group", table("path", path))
+            .part("group", table("path", child.as_str()))
+            .part("task", task)
+            .build()
+            .unwrap();
+        let at = |path: &str| workload.groups.iter().position(|group| group.path == path).unwrap();
+        let (pod, own) = (at(path) as GroupIx, at(&child) as GroupIx);
+        (workload, pod, own)
+    }
+
     #[test]
     fn a_pod_moves_with_its_container() {
-        let mut nested = cpumax_study::scenario::load("nested").unwrap();
-        let at = |path: &str| nested.groups.iter().position(|group| group.path == path).unwrap();
-        let (pod, own) = (at("/parent"), at("/parent/child"));
-        let name = |nested: &mut Workload, pod_path: &str| {
-            nested.groups[pod].path = pod_path.to_owned();
-            nested.groups[own].path = format!("{pod_path}/4f1c");
-        };
-        name(&mut nested, "/kubepods/burstable/pod6b1f");
         let told = |own: &str, pod: &str, path: &str| {
             let child = format!("{path}/4f1c");
             [files(&child, &[("cpu.max", own)]), files(path, &[("cpu.max", pod)])]
         };
-        let path = nested.groups[pod].path.clone();
+        let path = "/kubepods/burstable/pod6b1f";
+        let (nested, pod, own) = container_in(path);
         let above = |own_limit: &str, pod_limit: &str| {
-            Pod::above(&told(own_limit, pod_limit, &path), &nested, own as GroupIx)
+            Pod::above(&told(own_limit, pod_limit, path), &nested, own)
         };
         let found = above("50000 100000", "70000 100000").unwrap();
-        assert_eq!(found.group, pod as GroupIx);
+        assert_eq!(found.group, pod);
         let limit = Limit::new(Some(8_000_000), 10_000_000, 0).unwrap();
         assert_eq!(found.beside(limit).quota_ns(), Some(10_000_000));
         assert_eq!(found.beside(Limit::UNLIMITED).quota_ns(), None);
         assert!(above("max 100000", "70000 100000").is_none());
         assert!(above("80000 100000", "70000 100000").is_none());
-        let both = told("50000 100000", "70000 100000", &path);
-        assert!(in_force(&both, &nested, own as GroupIx, Some(found)).is_empty());
-        name(&mut nested, "/system.slice/web");
+        let both = told("50000 100000", "70000 100000", path);
+        assert!(in_force(&both, &nested, own, Some(found)).is_empty());
+        let (nested, _, own) = container_in("/system.slice/web");
         let told = told("50000 100000", "70000 100000", "/system.slice/web");
-        assert!(Pod::above(&told, &nested, own as GroupIx).is_none(), "systemd moves nothing");
+        assert!(Pod::above(&told, &nested, own).is_none(), "systemd moves nothing");
     }
 
     #[test]
