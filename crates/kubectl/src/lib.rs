@@ -58,7 +58,7 @@ enum Action {
 /// The object and its container.
 #[derive(Debug, Args)]
 struct On {
-    /// A Deployment, StatefulSet, DaemonSet, Job, CronJob or Pod, such as deploy/web
+    /// A deployment, stateful set, daemon set, job, cron job or pod, such as deploy/web
     #[arg(value_name = "OBJECT")]
     object: String,
     /// Its container [default: the only one]

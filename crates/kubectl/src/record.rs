@@ -245,7 +245,7 @@ impl Stream {
             ensure!(!is_interrupted(), "interrupted");
             bail!("{shown}: {}", told.trim());
         }
-        fs::rename(&self.part, &self.file).with_context(|| shown.to_string())?;
+        fs::rename(&self.part, &self.file).with_context(|| shown.clone())?;
         let told = told.strip_prefix("-: ").unwrap_or(&told);
         eprintln!("{shown}: {}", escape::lines(told.trim_end()));
         Ok(())

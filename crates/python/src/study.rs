@@ -130,7 +130,7 @@ impl Study {
         Table(table::study(&self.saved()))
     }
 
-    /// The same rows as a Parquet file.
+    /// The rows as a Parquet file.
     fn to_parquet(&self, path: PathBuf) -> PyResult<()> {
         write_parquet(self.saved(), path)
     }

@@ -239,7 +239,7 @@ impl Recording {
         let sure = service.sure && (!is_guess || told.is_some());
         let is_asleep = closed == Some((served.len(), false)) && service.clients == Loop::Closed;
         let or_as_many = asking.most_closed_clients().filter(|_| is_asleep);
-        (sections, Service { sure, costs_ns, or_as_many, ..service }, served)
+        (sections, Service { sure, or_as_many, costs_ns, ..service }, served)
     }
 
     /// How clients ask by the first clock of the selection that matches a thread of the group, or

@@ -182,9 +182,8 @@ pub fn again(line: &[OsString], name: &str, input: Option<&Path>) -> Vec<String>
     for argument in command.get_arguments() {
         let id = argument.get_id().as_str();
         let Ok(Some(values)) = given.try_get_raw(id) else { continue };
-        if ASIDE.split(' ').any(|aside| aside == id)
-            || given.value_source(id) != Some(ValueSource::CommandLine)
-        {
+        let is_said = given.value_source(id) == Some(ValueSource::CommandLine);
+        if !is_said || ASIDE.split(' ').any(|aside| aside == id) {
             continue;
         }
         let option = argument.get_long().map(|long| format!("--{long}"));

@@ -25,12 +25,12 @@ const CONTAINER: &str = "4f1c0de2b7a94d4f8e5b6c7d8e9f00112233445566778899aabbccd
 impl Shop {
     fn open() -> Option<Shop> {
         let cluster = cluster()?;
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let shop = Shop {
             cluster,
             namespace: cluster.namespace(),
             folder: tempfile::tempdir().unwrap(),
-            _alone,
+            _alone: alone,
         };
         symlink(env!("CARGO_BIN_EXE_cpumax"), shop.file("kubectl-cpumax")).unwrap();
         let spec = "containers: [{name: app, image: x, \
@@ -49,8 +49,9 @@ impl Shop {
             object(kind, spec).replace("name: web}, spec", &format!("{owner}}}, spec"))
         };
         // The server resizes pods of nodes that it knows.
-        let node = "{apiVersion: v1, kind: Node, metadata: {name: n1}}";
-        shop.kubectl(&["apply", "--server-side", "-f", "-"], node);
+        let node = "{apiVersion: v1, kind: Node, metadata: {name: n1}, \
+                    status: {allocatable: {cpu: 4, memory: 4Gi, pods: 9}}}";
+        shop.kubectl(&["create", "-f", "-"], node);
         shop.kubectl(&["create", "-f", "-"], &object("Deployment", spec));
         shop.kubectl(&["create", "-f", "-"], &owned("ReplicaSet", "Deployment"));
         let pod = owned("Pod", "ReplicaSet").replace("spec: {", "spec: {nodeName: n1, ");

@@ -41,7 +41,7 @@ pub(super) struct Section {
 /// Stands for the channel of a post that makes a call; its job is the number of the call.
 pub(super) const CALLS: ChannelIx = ChannelIx::MAX;
 
-/// What a thread waits for.
+/// The end of a wait of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitsFor {
     /// It polls, or another thread of the group asks or answers.
@@ -174,7 +174,9 @@ impl Cutter<'_> {
                     && waits_for != WaitsFor::Request;
                 if goes_on {
                     let op = self.wait_op(&of).filter(|_| waits_for != WaitsFor::Answer);
-                    op.into_iter().for_each(|op| self.builder.push_op(op));
+                    if let Some(op) = op {
+                        self.builder.push_op(op);
+                    }
                 } else {
                     self.close_section(of.start_ns, of.end_ns);
                 }

@@ -226,7 +226,7 @@ impl Evidence {
         }
         if self.pauses < PAUSES_MIN || self.error <= 0.0 && self.slope == 0.0 {
             let even = self.dispersion < EVEN;
-            return (if self.anew && !even { Loop::Open } else { Loop::Closed }, false);
+            return (if self.anew && !even { Loop::Open } else { Loop::Closed }, even);
         }
         let error = self.error.max(1e-9);
         let (from_closed, from_open) = (self.slope.abs() / error, (self.slope + 1.0).abs() / error);

@@ -9,16 +9,15 @@
 //! their number, even if the client was awake and not woken.
 
 use super::busy::ConnectionCount;
-use super::outside::{back_ends, clients};
+use super::outside::{THREAD_ANSWERS_MIN, back_ends, clients};
 use super::{asking, busy, relay, remote, unseen};
 use crate::recording::Recording;
 use crate::thread::{Cause, Step};
 use cpumax_outcome::median;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Least number of answers of a group, and of a thread.
+/// Least number of answers of a group.
 pub(super) const ANSWERS_MIN: usize = 20;
-pub(super) const THREAD_ANSWERS_MIN: usize = 3;
 /// Requests cost the same if half of them differ from the median by less than one part in so many.
 const ALIKE_ONE_IN: u64 = 10;
 /// An answer after less work is the rest of the one before: less than one part in so many of the

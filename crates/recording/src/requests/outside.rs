@@ -1,10 +1,11 @@
 //! Threads outside of the group: which of them ask it, and which it asks.
 
-use super::guess::THREAD_ANSWERS_MIN;
 use crate::recording::Recording;
 use crate::thread::{Cause, Step, Wait};
 use std::collections::BTreeMap;
 
+/// Least number of answers of a thread.
+pub(super) const THREAD_ANSWERS_MIN: usize = 3;
 /// A share of one in so many is hardly any.
 const HARDLY_ONE_IN: usize = 16;
 

@@ -8,9 +8,8 @@
 //! when that one has woken it. The other one is behind it. Fronts are its clients: they wake it,
 //! and it answers where it wakes them. Further threads may be behind it.
 
-use super::guess::{
-    Burst, Role, Server, THREAD_ANSWERS_MIN, UNSEEN_ONE_IN, WokenBy, bursts, join_parts,
-};
+use super::guess::{Burst, Role, Server, UNSEEN_ONE_IN, WokenBy, bursts, join_parts};
+use super::outside::THREAD_ANSWERS_MIN;
 use crate::recording::Recording;
 use crate::thread::{Birth, Step};
 use cpumax_outcome::median;

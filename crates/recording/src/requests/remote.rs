@@ -1,8 +1,9 @@
 //! Requests of clients on other machines, where only the scheduler's events were recorded. Each is
-//! a burst that data from the network began, of a thread that mostly waits for the network, and those
-//! that follow waits for a back end.
+//! a burst that data from the network began, of a thread that mostly waits for the network, and
+//! those that follow waits for a back end.
 
-use super::guess::{Role, Server, THREAD_ANSWERS_MIN, WokenBy, bursts};
+use super::guess::{Role, Server, WokenBy, bursts};
+use super::outside::THREAD_ANSWERS_MIN;
 use crate::recording::Recording;
 use crate::thread::Wait;
 use std::collections::BTreeMap;

@@ -6,7 +6,8 @@
 //! while clients sleep, and gives the answers to expect while they are awake. An answer is placed
 //! wherever their expected number passes a whole number and a half.
 
-use super::guess::{Burst, Role, Server, THREAD_ANSWERS_MIN, WokenBy};
+use super::guess::{Burst, Role, Server, WokenBy};
+use super::outside::THREAD_ANSWERS_MIN;
 use crate::recording::Recording;
 use std::collections::BTreeMap;
 
