@@ -14,7 +14,8 @@ const LEFT: &[(&str, &str, &str)] = &[
          world",
     ),
     ("recording", "", "build classify gaps requests summary"),
-    ("recording", "requests", "asking busy evidence guess relay remote unseen"),
+    ("recording", "requests", "asking evidence"),
+    ("recording", "requests", "busy guess relay remote unseen"),
 ];
 
 type Module = Vec<String>;

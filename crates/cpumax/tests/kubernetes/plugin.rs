@@ -51,7 +51,9 @@ impl Shop {
         // The server resizes pods of nodes that it knows.
         let node = "{apiVersion: v1, kind: Node, metadata: {name: n1}, \
                     status: {allocatable: {cpu: 4, memory: 4Gi, pods: 9}}}";
-        shop.kubectl(&["create", "-f", "-"], node);
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        shop.kubectl(&apply, node);
+        shop.kubectl(&[&apply[..], &["--subresource", "status"]].concat(), node);
         shop.kubectl(&["create", "-f", "-"], &object("Deployment", spec));
         shop.kubectl(&["create", "-f", "-"], &owned("ReplicaSet", "Deployment"));
         let pod = owned("Pod", "ReplicaSet").replace("spec: {", "spec: {nodeName: n1, ");
