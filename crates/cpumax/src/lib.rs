@@ -1,6 +1,5 @@
 //! The command `cpumax`. It only reads arguments, calls the libraries and prints their results.
-//! [`Replaying`] and [`Advising`] are what its words ask of recordings, for callers that take the
-//! same options in another form.
+//! [`Replaying`] and [`Advising`] are for callers that take its options in another form.
 
 mod args;
 mod command;
