@@ -10,11 +10,15 @@
 #[path = "../../../crates/machine/src/events.rs"]
 #[allow(dead_code, reason = "the model needs more of it")]
 mod events;
+#[path = "../../../crates/machine/src/ids.rs"]
+#[allow(dead_code, reason = "the model needs more of it")]
+mod ids;
 mod model;
 mod ours;
 mod simcore_peer;
 
 use cpu_time::ProcessTime;
+use cpumax_machine::Error;
 
 const PENDING: [u32; 2] = [1_000, 20_000];
 const HOLDS: u64 = 3_000_000;
