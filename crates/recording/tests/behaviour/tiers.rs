@@ -106,8 +106,9 @@ fn ways(workload: &Workload) -> Vec<Vec<ChannelIx>> {
 const IDLE: &str = "swapper/0";
 const POLL: &str = "232 (3, 0, 10, ffffffff, 0, 0)";
 
-/// The client asks the front, which asks the next one of `backs`, which works for 3 ms.
-fn tiers(backs: &[&str]) -> String {
+/// The client asks the front, which asks the next one of `backs`, which works for 3 ms. The front
+/// waits for that in a poll, or in the read of the answer.
+fn tiers(backs: &[&str], polls: bool) -> String {
     let (client, front) = ("cli/20", "front/10");
     rounds(|round, n| {
         let back = backs[n as usize % backs.len()];
@@ -126,7 +127,8 @@ fn tiers(backs: &[&str]) -> String {
         round.enter(1020, 0, front, "1 (9, 0, 48, 0, 0, 0)");
         round.wake(1022, 0, front, back);
         round.exit(1024, 0, front, "1 = 72");
-        round.enter(1025, 0, front, POLL);
+        let answer = "0 (9, 0, 400, 0, 0, 0)";
+        round.enter(1025, 0, front, if polls { POLL } else { answer });
         round.switch(1026, 0, front, "S", back);
         round.exit(1028, 0, back, "232 = 1");
         round.enter(1029, 0, back, "0 (5, 0, 400, 0, 0, 0)");
@@ -136,8 +138,10 @@ fn tiers(backs: &[&str]) -> String {
         round.exit(4035, 0, back, "1 = 200");
         round.enter(4036, 0, back, POLL);
         round.switch(4037, 0, back, "S", front);
-        round.exit(4039, 0, front, "232 = 1");
-        round.enter(4040, 0, front, "0 (9, 0, 400, 0, 0, 0)");
+        if polls {
+            round.exit(4039, 0, front, "232 = 1");
+            round.enter(4040, 0, front, answer);
+        }
         round.exit(4042, 0, front, "0 = 200");
         round.enter(4540, 0, front, "1 (7, 0, 48, 0, 0, 0)");
         round.wake(4542, 0, front, client);
@@ -156,7 +160,7 @@ fn tiers(backs: &[&str]) -> String {
 #[test]
 fn a_thread_asked_within_the_group_works_for_the_request() {
     let (workload, service) =
-        import(&tiers(&["back/30"]), &["comm:front", "comm:back"], Some(Loop::Open));
+        import(&tiers(&["back/30"], true), &["comm:front", "comm:back"], Some(Loop::Open));
     assert_eq!((service.connections, service.requests.len() as u64), (1, ROUNDS));
     // From the client's write to the end of the front's answer.
     assert!(service.requests.iter().all(|request| request.took_ns() == 4_534_000));
@@ -169,8 +173,25 @@ fn a_thread_asked_within_the_group_works_for_the_request() {
 }
 
 #[test]
+fn a_call_that_holds_the_front_is_a_wait_for_its_answer() {
+    let holds = |polls: bool| {
+        let limited = ["comm:front", "comm:back"];
+        let (workload, _) = import(&tiers(&["back/30"], polls), &limited, Some(Loop::Open));
+        let back = served(&workload)["back"];
+        let asks = |op: &Op| matches!(op, Op::Post { channel, .. } if *channel == back);
+        let takes = |op: &Op| matches!(op, Op::Recv { .. });
+        let held = |program: &[Op]| {
+            let (asks, takes) = (program.iter().position(asks), program.iter().position(takes));
+            asks.zip(takes).is_some_and(|(asks, takes)| asks < takes)
+        };
+        workload.jobs.iter().filter(|job| held(&job.program)).count() as u64
+    };
+    assert_eq!((holds(false), holds(true)), (ROUNDS, 0));
+}
+
+#[test]
 fn a_tier_that_is_not_limited_asks_from_outside() {
-    let (workload, service) = import(&tiers(&["back/30"]), &["comm:back"], Some(Loop::Open));
+    let (workload, service) = import(&tiers(&["back/30"], true), &["comm:back"], Some(Loop::Open));
     assert_eq!(service.requests.len() as u64, ROUNDS);
     let back = served(&workload)["back"];
     assert!(ways(&workload).iter().all(|way| *way == [back]));
@@ -372,7 +393,7 @@ pub fn without_calls(text: &str) -> String {
 
 #[test]
 fn wakeups_tell_the_threads_behind_a_front() {
-    let text = without_calls(&tiers(&["back/30"]));
+    let text = without_calls(&tiers(&["back/30"], true));
     let (workload, service) = import(&text, &["comm:front", "comm:back"], Some(Loop::Open));
     assert_eq!((service.recorded, service.requests.len() as u64), (false, ROUNDS));
     // From the wakeup of the front to that of the client.
@@ -387,7 +408,7 @@ fn wakeups_tell_the_threads_behind_a_front() {
 
 #[test]
 fn processes_of_a_name_behind_a_front_share_its_requests() {
-    let text = without_calls(&tiers(&["back/30", "back/31"]));
+    let text = without_calls(&tiers(&["back/30", "back/31"], true));
     let (workload, _) = import(&text, &["comm:front", "comm:back"], Some(Loop::Closed));
     let backs = workload.tasks.iter().filter(|task| task.name.starts_with("back/"));
     let served: Vec<_> = backs.map(|task| task.program.get(1)).collect();
