@@ -2,16 +2,18 @@
 //! and `--cpu-quota`, systemd's `CPUQuota=50%`, `limits.cpu: 500m` of Kubernetes, `cpus: 0.5` of
 //! Compose. Each is translated to the grammar of [`Setting`] with its own meaning.
 
-use super::amount::no_unit;
+use super::amount::{no_unit, time_us};
 use super::{Setting, SettingError};
 
 /// Known names, in lower case and without `-` and `_`.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 11] = [
+    "cpu.max",
     "cpus",
     "nanocpus",
     "cpuquota",
     "cpuperiod",
     "cpuquotaperiodsec",
+    "cpuquotapersecusec",
     "cpuweight",
     "cpu",
     "limits.cpu",
@@ -43,6 +45,7 @@ pub(super) fn translated(given: &str) -> Result<Option<String>, SettingError> {
     let is_number = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     Ok(Some(match name.as_str() {
         "cpus" if is_number => format!("{value}cpus"),
+        "cpu.max" => format!("cpu.max={value}"),
         "nanocpus" => match value.parse::<u64>() {
             Ok(nano) => format!("{}.{:09}cpus", nano / NANO, nano % NANO),
             Err(_) => return Err(SettingError::NotALimit { text: given.to_owned() }),
@@ -56,6 +59,16 @@ pub(super) fn translated(given: &str) -> Result<Option<String>, SettingError> {
         }
         // docker's is in us.
         "cpuquota" if is_number || value.starts_with('-') => format!("cpu.cfs_quota_us={value}"),
+        // Two lines of a systemd unit as one text.
+        "cpuquota" => match value.split_once(" CPUQuotaPeriodSec=") {
+            Some((quota, period)) => format!("{quota}/{period}"),
+            None => value.to_owned(),
+        },
+        // `systemctl show` prints the CPU time of a second.
+        "cpuquotapersecusec" => match time_us(value) {
+            Some(us) => format!("{}.{:04}%", us / 10_000, us % 10_000),
+            None => value.to_owned(),
+        },
         "cpuperiod" => format!("cpu.cfs_period_us={value}"),
         "cpuquotaperiodsec" => {
             let meant = format!("50%/{value}");
