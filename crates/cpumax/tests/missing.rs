@@ -60,6 +60,16 @@ fn half_stolen() -> Trace {
     whole().map(half)
 }
 
+/// The whole trace, but of every second run time half is charged.
+fn charged_unevenly() -> Trace {
+    let mut is_less = false;
+    whole().map(|line| {
+        is_less ^= line.contains("runtime=3000000");
+        let charge = if is_less { "runtime=1500000" } else { "runtime=3000000" };
+        vec![line.replace("runtime=3000000", charge)]
+    })
+}
+
 /// The threads of the whole trace, and another one that runs on CPU 0 whenever it can.
 fn busy() -> Trace {
     let mut trace = Trace::perf(2);
@@ -222,6 +232,7 @@ fn lacking() -> Vec<Lacking> {
         case("jiffies", by_jiffies(), GapKind::Clock),
         case("charged half", half_stolen(), GapKind::ImpossibleCharges),
         case("charged less", whole().map(less), GapKind::ImpossibleCharges),
+        case("charged unevenly", charged_unevenly(), GapKind::Stolen),
         case("charged twice", whole().map(double), GapKind::ImpossibleCharges),
         case("recorded twice", whole().map(twice), GapKind::Context),
         case("no context", whole(), GapKind::Context),

@@ -12,12 +12,14 @@ const LEAST_NS: u64 = 5_000_000;
 const UNCHARGED_PERCENT: u64 = 15;
 /// A common percentage of the time in a stay that is doubtful if it is below this.
 const COMMON_PERCENT: u64 = 92;
-/// Percentage of CPU time taken by interrupts and the host from which a note is given.
+/// Percentages of the time on CPUs taken by interrupts and the host from which a note is given, and
+/// from which it is doubtful.
 const STOLEN_PERCENT: u64 = 10;
+const STOLEN_MUCH_PERCENT: u64 = 20;
 
 impl Recording {
     /// Adds, as doubtful, charges that cannot be; else that charges were not recorded, or that
-    /// interrupts or the host took more than 10 % of the time on CPUs.
+    /// interrupts or the host took more than 10 % of the time on CPUs, doubtful above 20 %.
     pub(super) fn add_wrong_charges(&self, gaps: &mut Gaps) {
         if !self.has_runtime {
             let told = "The CPU time that the kernel charged (sched_stat_runtime) was not \
@@ -37,7 +39,8 @@ impl Recording {
                  host took it. CPU times leave it out, latencies do not.",
                 percent(taken_ns, wall_ns)
             );
-            gaps.add(GapKind::Stolen, false, told);
+            let much = exceeds(taken_ns, STOLEN_MUCH_PERCENT, wall_ns);
+            gaps.add(GapKind::Stolen, much, told);
         }
     }
 
