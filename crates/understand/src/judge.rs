@@ -96,8 +96,8 @@ pub struct Cell {
     pub number: Number,
     pub truth: Truth,
     pub told: Option<Ranged<f64>>,
-    /// Whether the prediction is marked as not predictable.
-    pub is_marked: bool,
+    /// The reason why the prediction is marked as not predictable, if it is.
+    pub marked: Option<String>,
 }
 
 impl Cell {
@@ -233,7 +233,7 @@ fn cells((percent, _, runs): &Limited, prediction: Option<&Prediction>) -> Vec<C
             number,
             truth,
             told,
-            is_marked: prediction.is_some_and(|prediction| !prediction.predictable),
+            marked: prediction.and_then(|prediction| prediction.why_not.clone()),
         }
     };
     Number::ALL.into_iter().map(cell).collect()

@@ -147,7 +147,7 @@ fn list(services: &[Judged]) -> String {
                 let told = cell.told.map_or("-".to_owned(), |told| {
                     format!("{:.2} ({:.2}..{:.2})", told.value, told.low, told.high)
                 });
-                let mark = if cell.is_marked { "?" } else { " " };
+                let mark = if cell.marked.is_some() { "?" } else { " " };
                 let truth = cell.truth;
                 let _ = writeln!(
                     out,

@@ -215,7 +215,7 @@ impl Recorder<'_> {
         }
         let Thread { comm, tid, .. } = &self.threads[task as usize];
         let what =
-            format!("sched:sched_waking: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
+            format!("sched:sched_wakeup: comm={comm} pid={tid} prio=120 target_cpu={cpu:03}");
         match waker.and_then(|by| Some((by, self.cpu_of(by)?))) {
             Some((by, at)) => {
                 // A thread that unlocks wakes the next one by a futex call.

@@ -35,9 +35,9 @@ impl Count {
         let is_right = cell.is_right();
         self.right += u64::from(is_right);
         self.in_range += u64::from(cell.is_in_range());
-        self.unmarked += u64::from(!cell.is_marked);
-        self.unmarked_wrong += u64::from(!cell.is_marked && !is_right);
-        self.marked_right += u64::from(cell.is_marked && is_right);
+        self.unmarked += u64::from(cell.marked.is_none());
+        self.unmarked_wrong += u64::from(cell.marked.is_none() && !is_right);
+        self.marked_right += u64::from(cell.marked.is_some() && is_right);
         let truth = cell.truth;
         if cell.number != Number::Throttled && truth.median > 0.0 {
             let width = |low: f64, high: f64| ((high - low) * 1000.0 / truth.median) as u64;
