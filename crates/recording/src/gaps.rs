@@ -193,12 +193,14 @@ impl Recording {
     }
 
     /// The gaps that matter to the selection's chosen threads. `service`: their requests, if known;
-    /// only without does the lack of clients on other machines count.
+    /// only where these are not recorded does the lack of clients on other machines count, and not
+    /// where the caller tells how inferred ones ask.
     pub fn gaps_of(&self, selection: &Selection, service: Option<&Service>) -> Vec<Gap> {
         let inside = self.inside(&self.names(), selection);
         let mut gaps = Gaps(self.gaps_among(&inside, service));
-        if service.is_none() {
-            self.add_network_clients(&inside, &mut gaps);
+        let is_told = selection.clients.is_some() || !selection.clocks.is_empty();
+        if service.is_none_or(|service| !service.recorded && !is_told) {
+            self.add_network_clients(&inside, service.is_some(), &mut gaps);
         }
         gaps.0
     }
@@ -480,19 +482,24 @@ impl Recording {
     }
 
     /// Adds clients on other machines, where data from the network ends more than 20 % of the waits
-    /// of the threads that are `inside`. Never doubtful.
-    fn add_network_clients(&self, inside: &[bool], gaps: &mut Gaps) {
+    /// of the threads that are `inside`. Doubtful if requests are inferred.
+    fn add_network_clients(&self, inside: &[bool], inferred: bool, gaps: &mut Gaps) {
         let chosen = self.threads.iter().zip(inside).filter(|(_, inside)| **inside);
         let (asked, waits) = chosen.fold((0, 0), |(asked, waits), (thread, _)| {
             (asked + thread.network_waits() as u64, waits + thread.waits.len() as u64)
         });
         if exceeds(asked, NETWORK_PERCENT, waits) {
+            let holds = if inferred {
+                "Their requests are inferred from wakeups; system calls would show them."
+            } else {
+                "Under a limit that stops the service, the numbers hold only if they do not wait \
+                 for answers."
+            };
             let told = format!(
                 "Data from the network ended {asked} of {waits} waits: clients are on other \
-                 machines, and how they ask is not known. Under a limit that stops the service, \
-                 the numbers hold only if they do not wait for answers."
+                 machines, and how they ask is not known. {holds}"
             );
-            gaps.add(GapKind::Clients, false, told);
+            gaps.add(GapKind::Clients, inferred, told);
         }
     }
 }

@@ -276,7 +276,7 @@ fn time_that_others_took() {
     let used_ns = runtime_ns(&recording, 101) + runtime_ns(&recording, 102);
     assert_eq!(used_ns, 100 * 3 * MS / 2);
     assert!(told(&recording, GapKind::Stolen).starts_with("50 % of the time"));
-    assert_eq!(doubted(&stolen), []);
+    assert_eq!(doubted(&stolen), [GapKind::Stolen]);
     let uncharged = service(500).uncharged().read();
     assert!(told(&uncharged, GapKind::Charges).contains("time taken by the host"));
 }
