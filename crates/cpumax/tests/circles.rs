@@ -14,7 +14,6 @@ const LEFT: &[(&str, &str, &str)] = &[
          world",
     ),
     ("recording", "", "build classify gaps requests summary"),
-    ("recording", "requests", "asking evidence"),
     ("recording", "requests", "busy guess relay remote unseen"),
 ];
 

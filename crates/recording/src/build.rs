@@ -176,6 +176,7 @@ impl Recording {
         let asking = known.as_ref().map(|_| SleepEvidence::of(self, &inside)).unwrap_or_default();
         if let Some(Requests::Recorded(traffic)) = &mut known {
             traffic.regroup(self, &asking, told);
+            traffic.find_workers(self, &inside);
         }
         if let Some(known) = &known {
             known.pools(self, &inside).add_channels(&mut task_map, &mut workload);

@@ -14,11 +14,13 @@ use crate::thread::{Birth, FdOrSocket, Io, Step};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+mod arrivals;
 pub(crate) mod asking;
 pub(crate) mod busy;
 pub(crate) mod endpoints;
 pub(crate) mod evidence;
 pub(crate) mod guess;
+mod handed;
 pub(crate) mod lines;
 pub(crate) mod outside;
 mod relay;
@@ -192,6 +194,8 @@ pub(crate) struct Traffic {
     pub connections: Vec<Connection>,
     /// Connections within the group.
     pub inner: Vec<InnerConnection>,
+    /// Writes (index of transfer) of a pool of workers that end work for a request.
+    pub finished: Vec<(u32, Tag)>,
 }
 
 /// A connection on which one thread of the group asks another.
@@ -277,7 +281,8 @@ impl Traffic {
         ends: Rc<Endpoints>,
         asked: &PollTimes,
     ) -> Traffic {
-        let mut traffic = Traffic { connections: Vec::new(), inner: Vec::new(), ends };
+        let (connections, inner, finished) = (Vec::new(), Vec::new(), Vec::new());
+        let mut traffic = Traffic { connections, inner, finished, ends };
         let listeners = traffic.listeners(recording, inside);
         let mut lines: BTreeMap<(bool, i32, FdOrSocket), usize> = BTreeMap::new();
         for end in 0..traffic.ends.all.len() as EndpointIx {
@@ -301,6 +306,11 @@ impl Traffic {
         }
         traffic.mark_accepted();
         traffic
+    }
+
+    /// Finds the pools of workers among the threads `inside` to which requests are handed.
+    pub fn find_workers(&mut self, recording: &Recording, inside: &[bool]) {
+        self.finished = handed::finished(recording, self, inside);
     }
 
     /// Marks connections with a single request as accepted if they are many and have most requests:
@@ -361,7 +371,7 @@ impl Traffic {
         let requests: Vec<Request> =
             anew.iter().flat_map(|one| &one.requests).map(request).collect();
         let number = told.and_then(|told| told.number);
-        let likeliest = || evidence::likeliest(requests.iter());
+        let likeliest = || arrivals::likeliest(requests.iter());
         let clients = number.or_else(|| asking.closed_clients()).unwrap_or_else(likeliest);
         let mut lines = ClientConnections::new(clients, number.is_some());
         let mut asked: Vec<(EndpointIx, &[TracedRequest])> =

@@ -5,7 +5,8 @@
 //! the next request as long after the last answer as was recorded; an open one sends each at its
 //! time. Open clients with one plan for all of their connections send late requests on whichever
 //! becomes idle: all threads of a name then take from one queue. The same holds for threads of a
-//! name that accept connections for themselves, if clients connect anew for each request.
+//! name that accept connections for themselves, if clients connect anew for each request. Workers
+//! to which requests are handed are a pool by process and name.
 
 use super::TaskMap;
 use super::sections::{CALLS, Section};
@@ -86,9 +87,18 @@ impl Pools {
             let name = recording.threads[thread].unnumbered();
             unite(&mut root, thread, *accepting.entry(name).or_insert(thread));
         }
+        let mut workers: BTreeMap<(i32, &str), usize> = BTreeMap::new();
+        let mut hands_on = vec![false; threads];
+        for (io, _) in &traffic.finished {
+            let thread = recording.ios[*io as usize].thread as usize;
+            let of = &recording.threads[thread];
+            let first = *workers.entry((of.process(), of.unnumbered())).or_insert(thread);
+            unite(&mut root, thread, first);
+            (hands_on[thread], alone[thread]) = (true, false);
+        }
         let mut numbers: BTreeMap<usize, u32> = BTreeMap::new();
         let of = (0..threads).map(|thread| {
-            (serves[thread].is_some() || accepts[thread]).then_some(())?;
+            (serves[thread].is_some() || accepts[thread] || hands_on[thread]).then_some(())?;
             let next = numbers.len() as u32;
             Some(*numbers.entry(find_root(&mut root, thread)).or_insert(next))
         });

@@ -65,6 +65,9 @@ struct Cutter<'a> {
     call: Option<u32>,
     /// Whether the system call under way sends an answer.
     answers: bool,
+    /// Whether it ends a worker's part of a request.
+    finishes: bool,
+    finished_ns: u64,
     done: Vec<Section>,
 }
 
@@ -102,6 +105,8 @@ impl Recording {
             by: None,
             call: None,
             answers: false,
+            finishes: false,
+            finished_ns: 0,
             done: Vec::new(),
         };
         let next = cutter.next_requests();
@@ -151,6 +156,9 @@ impl Cutter<'_> {
             Step::SysExit => {
                 self.builder.exit_kernel();
                 self.end_answer();
+                if std::mem::take(&mut self.finishes) {
+                    self.close_section(self.finished_ns, self.finished_ns);
+                }
             }
             Step::Wake(edge) => {
                 if let Some(channel) = self.recording.message_channel(edge, self.task_map) {
@@ -171,7 +179,9 @@ impl Cutter<'_> {
                 let goes_on = self.request.is_some()
                     && self.answer_at.is_none()
                     && next == self.request
-                    && waits_for != WaitsFor::Request;
+                    && waits_for != WaitsFor::Request
+                    && !(self.waits_for_server(&of)
+                        && self.request.is_some_and(|tag| self.tags.is_handed(tag)));
                 if goes_on {
                     let op = self.wait_op(&of).filter(|_| waits_for != WaitsFor::Answer);
                     if let Some(op) = op {
@@ -208,7 +218,10 @@ impl Cutter<'_> {
         }
         let by = self.tags.called_by(io).filter(|_| !matches!(held, Some(Held::Goes(_))));
         if self.request.is_none() {
-            self.called = by.is_some();
+            self.called = by.is_some() || self.tags.is_handed(tag);
+        }
+        if self.tags.finishes(io) {
+            (self.finishes, self.finished_ns) = (true, of.entered_ns);
         }
         self.by = by.or(self.by).filter(|_| self.called);
         self.request = Some(tag);
@@ -226,12 +239,14 @@ impl Cutter<'_> {
     /// The wait in the middle of a request, as long as recorded. `None` for a wait for another
     /// serving thread: that is for a lock or the CPU, whose length a limit changes.
     fn wait_op(&self, wait: &Wait) -> Option<Op> {
-        if let Cause::Thread { edge } = wait.cause
-            && self.task_map.inboxes[self.recording.edges[edge as usize].waker as usize].is_some()
-        {
-            return None;
-        }
-        Some(Op::Sleep(Span::Fixed(wait.end_ns.saturating_sub(wait.start_ns).max(1))))
+        let ns = wait.end_ns.saturating_sub(wait.start_ns).max(1);
+        (!self.waits_for_server(wait)).then_some(Op::Sleep(Span::Fixed(ns)))
+    }
+
+    /// Whether another serving thread ends the wait.
+    fn waits_for_server(&self, wait: &Wait) -> bool {
+        let Cause::Thread { edge } = wait.cause else { return false };
+        self.task_map.inboxes[self.recording.edges[edge as usize].waker as usize].is_some()
     }
 
     /// Ends a section at `end_ns` and stores it, with an answer that is due; the next one begins at

@@ -11,8 +11,8 @@
 //! be more regular than chance: the last request is then still under way when nothing is due yet.
 //! Both processes therefore have another rate for each age of the last request.
 
-use super::evidence::{CLIENTS_MOST, LIKELY, REGULAR, irregularity};
-use super::outside;
+use super::arrivals::{CLIENTS_MOST, REGULAR, irregularity};
+use super::{Request, outside};
 use crate::recording::Recording;
 use crate::thread::{Birth, Cause, Thread};
 use std::collections::BTreeMap;
@@ -32,10 +32,14 @@ const OFTEN_ONE_IN: usize = 16;
 /// Log-likelihood of closed clients where hardly anything but answers wakes them: they have no plan
 /// of their own.
 const AT_ONCE: f64 = 10.0;
+/// Log-likelihood that is certain.
+pub(super) const LIKELY: f64 = 3.0;
 /// Most processes that are examined, those that woke up most often.
 const PROCESSES_MOST: usize = 32;
 /// Least number of requests, and of answers, of a process from which something is inferred.
 const ASKED_MIN: usize = 50;
+/// Least number of requests of a client thread from whose turns something is inferred.
+const TURNS_MIN: usize = 10;
 
 /// Evidence from the sleep of a group's clients.
 #[derive(Debug, Clone, Default)]
@@ -46,8 +50,11 @@ pub(crate) struct SleepEvidence {
     pub clients: u32,
     /// `closed` for one, two and so on clients in each process that asks; empty if there is no
     /// evidence.
-    by_clients: Vec<f64>,
-    processes: usize,
+    pub by_clients: Vec<f64>,
+    pub processes: usize,
+    /// For each client thread with one connection: when a timer woke it, and the answer that came
+    /// before the next timer.
+    pub turns: Vec<Vec<Request>>,
 }
 
 impl SleepEvidence {
@@ -85,7 +92,9 @@ impl SleepEvidence {
                 SleepCounts::of(&events)
             })
             .collect();
-        SleepEvidence::from(&asleep)
+        let all = recording.threads.iter().enumerate().filter(|(ix, _)| clients[*ix]);
+        let turns = all.filter_map(|(_, thread)| turns(recording, inside, thread)).collect();
+        SleepEvidence { turns, ..SleepEvidence::from(&asleep) }
     }
 
     /// Combines the evidence of all processes that ask; none without processes.
@@ -108,7 +117,8 @@ impl SleepEvidence {
             });
         let closed = most + (sum / weights).ln();
         let clients = (at as u32 + 1) * asleep.len() as u32;
-        SleepEvidence { closed, clients, by_clients: all, processes: asleep.len() }
+        let processes = asleep.len();
+        SleepEvidence { closed, clients, by_clients: all, processes, ..SleepEvidence::default() }
     }
 
     /// `closed` for at most twice `clients` in all, as their number is inexact.
@@ -129,6 +139,31 @@ impl SleepEvidence {
         let at = self.by_clients.iter().rposition(|one| one + LIKELY >= most)?;
         Some((at + 1) * self.processes)
     }
+}
+
+/// The requests of a client thread that timers and answers wake in turn, as one with a single
+/// connection. `None` if one in 16 or more timers comes before the answer, or requests are few.
+fn turns(recording: &Recording, inside: &[bool], thread: &Thread) -> Option<Vec<Request>> {
+    let mut turns: Vec<Request> = Vec::new();
+    let (mut is_answered, mut early) = (true, 0);
+    for wait in &thread.waits {
+        let at_ns = wait.end_ns.saturating_sub(recording.first_ns);
+        match wakeup_meaning(recording, inside, thread, wait.cause) {
+            Some(Event::Timer) => {
+                early += usize::from(!is_answered);
+                is_answered = false;
+                turns.push(Request { connection: 0, arrived_ns: at_ns, answered_ns: at_ns });
+            }
+            Some(Event::Answer) => {
+                is_answered = true;
+                if let Some(asked) = turns.last_mut() {
+                    asked.answered_ns = at_ns;
+                }
+            }
+            _ => {}
+        }
+    }
+    (turns.len() >= TURNS_MIN && early * OFTEN_ONE_IN < turns.len()).then_some(turns)
 }
 
 /// Whether clients ask as soon as they are answered: an answer wakes them at least 50 times, and
@@ -343,7 +378,7 @@ fn stratum(ends: &[u64; AGES.len()], at_ns: u64) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::evidence::tests::noise;
+    use super::super::arrivals::tests::noise;
     use super::*;
 
     const MS: u64 = 1_000_000;

@@ -6,11 +6,14 @@
 //! squares over all connections, each relative to its own mean. A slope of 0 is a closed loop, a
 //! slope of -1 an open one. The distance of the slope from each, in standard errors, tells which.
 //!
+//! A client's thread that timers and answers wake in turn tells the same where no connection does.
+//!
 //! If it is not known which requests came on one connection, their numbers in equal intervals of
 //! time tell something. A closed client with similar think times asks more evenly than chance:
 //! requests at random times have a variance equal to their mean. Requests at equal distances come
 //! from a plan, unless each follows an answer at once: a busy server also answers requests of equal
-//! cost at equal distances.
+//! cost at equal distances, and closed clients that began at equal distances stay in step. Equal
+//! pauses after answers of different length tell these.
 //!
 //! If it is known, and requests come at random times, closed clients ask the less often the fewer
 //! of them are idle. The likelihood of that, against a constant rate, decides where pauses vary too
@@ -21,7 +24,8 @@
 //! open. Other clients are taken to be closed.
 
 use super::Request;
-use super::asking::SleepEvidence;
+use super::arrivals::{PAUSES_MIN, REGULAR, crowding, irregularity};
+use super::asking::{LIKELY, SleepEvidence};
 use cpumax_outcome::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -119,31 +123,27 @@ pub struct Evidence {
 
 /// Least distance of the slope from a value, in standard errors, to exclude that value.
 const SURE: f64 = 2.5;
+/// Standard error of the slope from causes other than chance: answers in parts, late wakeups.
+const SLOPE_INEXACT: f64 = 0.04;
 /// Number of intervals for the dispersion, and the dispersion below which clients are taken to be
 /// closed. Chance falls below it one time in a hundred.
 const INTERVALS: usize = 25;
 const EVEN: f64 = 0.4;
-/// Irregularity below which requests come from a plan, and from which they come at random times.
-pub(super) const REGULAR: f64 = 0.3;
+/// Irregularity from which requests come at random times.
 const RANDOM: f64 = 0.6;
 /// Magnitude of `crowding` that is certain.
 const CROWDED: f64 = 10.0;
-/// Magnitudes of `asleep` that outweigh a guess, that outweigh the guess that each connection is
-/// another client's, and that are certain.
+/// Magnitudes of `asleep` that outweigh a guess, and that outweigh the guess that each connection is
+/// another client's.
 const LIKELIER: f64 = 0.7;
 const LIKELIER_ANEW: f64 = 1.5;
-pub(super) const LIKELY: f64 = 3.0;
 /// Connections have plans of their own if each is so many times as regular as turns at a common
 /// plan would make it.
 const OWN_PLAN: f64 = 4.0;
-/// Bound on the number of closed clients that is considered.
-pub(super) const CLIENTS_MOST: usize = 256;
 /// Requests that took more than so many times the median are left out.
 const LONG: u64 = 4;
 /// A pause below one part in so many of the distance between requests counts as none.
 const AT_ONCE: u64 = 10;
-/// With fewer pauses nothing is inferred.
-const PAUSES_MIN: u64 = 20;
 
 impl Evidence {
     /// Weighs the pauses, times and crowding of requests, and the clients' sleep. `connections`:
@@ -155,6 +155,7 @@ impl Evidence {
         asking: &SleepEvidence,
     ) -> Evidence {
         let asleep = asking.closed;
+        let median_ns = median(&mut distances_ns.clone());
         let mut points: Vec<(f64, f64)> = Vec::new();
         let all = || connections.iter().flat_map(|(requests, _)| *requests);
         let mut times: Vec<u64> = all().map(|request| request.arrived_ns).collect();
@@ -162,11 +163,15 @@ impl Evidence {
         // A single closed client whose requests always take equally long is as regular as a plan.
         // Clients that ask as soon as a busy server answers are regular, too.
         let at_once = asleep >= LIKELY || follow_answers(connections, &distances_ns);
-        let planned = connections.len() >= 3 && !at_once;
+        let planned =
+            connections.len() >= 3 && !at_once && !pauses_are_equal(connections, median_ns);
         let irregularity = if planned { irregularity(distances_ns) } else { 1.0 };
         let dispersion = dispersion(&times);
         let known = connections.iter().all(|(_, sure)| *sure);
-        let crowding = if known { crowding(connections) } else { 0.0 };
+        let turns = asking.turns.iter().map(|turns| (&turns[..], true));
+        let turns: Vec<(&[Request], bool)> = if known { Vec::new() } else { turns.collect() };
+        let known = if known { connections } else { &turns[..] };
+        let crowding = if known.is_empty() { 0.0 } else { crowding(known) };
         let random = Evidence {
             slope: 0.0,
             error: 0.0,
@@ -178,7 +183,9 @@ impl Evidence {
             asleep_of_few: asking.closed_of(connections.len()),
             anew: false,
         };
-        for (requests, _) in connections.iter().filter(|(all, sure)| *sure && all.len() > 2) {
+        let any_known = connections.iter().any(|(_, sure)| *sure);
+        let lines = if any_known { connections } else { &turns };
+        for (requests, _) in lines.iter().filter(|(all, sure)| *sure && all.len() > 2) {
             let pairs = requests.windows(2);
             let took = pairs.clone().map(|pair| pair[0].took_ns() as f64);
             let pauses = pairs.map(|pair| pair[1].arrived_ns as f64 - pair[0].answered_ns as f64);
@@ -198,7 +205,10 @@ impl Evidence {
         }
         let slope = xy / xx;
         let rest = (yy - slope * xy).max(0.0) / (pauses - 2) as f64;
-        Evidence { slope, error: (rest / xx).sqrt(), pauses, ..random }
+        let of = Evidence { slope, error: (rest / xx).sqrt(), pauses, ..random };
+        // Threads of clients that take turns at a plan pause as closed ones do.
+        let is_doubtful = !any_known && asleep < 0.0 && of.slope_says() == Some(Loop::Closed);
+        if is_doubtful { random } else { of }
     }
 
     /// The likelier way of asking, and whether it is certain. The clients' sleep decides only where
@@ -221,23 +231,43 @@ impl Evidence {
 
     /// The likelier way of asking by the requests alone, and whether it is certain.
     fn requests_say(&self) -> (Loop, bool) {
+        let even = self.dispersion < EVEN;
+        let slope = self.slope_says();
         if self.irregularity < REGULAR {
-            return (Loop::Open, true);
+            // Closed clients that began at equal distances are as regular for a while.
+            return (Loop::Open, even || slope == Some(Loop::Open));
         }
         if self.pauses < PAUSES_MIN || self.error <= 0.0 && self.slope == 0.0 {
-            let even = self.dispersion < EVEN;
             return (if self.anew && !even { Loop::Open } else { Loop::Closed }, even);
         }
-        let error = self.error.max(1e-9);
-        let (from_closed, from_open) = (self.slope.abs() / error, (self.slope + 1.0).abs() / error);
+        let (from_closed, from_open) = self.distances();
         let crowding = self.crowding_at_random();
-        if from_open < from_closed {
-            (Loop::Open, from_closed >= SURE)
+        if self.slope < -0.5 {
+            let sure = from_closed >= SURE && self.crowding < CROWDED;
+            (Loop::Open, sure || slope.is_some())
         } else if from_open < SURE && crowding <= -LIKELY {
             (Loop::Open, crowding <= -CROWDED)
         } else {
             (Loop::Closed, from_open >= SURE || crowding >= CROWDED)
         }
+    }
+
+    /// Distances of the slope from 0 and from -1, in standard errors.
+    fn distances(&self) -> (f64, f64) {
+        let error = self.error.max(1e-9);
+        (self.slope.abs() / error, (self.slope + 1.0).abs() / error)
+    }
+
+    /// The way of asking that the slope shows: it excludes the other one, and an open one not
+    /// itself. `None` if it does not tell.
+    fn slope_says(&self) -> Option<Loop> {
+        let (from_closed, from_open) = self.distances();
+        let is_open = self.slope < -0.5;
+        let fits = (self.slope + 1.0).abs() < SURE * self.error.max(SLOPE_INEXACT);
+        let (told, distance) =
+            if is_open { (Loop::Open, from_closed) } else { (Loop::Closed, from_open) };
+        let tells = self.pauses >= PAUSES_MIN && distance >= SURE && (fits || !is_open);
+        tells.then_some(told)
     }
 
     /// `crowding`, or 0 where requests do not come at random times. Even ones are no sign of open
@@ -261,76 +291,23 @@ fn follow_answers(connections: &[(&[Request], bool)], distances_ns: &[u64]) -> b
     median(&mut pauses).saturating_mul(AT_ONCE) <= median(&mut distances)
 }
 
-/// See [`Evidence::crowding`]. Compares the likelihoods of two Poisson processes, each at its best
-/// rate; positive: closed.
-fn crowding(connections: &[(&[Request], bool)]) -> f64 {
-    let clients = connections.len();
-    let crowd = ArrivalsByLoad::of(connections.iter().flat_map(|(requests, _)| *requests));
-    let idle = |under_way: usize| (clients + 1).saturating_sub(under_way).max(1) as f64;
-    crowd.likelihood(idle) - crowd.likelihood(|_| 1.0)
-}
-
-/// The likeliest number of closed clients for these requests, if each idle client asks at the same
-/// rate.
-pub(super) fn likeliest<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> usize {
-    let crowd = ArrivalsByLoad::of(requests);
-    let least = crowd.more.len().saturating_sub(1).max(1);
-    let likelihood =
-        |clients: usize| crowd.likelihood(|under| clients.saturating_sub(under) as f64);
-    let most = (least..=least.max(CLIENTS_MOST))
-        .map(|clients| (clients, likelihood(clients)))
-        .fold((least, f64::MIN), |best, one| if one.1 > best.1 { one } else { best });
-    most.0
-}
-
-/// By number of requests under way: further arrivals, and the time for which so many were under
-/// way.
-struct ArrivalsByLoad {
-    more: Vec<f64>,
-    ns: Vec<f64>,
-}
-
-impl ArrivalsByLoad {
-    /// Counts, up to the last arrival, how many requests arrived while so many others were under
-    /// way. The first arrival does not count.
-    fn of<'a>(requests: impl Iterator<Item = &'a Request> + Clone) -> ArrivalsByLoad {
-        let mut crowd = ArrivalsByLoad { more: vec![0.0], ns: vec![0.0] };
-        let last_ns = requests.clone().map(|request| request.arrived_ns).max().unwrap_or(0);
-        let answered =
-            |one: &Request| (one.answered_ns.max(one.arrived_ns.saturating_add(1)), false);
-        let came = requests.clone().map(|one| (one.arrived_ns, true));
-        let mut events: Vec<(u64, bool)> = came.chain(requests.map(answered)).collect();
-        events.retain(|(at_ns, _)| *at_ns <= last_ns);
-        // An answer sorts before the request that it permits.
-        events.sort_unstable();
-        let mut under_way = 0;
-        for (at, &(at_ns, came)) in events.iter().enumerate() {
-            let before_ns = at.checked_sub(1).map_or(at_ns, |before| events[before].0);
-            crowd.ns[under_way] += (at_ns - before_ns) as f64;
-            if came {
-                crowd.more[under_way] += f64::from(u8::from(at > 0));
-                under_way += 1;
-                let rows = crowd.ns.len().max(under_way + 1);
-                crowd.more.resize(rows, 0.0);
-                crowd.ns.resize(rows, 0.0);
-            } else {
-                under_way = under_way.saturating_sub(1);
-            }
+/// Whether clients pause for equal times after answers that take longer or shorter than usual, and
+/// so have no plan. Times within a tenth of the median distance of requests count as equal. False
+/// for fewer than 20 such answers on known connections.
+fn pauses_are_equal(connections: &[(&[Request], bool)], distance_ns: u64) -> bool {
+    let near = |one: u64, other: u64| one.abs_diff(other) <= distance_ns / AT_ONCE;
+    let (mut unusual, mut equal) = (0, 0);
+    for (requests, _) in connections.iter().filter(|(all, sure)| *sure && all.len() > 2) {
+        let pause = |pair: &[Request]| pair[1].arrived_ns.saturating_sub(pair[0].answered_ns);
+        let usual_ns = median(&mut requests.iter().map(Request::took_ns).collect::<Vec<_>>());
+        let pause_ns = median(&mut requests.windows(2).map(pause).collect::<Vec<_>>());
+        let told = requests.windows(2).filter(|pair| !near(pair[0].took_ns(), usual_ns));
+        for pair in told {
+            unusual += 1;
+            equal += u64::from(near(pause(pair), pause_ns));
         }
-        crowd
     }
-
-    /// Natural log-likelihood of the arrivals at a rate in proportion to `rate` of the number under
-    /// way, up to a constant.
-    fn likelihood(&self, rate: impl Fn(usize) -> f64) -> f64 {
-        let rows = || self.more.iter().zip(&self.ns).enumerate();
-        let n: f64 = self.more.iter().sum();
-        let whole: f64 = rows().map(|(row, (_, ns))| rate(row) * ns).sum();
-        let each = |(row, (more, _)): (usize, (&f64, &f64))| {
-            if *more > 0.0 { more * rate(row).max(f64::MIN_POSITIVE).ln() } else { 0.0 }
-        };
-        rows().map(each).sum::<f64>() - n * whole.max(1.0).ln()
-    }
+    unusual >= PAUSES_MIN && equal * 10 >= unusual * 9
 }
 
 /// Whether open clients have one plan for all of their connections (the requests of each, in order
@@ -366,26 +343,10 @@ fn dispersion(times: &[u64]) -> f64 {
     variance / mean.max(f64::MIN_POSITIVE)
 }
 
-/// See [`Evidence::irregularity`], for distances in ns; 1 for fewer than 20.
-pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
-    if between.len() < PAUSES_MIN as usize {
-        return 1.0;
-    }
-    let middle = median(&mut between);
-    let mut off: Vec<u64> = between.iter().map(|ns| ns.abs_diff(middle)).collect();
-    median(&mut off) as f64 / middle.max(1) as f64
-}
-
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
+    use super::super::arrivals::tests::noise;
     use super::*;
-
-    /// Pseudo-random numbers below 2^20.
-    pub fn noise(i: u64) -> u64 {
-        let mixed = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ (mixed >> 27)) >> 44
-    }
 
     /// Requests of one connection: each takes a random time; the next comes at `next(answered,
     /// index)`.
@@ -439,6 +400,40 @@ pub(super) mod tests {
         assert_eq!(in_turn(500_000).says(), (Loop::Open, true));
     }
 
+    /// Clients that began 8 ms after each other ask 64 ms after the answer, or each 65 ms. One
+    /// answer in eight takes five times as long as the others.
+    fn in_step(closed: bool) -> Evidence {
+        let took_ns = |n: u64| if noise(n).is_multiple_of(8) { 5_000_000 } else { 1_000_000 };
+        let line = |line: u64| {
+            let mut at_ns = line * 8_000_000;
+            let request = |n: u64| {
+                let answered_ns = at_ns + took_ns(100 * line + n);
+                let request = Request { connection: line as u32, arrived_ns: at_ns, answered_ns };
+                at_ns = if closed { answered_ns + 64_000_000 } else { at_ns + 65_000_000 };
+                request
+            };
+            (0..100).map(request).collect::<Vec<_>>()
+        };
+        let lines: Vec<Vec<Request>> = (0..8).map(line).collect();
+        let lines: Vec<(&[Request], bool)> = lines.iter().map(|line| (&line[..], true)).collect();
+        Evidence::of(&lines, vec![8_000_000; 799], &SleepEvidence::default())
+    }
+
+    #[test]
+    fn clients_in_step_that_pause_for_equal_times_are_closed() {
+        assert_eq!(in_step(true).says(), (Loop::Closed, true), "{:?}", in_step(true));
+        assert_eq!(in_step(false).says(), (Loop::Open, true), "{:?}", in_step(false));
+    }
+
+    #[test]
+    fn turns_of_a_clients_thread_tell_where_connections_do_not() {
+        let turns = vec![connection(|_, i| (i + 1) * 20_000_000 + noise(2 * i + 1))];
+        let asking = SleepEvidence { turns, ..SleepEvidence::default() };
+        let requests = connection(|answered_ns, i| answered_ns + noise(2 * i + 1));
+        let evidence = Evidence::of(&[(&requests[..], false)], Vec::new(), &asking);
+        assert_eq!(evidence.says(), (Loop::Open, true), "{evidence:?}");
+    }
+
     #[test]
     fn with_few_requests_nothing_is_sure() {
         let requests = connection(|answered_ns, _| answered_ns + 5);
@@ -483,47 +478,6 @@ pub(super) mod tests {
         assert_eq!(asleep.says(), (Loop::Open, false));
         assert_eq!(Evidence { crowding: 12.0, ..asleep }.says(), (Loop::Closed, true));
         assert_eq!(Evidence { dispersion: 0.2, ..asleep }.says(), (Loop::Closed, true));
-    }
-
-    /// The requests of eight clients that ask at a rate for each idle one, or at one rate for all
-    /// together.
-    fn crowd(closed: bool) -> Vec<Vec<Request>> {
-        let mut lines: Vec<Vec<Request>> = vec![Vec::new(); 8];
-        let (mut now_ns, mut drawn) = (0_u64, 0);
-        let mut free_ns = [0_u64; 8];
-        while now_ns < 4_000_000_000 {
-            now_ns += 10_000;
-            drawn += 1;
-            let idle = free_ns.iter().filter(|free| **free <= now_ns).count() as u64;
-            let rate = if closed { idle } else { 5 };
-            // `noise` is below 2^20, so `rate` of a thousand steps pass.
-            if noise(drawn) * 1000 >= rate * (1 << 20) {
-                continue;
-            }
-            if let Some(line) = free_ns.iter().position(|free| *free <= now_ns) {
-                let answered_ns = now_ns + 1_000_000;
-                let connection = line as u32;
-                lines[line].push(Request { connection, arrived_ns: now_ns, answered_ns });
-                free_ns[line] = answered_ns;
-            }
-        }
-        lines
-    }
-
-    #[test]
-    fn closed_clients_ask_the_less_the_more_they_wait() {
-        let crowding = |closed: bool| {
-            let lines = crowd(closed);
-            crowding(&lines.iter().map(|line| (&line[..], true)).collect::<Vec<_>>())
-        };
-        assert!(crowding(true) > CROWDED, "{}", crowding(true));
-        assert!(crowding(false) < 0.0, "{}", crowding(false));
-    }
-
-    #[test]
-    fn the_likeliest_number_of_closed_clients_is_found() {
-        let clients = likeliest(crowd(true).iter().flatten());
-        assert!((6..=10).contains(&clients), "{clients}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::endpoints::EndpointIx;
 use super::{Connection, Traffic};
 use crate::recording::Recording;
 use crate::syscalls::IoKind;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A request: its connection and its index there.
 pub(crate) type Tag = (u32, u32);
@@ -38,6 +38,9 @@ pub(crate) struct Tags {
     /// The thread of the group that wrote what it reads.
     inner: Vec<Option<u32>>,
     held: BTreeMap<u32, Held>,
+    /// Writes by which workers end work for a request, and these requests.
+    finishes: BTreeSet<u32>,
+    handed: BTreeSet<Tag>,
 }
 
 impl Tags {
@@ -50,12 +53,19 @@ impl Tags {
             answers: vec![false; ios],
             inner: vec![None; ios],
             held: BTreeMap::new(),
+            finishes: BTreeSet::new(),
+            handed: BTreeSet::new(),
         };
         for (connection, one) in traffic.connections.iter().enumerate() {
             tags.add(traffic, connection as u32, one);
         }
         for (accept, tag) in traffic.accepted_for(recording) {
             tags.request_of[accept as usize] = Some(tag);
+        }
+        for &(io, tag) in &traffic.finished {
+            tags.request_of[io as usize] = Some(tag);
+            tags.finishes.insert(io);
+            tags.handed.insert(tag);
         }
         if !traffic.inner.is_empty() {
             Tagger::of(recording, traffic).tag(&mut tags);
@@ -66,6 +76,16 @@ impl Tags {
     /// The request that a transfer belongs to; `None` if unknown. `io`: index in the recording.
     pub fn request(&self, io: u32) -> Option<Tag> {
         self.request_of[io as usize]
+    }
+
+    /// Whether this transfer is the write by which a worker ends work for a request.
+    pub fn finishes(&self, io: u32) -> bool {
+        self.finishes.contains(&io)
+    }
+
+    /// Whether the request is handed to a worker.
+    pub fn is_handed(&self, tag: Tag) -> bool {
+        self.handed.contains(&tag)
     }
 
     /// Whether this transfer is the last write of an answer to a client.

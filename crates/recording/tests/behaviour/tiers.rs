@@ -2,7 +2,7 @@
 //! forked for a connection. Also clients of which one thread asks and another is answered.
 
 use cpumax_recording::{Loop, Options, Recording, Request, Selection, Service};
-use cpumax_workload::{ChannelIx, Op, Workload};
+use cpumax_workload::{ChannelIx, Op, Span, Workload};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -83,7 +83,8 @@ fn served(workload: &Workload) -> BTreeMap<&str, ChannelIx> {
 fn ways(workload: &Workload) -> Vec<Vec<ChannelIx>> {
     let mut all = Vec::new();
     for source in workload.sources.iter().filter(|source| !source.jobs.is_empty()) {
-        for first in &source.jobs {
+        let is_request = |job: &&u32| !workload.jobs[**job as usize].name.starts_with("other work");
+        for first in source.jobs.iter().filter(is_request) {
             let mut way = vec![source.channel];
             let mut job = *first;
             loop {
@@ -232,6 +233,44 @@ fn a_tier_may_ask_another_for_the_same_request() {
     let way = ["front", "mid", "back", "mid", "front"].map(|name| served[name]);
     let ways = ways(&workload);
     assert!(ways.len() as u64 == ROUNDS && ways.iter().all(|one| *one == way), "{ways:?}");
+}
+
+#[test]
+fn a_worker_that_finishes_by_a_byte_works_for_the_request() {
+    let (client, front, work) = ("cli/20", "loop/10", "work/11");
+    let text = rounds(|round, _| {
+        round.wake(0, 0, IDLE, client);
+        round.switch(1, 0, IDLE, "R", client);
+        round.exit(2, 0, client, "232 = 0");
+        hop(round, 10, (client, 4), (front, 7));
+        round.enter(1020, 0, front, "202 (7000, 81, 1, 0, 0, 0)");
+        round.wake(1022, 0, front, work);
+        round.exit(1024, 0, front, "202 = 1");
+        round.enter(1025, 0, front, POLL);
+        round.switch(1026, 0, front, "S", work);
+        round.exit(1028, 0, work, "202 = 0");
+        round.enter(4031, 0, work, "1 (3, 0, 8, 0, 0, 0)");
+        round.wake(4033, 0, work, front);
+        round.exit(4035, 0, work, "1 = 8");
+        round.enter(4036, 0, work, "202 (7000, 80, 0, 0, 0, 0)");
+        round.switch(4037, 0, work, "S", front);
+        round.exit(4039, 0, front, "232 = 1");
+        round.enter(4040, 0, front, "0 (3, 0, 400, 0, 0, 0)");
+        round.exit(4042, 0, front, "0 = 8");
+        hop(round, 5020, (front, 7), (client, 4));
+        round.enter(5040, 0, client, POLL);
+        round.switch(5041, 0, client, "S", IDLE);
+    });
+    let (workload, service) = import(&text, &["comm:loop", "comm:work"], Some(Loop::Open));
+    assert_eq!(service.requests.len() as u64, ROUNDS);
+    let served = served(&workload);
+    let way = ["loop", "work", "loop"].map(|name| served[name]);
+    let ways = ways(&workload);
+    assert!(ways.len() as u64 == ROUNDS && ways.iter().all(|one| *one == way), "{ways:?}");
+    // The 3 ms of work are the worker's, once for each request.
+    let is_work = |op: &Op| matches!(op, Op::User(Span::Fixed(3_003_000)));
+    let works = workload.jobs.iter().filter(|job| job.program.iter().any(is_work));
+    assert_eq!(works.count() as u64, ROUNDS, "{:?}", workload.jobs);
 }
 
 /// The front asks two backs at a time, which work for 3 and 4 ms on CPUs of their own.
