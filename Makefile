@@ -15,7 +15,7 @@ FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
 .PHONY: help guest install manual kernels test-kernels run test python-test wheel mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs dist browser kube fmt bench peers \
-	recordings proof calibrate understand deps rust clang
+	recordings proof calibrate understand fuzz deps rust clang
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
@@ -248,6 +248,9 @@ proof: deps ## Record real servers, run them under limits, and measure the error
 
 # UNDERSTAND takes options, e.g. UNDERSTAND='--seeds 0..197 --kind tiers --list'.
 UNDERSTAND ?= --seeds 0..1999
+
+fuzz: rust ## Feed changed bytes to the readers of recordings and scenarios, for an hour each (FUZZ=3600)
+	@crates/recording/fuzz/run.sh $(or $(FUZZ),3600)
 
 understand: rust ## Measure how well recordings are understood, by 2000 services whose structure is known (docs/lab/understanding.md)
 	$(CARGO) run --quiet --release -p cpumax-understand -- $(UNDERSTAND)
