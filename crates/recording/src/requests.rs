@@ -282,7 +282,7 @@ impl Traffic {
         asked: &PollTimes,
     ) -> Traffic {
         let (connections, inner, finished) = (Vec::new(), Vec::new(), Vec::new());
-        let mut traffic = Traffic { connections, inner, finished, ends };
+        let mut traffic = Traffic { ends, connections, inner, finished };
         let listeners = traffic.listeners(recording, inside);
         let mut lines: BTreeMap<(bool, i32, FdOrSocket), usize> = BTreeMap::new();
         for end in 0..traffic.ends.all.len() as EndpointIx {
