@@ -3,6 +3,7 @@
 import hashlib
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,11 @@ from cpumax import sweeps
 
 pytest.importorskip("pyarrow")
 
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from cpumax.sweeps import command; sys.exit(command())",
+]
 LIMITS = ["300m", "500m", "5000 10000", "50000 100000,cpu.max.burst=20000"]
 
 
@@ -90,8 +96,7 @@ def test_a_killed_sweep_leaves_only_whole_parts(bursts, web, tmp_path):
         f"recordings = [{bursts!r}, {web!r}]\nlimits = {LIMITS!r}\nkernels = ['all']\n"
         f"seeds = [1, 2]\nlimits_per_task = 1\nout = {os.fspath(out)!r}\n"
     )
-    code = "import sys; from cpumax.sweeps import command; sys.exit(command())"
-    line = [sys.executable, "-c", code, os.fspath(config)]
+    line = [*COMMAND, os.fspath(config)]
     running = subprocess.Popen(line)
     while not digests(out):
         assert running.poll() is None
@@ -103,6 +108,27 @@ def test_a_killed_sweep_leaves_only_whole_parts(bursts, web, tmp_path):
     after = digests(out)
     assert f"16 parts, {16 - len(before)} of them made now" in done
     assert len(after) == 16 and before.items() <= after.items()
+
+
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+def test_ctrl_c_ends_a_sweep(web, tmp_path, executor):
+    config, out = tmp_path / "sweep.toml", tmp_path / "out"
+    config.write_text(
+        f"recordings = [{web!r}]\nlimits = {[f'{n}m' for n in range(100, 500)]!r}\n"
+        f"kernels = ['all']\nout = {os.fspath(out)!r}\nexecutor = {executor!r}\n"
+        "limits_per_task = 100\n"
+    )
+    line = [*COMMAND, os.fspath(config)]
+    running = subprocess.Popen(line, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    while not out.exists():
+        assert running.poll() is None
+        time.sleep(0.02)
+    time.sleep(2)
+    os.killpg(running.pid, signal.SIGINT)
+    begin = time.monotonic()
+    told = running.communicate()[1]
+    assert running.returncode == 130 and "cpumax-sweep: interrupted" in told
+    assert time.monotonic() - begin < 10  # a task takes longer
 
 
 @pytest.mark.parametrize(

@@ -395,6 +395,8 @@ def command(line: list[str] | None = None) -> int:
         done = sweep(**_config(given.config))
     except (OSError, ValueError, ImportError, _cpumax.Error) as error:
         parser.exit(2, f"cpumax-sweep: {error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, "cpumax-sweep: interrupted\n")
     print(f"{done.path}: {done.parts} parts, {done.made} of them made now")
     return 0
 
@@ -405,11 +407,13 @@ options of replays."
 
 
 def processes(number: int | None = None) -> Any:
-    """An executor of processes that share nothing with this one's threads."""
+    """An executor of processes that share nothing with this one's threads. Ctrl-C ends them."""
     import multiprocessing
+    import signal
     from concurrent.futures import ProcessPoolExecutor
 
-    return ProcessPoolExecutor(number, multiprocessing.get_context("spawn"))
+    end = signal.signal, (signal.SIGINT, signal.SIG_DFL)
+    return ProcessPoolExecutor(number, multiprocessing.get_context("spawn"), *end)
 
 
 _EXECUTORS = {"threads": lambda: None, "processes": processes, "ray": lambda: "ray"}
