@@ -14,7 +14,7 @@ HAVE_CLANG = (for clang in $${BPF_CLANG:-clang $$(seq -f clang-%.0f 12 39)}; do 
 FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install manual kernels test-kernels run test python-test wheel mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs dist browser kube fmt bench peers \
+.PHONY: help guest install manual kernels test-kernels run test python-test wheel python-bench mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs dist browser kube fmt bench peers \
 	recordings proof calibrate understand fuzz deps rust clang
 
 help: ## List what can be made
@@ -130,10 +130,22 @@ python-test: rust ## Test the Python package; RAY=1: with a Ray cluster of two n
 		echo "NOT TESTED: the Python package, as there is no Python 3 with venv, or pip cannot install $(PYTHON_TOOLS)" >&2; \
 	fi
 
-wheel: rust $(PYTHON_ENV)/ready ## Build the wheel of the Python package, in target/wheels
+# The builder of wheels has an environment of its own: that of the tests is large.
+MATURIN = target/tools/maturin/bin/maturin
+
+$(MATURIN):
+	@python3 -m venv target/tools/maturin && target/tools/maturin/bin/pip install --quiet maturin
+
+# Times in it are those of the last commit.
+wheel: rust $(MATURIN) ## Build the wheel of the Python package, which has the command too, in target/wheels
 	@rm -rf target/wheels
-	$(PYTHON_ENV)/bin/maturin build --quiet --release $(FEATURES) --manifest-path crates/python/Cargo.toml --out target/wheels
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(MATURIN) build --quiet --release $(FEATURES) \
+		--manifest-path crates/python/Cargo.toml --out target/wheels
 	@ls -l target/wheels
+
+python-bench: wheel $(PYTHON_ENV)/ready ## Measure the Python package, installed from its wheel
+	@$(PYTHON_ENV)/bin/pip install --quiet --no-deps --upgrade --target target/python/wheel target/wheels/*.whl
+	PYTHONPATH=$(CURDIR)/target/python/wheel $(PYTHON_ENV)/bin/python bench/python.py
 
 # Workspaces of their own. Checking a fuzz target needs no libFuzzer. CUSTOM_LIBFUZZER_PATH keeps its build script from building one.
 APART = bench/peers crates/recording/fuzz
@@ -208,16 +220,16 @@ DIST = target/dist
 PROGRAMS = $(DIST)/build/x86_64-unknown-linux-gnu/release
 DIST_TOOLS = rpm cpio jq xz-utils python3-venv
 
-dist: deps ## Packages for x86-64 in target/dist, each installed and used once: tar.xz, deb, rpm, wheel, OCI image, checksums
+dist: deps wheel ## Packages for x86-64 in target/dist, each installed and used once: tar.xz, deb, rpm, wheel, OCI image, checksums
 	@for tool in rpmbuild cpio jq xz python3; do command -v $$tool >/dev/null || missing=1; done; \
 		[ -z "$$missing" ] || { $(call install_packages,$(DIST_TOOLS)); } || { echo "make dist needs $(DIST_TOOLS)" >&2; exit 1; }
 	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' $(CARGO) build --quiet --release --target-dir $(DIST)/build \
 		--target x86_64-unknown-linux-gnu -p cpumax -p cpumax-guest --bin cpumax --bin cpumax-guest
-	@[ -x target/tools/python/bin/wheel ] || { python3 -m venv target/tools/python && target/tools/python/bin/pip install --quiet wheel; }
 	rm -f $(DIST)/cpumax* $(DIST)/SHA256SUMS
-	PYTHON=target/tools/python/bin/python packaging/dist x86_64 $(PROGRAMS) $(PROGRAMS)/cpumax $(DIST)
+	packaging/dist x86_64 $(PROGRAMS) $(PROGRAMS)/cpumax $(DIST)
+	cp target/wheels/cpumax-*.whl $(DIST)
 	cd $(DIST) && sha256sum cpumax* > SHA256SUMS
-	PYTHON=target/tools/python/bin/python packaging/try $(DIST)
+	packaging/try $(DIST)
 	@ls -l $(DIST)
 
 fmt: rust ## Format all sources
