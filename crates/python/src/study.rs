@@ -136,8 +136,8 @@ impl Study {
     }
 
     /// A row for each bucket of the latencies of each run.
-    fn histograms(&self) -> Table {
-        Table(table::histograms(&self.saved()))
+    fn histograms(&self, py: Python<'_>) -> Table {
+        py.detach(|| Table(table::histograms(&self.saved())))
     }
 
     /// As `cpumax replay --csv` writes it.
@@ -146,8 +146,8 @@ impl Study {
     }
 
     /// As `cpumax report` writes it.
-    fn to_html(&self) -> String {
-        page(&self.recorded.name, self.saved())
+    fn to_html(&self, py: Python<'_>) -> String {
+        py.detach(|| page(&self.recorded.name, self.saved()))
     }
 }
 

@@ -10,9 +10,9 @@ pub use recording::{requests, threads};
 pub use study::{histograms, study};
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
-use arrow_array::types::Int32Type;
+use arrow_array::types::{ArrowPrimitiveType, Int32Type};
 use arrow_array::{
-    ArrayRef, DictionaryArray, Int32Array, RecordBatch, RecordBatchIterator, StringArray,
+    ArrayRef, DictionaryArray, PrimitiveArray, RecordBatch, RecordBatchIterator, StringArray,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -51,11 +51,19 @@ impl Table {
 }
 
 /// Names by their places in a list, which the column has once; places beyond it are null.
-fn named(places: impl Iterator<Item = Option<u32>>, names: &[String]) -> ArrayRef {
+fn named(places: impl Iterator<Item = Option<u32>> + Clone, names: &[impl AsRef<str>]) -> ArrayRef {
     let of_list = |at: u32| ((at as usize) < names.len()).then_some(at as i32);
-    let places: Int32Array = places.map(|at| at.and_then(of_list)).collect();
-    let names = StringArray::from_iter_values(names);
-    Arc::new(DictionaryArray::<Int32Type>::new(places, Arc::new(names)))
+    let places = optional::<Int32Type>(places.map(|at| at.and_then(of_list)));
+    Arc::new(DictionaryArray::new(places, Arc::new(StringArray::from_iter_values(names))))
+}
+
+/// Numbers, of which some are null. Two short loops are faster than arrow's one.
+fn optional<T: ArrowPrimitiveType>(
+    all: impl Iterator<Item = Option<T::Native>> + Clone,
+) -> PrimitiveArray<T> {
+    let known: Vec<bool> = all.clone().map(|one| one.is_some()).collect();
+    let values: Vec<T::Native> = all.map(Option::unwrap_or_default).collect();
+    PrimitiveArray::new(values.into(), Some(known.into()))
 }
 
 /// The batch of these columns, all of one length.

@@ -112,7 +112,7 @@ impl Runs {
     }
 
     /// The events of the run at this place; `None` if they were not kept.
-    fn events(&self, at: usize) -> Option<Table> {
-        self.events.get(&at).map(|events| Table(table::events(events)))
+    fn events(&self, py: Python<'_>, at: usize) -> Option<Table> {
+        py.detach(|| self.events.get(&at).map(|events| Table(table::events(events))))
     }
 }

@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 class Run(Answer):
     """The outcome of one run: its document, with the events where they were asked for."""
 
-    __slots__ = ("_events",)
+    __slots__ = ("_at", "_of")
 
-    def __init__(self, fields: dict, events: _cpumax.Table | None):
+    def __init__(self, fields: dict, of: _cpumax._Runs, at: int):
         super().__init__(fields)
-        self._events = events
+        self._of, self._at = of, at
 
     def events(self) -> _cpumax.Table:
         """A row for each event: time_ns, cpu, event, task, group, ns."""
-        if self._events is None:
+        table = self._of.events(self._at)
+        if table is None:
             raise _cpumax.QuestionError("no events were kept: run with trace=True")
-        return self._events
+        return table
 
 
 class Runs:
@@ -53,7 +54,7 @@ class Runs:
 
     def __getitem__(self, at: int) -> Run:
         at = range(len(self))[at]
-        return Run(self._documents[at], self._of.events(at))
+        return Run(self._documents[at], self._of, at)
 
     def __iter__(self) -> Iterator[Run]:
         return (self[at] for at in range(len(self)))

@@ -1,7 +1,8 @@
 //! The events of a run.
 
-use super::{batch, named};
-use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt16Array, UInt64Array};
+use super::{batch, named, optional};
+use arrow_array::types::UInt64Type;
+use arrow_array::{ArrayRef, RecordBatch, UInt16Array, UInt64Array};
 use cpumax_outcome::trace::{Recorded, What};
 use std::sync::Arc;
 
@@ -12,16 +13,27 @@ pub fn events(recorded: &Recorded) -> RecordBatch {
     let Recorded { events, names } = recorded;
     let parts = || events.iter().map(|event| parts(event.what));
     let times = events.iter().map(|event| event.time_ns);
-    let kinds = events.iter().map(|event| event.what.kind());
+    let mut kinds = Vec::new();
+    let of_kinds: Vec<u32> = events.iter().map(|event| place(&mut kinds, event.what)).collect();
     let columns: [(&str, ArrayRef); 6] = [
         ("time_ns", Arc::new(UInt64Array::from_iter_values(times))),
         ("cpu", Arc::new(UInt16Array::from_iter_values(events.iter().map(|event| event.cpu)))),
-        ("event", Arc::new(StringArray::from_iter_values(kinds))),
+        ("event", named(of_kinds.iter().copied().map(Some), &kinds)),
         ("task", named(parts().map(|(task, ..)| task), &names.tasks)),
         ("group", named(parts().map(|(_, group, _)| group), &names.groups)),
-        ("ns", Arc::new(parts().map(|(.., ns)| ns).collect::<UInt64Array>())),
+        ("ns", Arc::new(optional::<UInt64Type>(parts().map(|(.., ns)| ns)))),
     ];
     batch(columns)
+}
+
+/// The place of an event's kind among those seen, which are few.
+fn place(kinds: &mut Vec<&'static str>, what: What) -> u32 {
+    let kind = what.kind();
+    let at = kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+        kinds.push(kind);
+        kinds.len() - 1
+    });
+    at as u32
 }
 
 /// The task, the group, and the length, ns.
