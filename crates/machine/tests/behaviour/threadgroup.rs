@@ -1,13 +1,6 @@
 //! `cgroup_threadgroup_rwsem`, which forks and exits take for reading and moves for writing.
 
-use cpumax_machine::{Options, kernel, run};
-use cpumax_outcome::Outcome;
-
-fn outcome(text: &str, version: &str) -> Outcome {
-    let workload = cpumax_workload::parse(text, "threadgroup.toml").unwrap();
-    let kernel = kernel::parse_kernels(version).unwrap()[0];
-    run(&workload, &Options { check: true, ..Options::new(kernel, 1) }, None, None).unwrap()
-}
+use super::support::outcome;
 
 /// The tick at 4 ms finds the forker's quota exceeded while it holds the lock, at 3.995 to 4.030
 /// ms; its debt is paid after 400 ms.

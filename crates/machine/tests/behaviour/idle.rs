@@ -1,26 +1,13 @@
 //! `SCHED_IDLE` tasks: which tasks they preempt under CFS (to 6.5), and the weight of their group
 //! when it has run empty (to 6.11).
 
-use cpumax_machine::kernel::parse_kernels;
-use cpumax_machine::{Options, run};
-use cpumax_outcome::Outcome;
-use cpumax_outcome::trace::{Recorded, What};
-use cpumax_workload::Workload;
-
-fn outcome(workload: &Workload, version: &str, trace: &mut Recorded) -> Outcome {
-    let kernel = parse_kernels(version).unwrap()[0];
-    let options = Options { check: true, ..Options::new(kernel, 1) };
-    run(workload, &options, Some(trace), None).unwrap()
-}
+use super::support::{outcome, recorded};
+use cpumax_outcome::trace::What;
 
 #[test]
 fn a_group_that_ran_empty_starves_after_a_throttle_of_its_parent() {
-    let file = "../../scenarios/found/emptied-weight.toml";
-    let workload = cpumax_workload::parse(&std::fs::read_to_string(file).unwrap(), file).unwrap();
-    let stall_ms = |version| {
-        let outcome = outcome(&workload, version, &mut Recorded::default());
-        outcome.tasks["idle"].longest_stall_ns / 1_000_000
-    };
+    let text = include_str!("../../../../scenarios/found/emptied-weight.toml");
+    let stall_ms = |version| outcome(text, version).tasks["idle"].longest_stall_ns / 1_000_000;
     assert!(stall_ms("6.1") > 500, "{} ms", stall_ms("6.1"));
     assert!(stall_ms("6.12") < 100, "{} ms", stall_ms("6.12"));
 }
@@ -45,10 +32,8 @@ fn an_idle_task_preempts_no_other() {
         class = "idle"
         program = [{ forever = [{ user = "1s" }] }]
     "#;
-    let workload = cpumax_workload::parse(text, "idle.toml").unwrap();
     let after_a_tick_ns = |version| {
-        let mut trace = Recorded::default();
-        outcome(&workload, version, &mut trace);
+        let (_, trace) = recorded(text, version);
         let sleeper = trace.names.tasks.iter().position(|name| name == "sleeper").unwrap() as u32;
         let came = trace.events.iter().filter(|event| {
             event.time_ns > 0 && event.what == What::Switch { next: Some(sleeper) }

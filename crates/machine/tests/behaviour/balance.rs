@@ -1,8 +1,7 @@
 //! Placement of tasks that have several CPUs to choose from.
 
-use cpumax_machine::kernel::parse_kernels;
-use cpumax_machine::{Options, run};
-use cpumax_outcome::trace::{Recorded, What};
+use super::support::{recorded, under_noise};
+use cpumax_outcome::trace::What;
 use std::collections::BTreeMap;
 
 /// CPU time of each kind of task, ms. With noise: without it tasks change at the very ticks at
@@ -12,10 +11,7 @@ fn used_ms(kernel: &str, text: &str) -> BTreeMap<String, u64> {
 }
 
 fn used_under_noise_ms(kernel: &str, text: &str, noise: u64) -> BTreeMap<String, u64> {
-    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
-    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options { check: true, noise: Some(noise), ..Options::new(kernel, 1) };
-    let outcome = run(&workload, &options, None, None).expect("runs");
+    let (outcome, _) = under_noise(text, kernel, noise);
     outcome.tasks.into_iter().map(|(name, task)| (name, task.usage_usec / 1000)).collect()
 }
 
@@ -73,11 +69,7 @@ fn a_waking_task_goes_where_only_class_idle_runs() {
 
 /// How often a task woke up on another CPU than the last time.
 fn changes(kernel: &str, text: &str) -> usize {
-    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
-    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options { check: true, ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let (_, recorded) = recorded(text, kernel);
     let mut last = BTreeMap::new();
     let woken = recorded.events.iter().filter_map(|event| match event.what {
         What::Wake { task } => Some((task, event.cpu)),
@@ -88,11 +80,7 @@ fn changes(kernel: &str, text: &str) -> usize {
 
 /// How often a task ran on another CPU than the last time.
 fn moves(kernel: &str, text: &str) -> usize {
-    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
-    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options { check: true, noise: Some(1), ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    run(&workload, &options, Some(&mut recorded), None).expect("runs");
+    let (_, recorded) = under_noise(text, kernel, 1);
     let mut last = BTreeMap::new();
     let switches = recorded.events.iter().filter_map(|event| match event.what {
         What::Switch { next } => next.map(|task| (task, event.cpu)),

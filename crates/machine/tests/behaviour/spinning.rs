@@ -1,17 +1,7 @@
 //! A task that finds a kernel lock taken spins while the holder runs, and sleeps otherwise.
 
-use cpumax_machine::{Options, kernel, run};
-use cpumax_outcome::Outcome;
+use super::support::recorded;
 use cpumax_outcome::trace::{Recorded, What};
-
-fn recorded(text: &str, version: &str) -> (Outcome, Recorded) {
-    let workload = cpumax_workload::parse(text, "spinning.toml").unwrap();
-    let kernel = kernel::parse_kernels(version).unwrap()[0];
-    let options = Options { check: true, ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    let outcome = run(&workload, &options, Some(&mut recorded), None).unwrap();
-    (outcome, recorded)
-}
 
 /// One task has the lock for the first millisecond on CPU 0, another asks for it on CPU 1, 0.4 ms
 /// after the start; a real-time task takes some CPU for 0.3 ms.

@@ -1,8 +1,7 @@
 //! Tasks that move themselves to another group.
 
-use cpumax_machine::kernel::parse_kernels;
-use cpumax_machine::{Options, run};
-use cpumax_outcome::trace::{Recorded, What};
+use super::support::{outcome, recorded};
+use cpumax_outcome::trace::What;
 
 #[test]
 fn a_task_that_moves_itself_is_protected_by_its_lag_on_6_19() {
@@ -33,11 +32,8 @@ fn a_task_that_moves_itself_is_protected_by_its_lag_on_6_19() {
         program = [{ sleep = "21ms" }, { user = "10us" }, { move = "self", to = "/g" },
           { user = "1s" }]
     "#;
-    let workload = cpumax_workload::parse(text, "moves.toml").unwrap();
     let turn_us = |version: &str| {
-        let options = Options::new(parse_kernels(version).unwrap()[0], 1);
-        let mut trace = Recorded::default();
-        run(&workload, &options, Some(&mut trace), None).unwrap();
+        let (_, trace) = recorded(text, version);
         let mut turns =
             trace.events.iter().filter(|event| matches!(event.what, What::Switch { .. }));
         let name = |task: u32| trace.names.tasks[task as usize].as_str();
@@ -71,7 +67,5 @@ fn a_parked_task_of_another_class_runs_where_its_group_got_runtime() {
         task = "hog"
         class = "idle"
     "#;
-    let workload = cpumax_workload::parse(text, "class.toml").unwrap();
-    let options = Options { check: true, ..Options::new(parse_kernels("pull").unwrap()[0], 1) };
-    run(&workload, &options, None, None).unwrap();
+    outcome(text, "pull");
 }

@@ -1,7 +1,8 @@
 //! A token goes to the first receiver that takes it, as from a pipe: a task woken for one may find
 //! it gone.
 
-use cpumax_machine::{Error, Options, kernel, run};
+use super::support::{self, plain, workload};
+use cpumax_machine::{Error, run};
 use cpumax_outcome::Outcome;
 
 /// A frozen receiver in a group without quota, one outside that is busy when the token comes, and
@@ -41,9 +42,7 @@ fn outcome(version: &str, wanted: u32) -> Outcome {
           {{ done = true }}, {{ user = "130ms" }}] }}]
         "#
     );
-    let workload = cpumax_workload::parse(&text, "channels.toml").unwrap();
-    let kernel = kernel::parse_kernels(version).unwrap()[0];
-    run(&workload, &Options { check: true, ..Options::new(kernel, 1) }, None, None).unwrap()
+    support::outcome(&text, version)
 }
 
 #[test]
@@ -90,11 +89,8 @@ fn a_request_that_was_begun_lasts_until_it_is_done_whatever_comes_in_between() {
         program = [{ loop = 10, do = [{ send = "ask" }, { recv = "answer" }, { user = "1ms" },
           { done = true }] }]
     "#;
-    let workload = cpumax_workload::parse(text, "round-trip.toml").unwrap();
     for version in ["4.19", "6.12", "7.3"] {
-        let kernel = kernel::parse_kernels(version).unwrap()[0];
-        let options = Options { check: true, ..Options::new(kernel, 1) };
-        let outcome = run(&workload, &options, None, None).unwrap();
+        let outcome = support::outcome(text, version);
         let [client, implicit] = ["client", "implicit"].map(|name| &outcome.tasks[name]);
         assert_eq!((client.completions, implicit.completions), (10, 10), "{version}");
         // Each of them, including the first at the start of the run.
@@ -118,9 +114,7 @@ fn tokens_that_nobody_takes_end_the_run_before_they_fill_the_memory() {
         name = "t"
         program = [{ forever = [{ recv = "c" }, { user = "1s" }] }]
     "#;
-    let workload = cpumax_workload::parse(text, "waiting.toml").unwrap();
-    let kernel = kernel::parse_kernels("6.12").unwrap()[0];
-    let refused = run(&workload, &Options::new(kernel, 1), None, None).unwrap_err();
+    let refused = run(&workload(text), &plain("6.12"), None, None).unwrap_err();
     assert!(matches!(refused, Error::TooManyWaiting { at_ns: 4_000_000_000.. }), "{refused}");
     assert!(refused.to_string().contains("give the channel a `capacity`"), "{refused}");
 }

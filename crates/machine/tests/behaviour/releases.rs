@@ -1,6 +1,6 @@
 //! Each call that unthrottles is reported: in the outcome by length, in the trace one by one.
 
-use cpumax_machine::{Options, kernel, run};
+use super::support::recorded;
 use cpumax_outcome::trace::{Recorded, What};
 use cpumax_outcome::{Did, Outcome, Releaser};
 
@@ -26,12 +26,7 @@ fn traced(version: &str, costs: bool) -> (Outcome, Recorded) {
         program = [{{ forever = [{{ user = "1s" }}] }}]
         "#
     );
-    let workload = cpumax_workload::parse(&text, "releases.toml").unwrap();
-    let kernel = kernel::parse_kernels(version).unwrap()[0];
-    let options = Options { check: true, ..Options::new(kernel, 1) };
-    let mut trace = Recorded::default();
-    let outcome = run(&workload, &options, Some(&mut trace), None).unwrap();
-    (outcome, trace)
+    recorded(&text, version)
 }
 
 /// Calls of one function in a trace, in order.

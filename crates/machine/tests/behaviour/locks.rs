@@ -1,9 +1,9 @@
 //! Where unthrottling takes time, a distribution that comes to a CPU whose run queues are locked
 //! by another waits for it.
 
-use cpumax_machine::{Options, kernel, run};
+use super::support::{self, plain, recorded_of, workload};
 use cpumax_outcome::Outcome;
-use cpumax_outcome::trace::{Recorded, What};
+use cpumax_outcome::trace::What;
 
 /// CPUs that each timer unthrottles.
 const CPUS: u64 = 32;
@@ -39,16 +39,7 @@ fn outcome_with(limited: u32, costs: bool, version: &str, more: &str) -> Outcome
         {more}
         "#
     );
-    traced(&text, version, true).0
-}
-
-fn traced(text: &str, version: &str, check: bool) -> (Outcome, Recorded) {
-    let workload = cpumax_workload::parse(text, "locks.toml").unwrap();
-    let kernel = kernel::parse_kernels(version).unwrap()[0];
-    let options = Options { check, ..Options::new(kernel, 1) };
-    let mut trace = Recorded::default();
-    let outcome = run(&workload, &options, Some(&mut trace), None).unwrap();
-    (outcome, trace)
+    support::outcome(&text, version)
 }
 
 #[test]
@@ -120,7 +111,7 @@ fn nobody_is_switched_to_where_a_release_lasts() {
         "#
     );
     for version in ["6.3", "6.18", "7.3"] {
-        let (_, trace) = traced(&text, version, false);
+        let (_, trace) = recorded_of(&workload(&text), &plain(version));
         let mut releases = 0;
         for edge in &trace.events {
             if !matches!(edge.what, What::Period { .. }) {

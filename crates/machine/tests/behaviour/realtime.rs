@@ -1,17 +1,7 @@
 //! Real-time kernels: preemption in system calls, and the thread that wakes sleeping tasks.
 
-use cpumax_machine::{Options, kernel, run};
-use cpumax_outcome::Outcome;
-use cpumax_outcome::trace::{Recorded, What};
-
-fn recorded(text: &str, version: &str, noise: Option<u64>) -> (Outcome, Recorded) {
-    let workload = cpumax_workload::parse(text, "realtime.toml").unwrap();
-    let kernel = kernel::parse_kernels(version).unwrap()[0];
-    let options = Options { noise, check: true, ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    let outcome = run(&workload, &options, Some(&mut recorded), None).unwrap();
-    (outcome, recorded)
-}
+use super::support::{outcome, under_noise};
+use cpumax_outcome::trace::What;
 
 /// One task is in a call nearly all the time; another, with precedence, wakes in the middle of it,
 /// 3 ms before a tick at the worst.
@@ -46,8 +36,7 @@ fn fair_tasks_make_way_for_each_other_at_ticks_where_a_real_time_kernel_is_lazy_
         // The timer thread wakes sleeping tasks, after which the CPU reschedules anyway: so a
         // channel wakes here.
         let waited = |class: &str, preempt: &str| {
-            let (outcome, _) = recorded(&visited(class, preempt), version, None);
-            outcome.tasks["visit"].longest_stall_ns
+            outcome(&visited(class, preempt), version).tasks["visit"].longest_stall_ns
         };
         assert_eq!(waited("fair", "rt"), 0, "{version}");
         assert_eq!(waited("fair", "rt-lazy"), 3_000_000, "{version}");
@@ -76,7 +65,7 @@ fn under_noise_the_timer_thread_needs_its_time_for_each_it_wakes() {
         program = [{ sleep = "10ms" }, { user = "1ms" }]
     "#;
     for seed in 0..9 {
-        let (_, recorded) = recorded(text, "7.3", Some(seed));
+        let (_, recorded) = under_noise(text, "7.3", seed);
         let name = |task: u32| recorded.names.tasks[task as usize].as_str();
         let woken = |event: &&cpumax_outcome::trace::TraceEvent| {
             matches!(event.what, What::Wake { .. }) && event.time_ns > 1_000_000

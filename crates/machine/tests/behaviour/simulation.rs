@@ -1,8 +1,9 @@
 //! A run that is stopped and inspected repeatedly gives the same outcome as one that is not.
 
+use super::support::{outcome_of, plain, workload};
 use cpumax_machine::kernel::parse_kernels;
-use cpumax_machine::{Doing, Error, Options, Simulation, run};
-use cpumax_workload::{Workload, parse, random};
+use cpumax_machine::{Doing, Error, Options, Simulation};
+use cpumax_workload::{Workload, random};
 use std::ops::ControlFlow;
 
 const KERNELS: &str = "4.14,4.18,5.14,6.1,6.12,6.18,7.2,7.3,pull";
@@ -37,7 +38,7 @@ fn inspection_changes_nothing() {
         let workload = random::workload(seed);
         for kernel in parse_kernels(KERNELS).unwrap() {
             let options = Options::new(kernel, seed);
-            let alone = run(&workload, &options, None, None).unwrap();
+            let alone = outcome_of(&workload, &options);
             let mut simulation = Simulation::new(&workload, &options, None);
             let mut at_ns = 0;
             while simulation.step_until(at_ns).unwrap() {
@@ -107,7 +108,7 @@ fn tasks_tell_what_they_are_doing() {
         start = "900ms"
         program = [{ recv = "c" }]
     "#;
-    let workload = parse(text, "doing.toml").unwrap();
+    let workload = workload(text);
     for kernel in parse_kernels(KERNELS).unwrap() {
         let mut simulation = Simulation::new(&workload, &Options::new(kernel, 1), None);
         simulation.step_until(50_000_000).unwrap();
@@ -132,11 +133,10 @@ fn tasks_tell_what_they_are_doing() {
 
 #[test]
 fn an_interrupted_run_goes_on_and_a_failed_one_does_not() {
-    let workload = random::workload(3);
-    let kernel = parse_kernels("7.3").unwrap()[0];
-    let options = Options::new(kernel, 3);
-    let alone = run(&workload, &options, None, None).unwrap();
-    let mut simulation = Simulation::new(&workload, &options, None);
+    let random = random::workload(3);
+    let options = Options { seed: 3, ..plain("7.3") };
+    let alone = outcome_of(&random, &options);
+    let mut simulation = Simulation::new(&random, &options, None);
     let mut stop = |_| ControlFlow::Break(());
     assert!(matches!(simulation.run(Some(&mut stop)), Err(Error::Interrupted(_))));
     simulation.run(None).unwrap();
@@ -152,7 +152,7 @@ fn an_interrupted_run_goes_on_and_a_failed_one_does_not() {
         name = "t"
         program = [{ forever = [{ post = "j", to = "c", after = "500ms" }, { user = "1ns" }] }]
     "#;
-    let workload = parse(text, "due.toml").unwrap();
+    let workload = workload(text);
     let mut simulation = Simulation::new(&workload, &options, None);
     let error = simulation.run(None).unwrap_err();
     assert!(matches!(error, Error::TooManyDue { .. }), "{error}");

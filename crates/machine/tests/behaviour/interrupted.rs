@@ -1,6 +1,7 @@
 //! An interrupted run stops soon, even if many events coincide.
 
-use cpumax_machine::{Error, Options, kernel, run};
+use super::support::{plain, workload};
+use cpumax_machine::{Error, run};
 use std::ops::ControlFlow;
 
 /// Two sources whose tokens always coincide.
@@ -24,14 +25,12 @@ program = [{ sleep = "23h" }, { user = "1ms" }]
 #[test]
 fn events_that_come_in_pairs_do_not_pass_over_the_request() {
     for text in [TWINS.to_owned(), TWINS.replace("name = \"b\"", "name = \"b\"\nstart = \"1s\"")] {
-        let workload = cpumax_workload::parse(&text, "twins.toml").unwrap();
-        let kernel = kernel::parse_kernels("6.18").unwrap()[0];
         let mut asked = 0;
         let mut stop = |_| {
             asked += 1;
             if asked < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let ended = run(&workload, &Options::new(kernel, 1), None, Some(&mut stop));
+        let ended = run(&workload(&text), &plain("6.18"), None, Some(&mut stop));
         let Err(Error::Interrupted(at_ns)) = ended else { panic!("{ended:?}") };
         // Two events every 10 us, and some more.
         assert!(at_ns < 1_100_000_000, "{at_ns}");

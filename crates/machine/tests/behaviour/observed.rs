@@ -1,8 +1,8 @@
 //! Conditions observed on a real kernel take precedence over the workload and the rules.
 
+use super::support::{checked, outcome_of, recorded_of, workload};
 use cpumax_limit::Limit;
-use cpumax_machine::kernel::parse_kernels;
-use cpumax_machine::{Options, run};
+use cpumax_machine::Options;
 use cpumax_outcome::trace::{Recorded, TraceEvent, What};
 use cpumax_outcome::{Conditions, GroupOutcome, Outcome};
 use cpumax_workload::build::{Table, table};
@@ -43,18 +43,13 @@ fn hog_with_burst(
         .part("task", repeated("hog", table("user", SECOND)).with("group", "/limited"))
         .build()
         .expect("is a workload");
-    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options { check: true, observed, ..Options::new(kernel, 1) };
-    run(&workload, &options, None, None).expect("runs").groups.remove("/limited").expect("is there")
+    let options = Options { observed, ..checked(kernel) };
+    outcome_of(&workload, &options).groups.remove("/limited").expect("is there")
 }
 
 /// Outcome and events of a run on that kernel.
 fn traced(workload: &Workload, kernel: &str, observed: Option<&Conditions>) -> (Outcome, Recorded) {
-    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options { check: true, observed, ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    let outcome = run(workload, &options, Some(&mut recorded), None).expect("runs");
-    (outcome, recorded)
+    recorded_of(workload, &Options { observed, ..checked(kernel) })
 }
 
 #[test]
@@ -123,11 +118,7 @@ fn a_limit_written_just_before_leaves_no_slice_for_the_first_enqueue() {
 #[test]
 fn noise_is_drawn_by_its_seed_alone() {
     let workload = two_hogs("0");
-    let used = |noise| {
-        let kernel = parse_kernels("7.3").expect("is a kernel")[0];
-        let options = Options { check: true, noise, ..Options::new(kernel, 1) };
-        run(&workload, &options, None, None).expect("runs")
-    };
+    let used = |noise| outcome_of(&workload, &Options { noise, ..checked("7.3") });
     assert_eq!(used(None), used(None));
     assert_eq!(used(Some(1)), used(Some(1)));
     let runs: Vec<_> = (1..=8).map(|seed| used(Some(seed))).collect();
@@ -140,11 +131,7 @@ fn noise_is_drawn_by_its_seed_alone() {
 
 /// How often the CPU switches between two busy threads within a second.
 fn switches(kernel: &str, nice: &str) -> usize {
-    let workload = two_hogs(nice);
-    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let mut trace = Recorded::default();
-    let options = Options { check: true, ..Options::new(kernel, 1) };
-    run(&workload, &options, Some(&mut trace), None).expect("runs");
+    let (_, trace) = traced(&two_hogs(nice), kernel, None);
     trace.events.iter().filter(|event| matches!(event.what, What::Switch { .. })).count()
 }
 
@@ -177,7 +164,7 @@ fn two_hogs(nice: &str) -> Workload {
         nice = {nice}
         program = [{{ forever = [{{ user = "1s" }}] }}]"#
     );
-    cpumax_workload::parse(&text, "two.toml").expect("is a workload")
+    workload(&text)
 }
 
 #[test]
@@ -211,9 +198,8 @@ fn used_with(step: Table, act: Table) -> u64 {
         first_edge_ns: BTreeMap::from([("/limited".to_owned(), 95_000_000)]),
         ..Conditions::default()
     };
-    let kernel = parse_kernels("6.18").expect("is a kernel")[0];
-    let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
-    run(&workload, &options, None, None).expect("runs").groups["/limited"].usage_usec
+    let options = Options { observed: Some(&observed), ..checked("6.18") };
+    outcome_of(&workload, &options).groups["/limited"].usage_usec
 }
 
 #[test]
@@ -255,9 +241,7 @@ fn a_kernel_thread_takes_no_signal() {
             .part("at", act.with("time", Duration::from_millis(50)))
             .build()
             .expect("is a workload");
-        let kernel = parse_kernels("6.18").expect("is a kernel")[0];
-        let options = Options { check: true, ..Options::new(kernel, 1) };
-        let task = &run(&workload, &options, None, None).expect("runs").tasks["task"];
+        let task = &outcome_of(&workload, &checked("6.18")).tasks["task"];
         assert_eq!((task.usage_usec, task.exited), (90_000, 0), "{signal:?}");
     }
 }
@@ -285,11 +269,8 @@ fn a_queue_moves_on_when_a_group_leaves_it_for_a_moment() {
         program = [{ user = "10s" }]
     "#;
     let used_usec = |text: &str| {
-        let workload = cpumax_workload::parse(text, "moves.toml").expect("is a workload");
-        let kernel = parse_kernels("6.1").expect("is a kernel")[0];
-        let observed = Conditions::default();
-        let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
-        run(&workload, &options, None, None).expect("runs").tasks["inner"].usage_usec
+        let options = Options { observed: Some(&Conditions::default()), ..checked("6.1") };
+        outcome_of(&workload(text), &options).tasks["inner"].usage_usec
     };
     assert_eq!(used_usec(text), 4_000, "up to the first tick");
     assert_eq!(used_usec(&text.replace("nice = 10", "nice = 0")), 6_000);
@@ -319,11 +300,10 @@ fn tasks_are_born_one_after_the_other_in_the_visit_that_starts_them() {
         task = "b"
         signal = "kill"
     "#;
-    let workload = cpumax_workload::parse(text, "births.toml").expect("is a workload");
     // 400 us for four births, and 12 us back to sleep.
     let observed =
         Conditions { outside_ns: vec![(0, 5_000), (10_000_000, 412_000)], ..Conditions::default() };
-    let (outcome, recorded) = traced(&workload, "6.18", Some(&observed));
+    let (outcome, recorded) = traced(&workload(text), "6.18", Some(&observed));
     let name = |task: u32| recorded.names.tasks[task as usize].as_str();
     let woken = recorded.events.iter().filter_map(|event| match event.what {
         What::Wake { task } => Some((event.time_ns / 1000, name(task))),
@@ -355,11 +335,10 @@ fn a_start_during_another_start_follows_it() {
         stagger = "10ms"
         program = [{ sleep = "1s" }]
     "#;
-    let workload = cpumax_workload::parse(text, "births.toml").expect("is a workload");
     // 300 us for three births, and 12 us back to sleep.
     let observed =
         Conditions { outside_ns: vec![(0, 5_000), (10_000_000, 312_000)], ..Conditions::default() };
-    let (_, recorded) = traced(&workload, "6.18", Some(&observed));
+    let (_, recorded) = traced(&workload(text), "6.18", Some(&observed));
     let name = |task: u32| recorded.names.tasks[task as usize].as_str();
     let woken = recorded.events.iter().filter_map(|event| match event.what {
         What::Wake { task } => Some((event.time_ns / 1000, name(task))),
@@ -402,8 +381,7 @@ fn a_wakeup_from_another_cpu_preempts_lazily_at_the_next_tick() {
     let outside_ns = vec![(0, 5_000), (10_000_000, 20_000)];
     let observed = Conditions { hz: Some(250), outside_ns, ..Conditions::default() };
     let came_us = |text: &str, kernel, observed: Option<&Conditions>| {
-        let workload = cpumax_workload::parse(text, "late.toml").expect("is a workload");
-        let (_, recorded) = traced(&workload, kernel, observed);
+        let (_, recorded) = traced(&workload(text), kernel, observed);
         let late = recorded.names.tasks.iter().position(|name| name == "late");
         let to_late = What::Switch { next: late.map(|task| task as u32) };
         let mut events = recorded.events.iter().filter(|event| event.time_ns >= 10_000_000);
@@ -458,9 +436,8 @@ fn tasks_begin_where_they_began_on_the_machine_that_was_observed() {
     let used_on = |cpus: u16, first_cpus: &[(&str, &[Option<u32>])]| {
         let first_cpus = first_cpus.iter().map(|(name, cpus)| ((*name).to_owned(), cpus.to_vec()));
         let observed = Conditions { first_cpus: first_cpus.collect(), ..Conditions::default() };
-        let kernel = parse_kernels("6.18").expect("is a kernel")[0];
-        let options = Options { check: true, observed: Some(&observed), ..Options::new(kernel, 1) };
-        let outcome = run(&hogs(cpus), &options, None, None).expect("runs");
+        let options = Options { observed: Some(&observed), ..checked("6.18") };
+        let outcome = outcome_of(&hogs(cpus), &options);
         ["first", "second"].map(|name| outcome.tasks[name].usage_usec)
     };
     let used = |first_cpus: &[(&str, &[Option<u32>])]| used_on(2, first_cpus);

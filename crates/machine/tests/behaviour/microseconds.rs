@@ -1,7 +1,7 @@
 //! Microseconds of a real kernel in runs under noise, compared with traces of emulated kernels.
 
-use cpumax_machine::kernel::parse_kernels;
-use cpumax_machine::{Options, run};
+use super::support::{checked, recorded_of, workload};
+use cpumax_machine::Options;
 use cpumax_outcome::trace::{Recorded, What};
 use cpumax_outcome::{Conditions, Outcome};
 
@@ -17,12 +17,7 @@ fn recorded(
     observed: Option<&Conditions>,
     text: &str,
 ) -> (Outcome, Recorded) {
-    let workload = cpumax_workload::parse(text, "s.toml").expect("is a workload");
-    let kernel = parse_kernels(kernel).expect("is a kernel")[0];
-    let options = Options { check: true, noise: Some(noise), observed, ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    let outcome = run(&workload, &options, Some(&mut recorded), None).expect("runs");
-    (outcome, recorded)
+    recorded_of(&workload(text), &Options { noise: Some(noise), observed, ..checked(kernel) })
 }
 
 fn outcome(kernel: &str, noise: u64, observed: Option<&Conditions>, text: &str) -> Outcome {
@@ -147,7 +142,7 @@ fn a_task_that_reads_its_cpu_time_makes_way_before_it_sleeps() {
 
 #[test]
 fn a_task_with_a_nanosecond_stops_when_it_first_reads_its_cpu_time() {
-    let text = include_str!("../../../scenarios/thundering-wakes.toml");
+    let text = include_str!("../../../../scenarios/thundering-wakes.toml");
     let used_usec = |observed| outcome("6.12", 1, observed, text).groups["/limited"].usage_usec;
     let [in_time, at_once] = [used_usec(None), used_usec(Some(&asks()))];
     assert!(in_time > 18_000 && at_once < 13_000, "{in_time} {at_once} us");

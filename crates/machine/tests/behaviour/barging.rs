@@ -1,7 +1,7 @@
 //! A released kernel mutex or rwsem is free: the waiter that is woken to take it may come too
 //! late.
 
-use cpumax_machine::{Options, kernel, run};
+use super::support::{self, under_noise};
 use cpumax_outcome::Outcome;
 
 /// A group without quota in which `waiter` waits, a holder outside, and `other` that takes the
@@ -50,10 +50,7 @@ fn outcome(lock: &str, in_call: bool, version: &str, limit: &str) -> Outcome {
         held("2300us"),
         held("230us"),
     );
-    let workload = cpumax_workload::parse(&text, "barging.toml").unwrap();
-    let kernel = kernel::parse_kernels(version).unwrap()[0];
-    let options = Options { check: true, ..Options::new(kernel, 1) };
-    run(&workload, &options, None, None).unwrap()
+    support::outcome(&text, version)
 }
 
 const QUOTA: &str = "max = \"10000 100000\"";
@@ -130,12 +127,9 @@ fn a_move_under_noise_may_be_killed_stopped_and_throttled() {
         task = "mover1"
         signal = "cont"
     "#;
-    let workload = cpumax_workload::parse(text, "barging.toml").unwrap();
     for version in ["6.1", "6.12", "6.18", "7.3", "pull"] {
-        let kernel = kernel::parse_kernels(version).unwrap()[0];
         for noise in 0..20 {
-            let options = Options { check: true, noise: Some(noise), ..Options::new(kernel, 1) };
-            let outcome = run(&workload, &options, None, None).unwrap();
+            let (outcome, _) = under_noise(text, version, noise);
             assert_eq!(outcome.tasks["mover0"].exited, 2, "{version}, noise {noise}");
             let done = outcome.tasks["mover2"].completions;
             assert!(done > 5, "{version}, noise {noise}: {done}");
@@ -179,10 +173,7 @@ fn readers_are_let_in_together_where_they_wait() {
           { done = true }, { sleep = "11300us" },
         ] }]
     "#;
-    let workload = cpumax_workload::parse(text, "barging.toml").unwrap();
-    let kernel = kernel::parse_kernels("6.18").unwrap()[0];
-    let options = Options { check: true, ..Options::new(kernel, 1) };
-    let outcome = run(&workload, &options, None, None).unwrap();
+    let outcome = support::outcome(text, "6.18");
     let readers = &outcome.tasks["reader"];
     // The writer's 5 ms and its own: no reader waits for another.
     assert!(readers.latency_ns.max <= 6_100_000, "{readers:?}");

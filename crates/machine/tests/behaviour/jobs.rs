@@ -1,24 +1,12 @@
 //! Requests as jobs: which task executes them and when, tiers, and the time from which a request
 //! counts.
 
-use cpumax_machine::kernel::{Kernel, parse_kernels};
-use cpumax_machine::{Error, Options, run};
+use super::support::{self, checked, outcome_of, plain, workload};
+use cpumax_machine::{Error, run};
 use cpumax_outcome::Outcome;
-use cpumax_workload::parse;
-
-fn kernel(version: &str) -> Kernel {
-    parse_kernels(version).unwrap()[0]
-}
-
-fn tried(text: &str, version: &str) -> Result<Outcome, Error> {
-    let workload = parse(text, "jobs.toml").unwrap_or_else(|error| panic!("{error}"));
-    // The invariants are checked after every event of a run that is short enough for that.
-    let check = workload.duration_ns <= 2_000_000_000;
-    run(&workload, &Options { check, ..Options::new(kernel(version), 1) }, None, None)
-}
 
 fn outcome(text: &str) -> Outcome {
-    tried(text, "6.12").unwrap_or_else(|error| panic!("{error}"))
+    support::outcome(text, "6.12")
 }
 
 /// One thread that needs 25 ms for a request, with one every 10 ms.
@@ -84,7 +72,7 @@ fn tiers(front: &str, version: &str) -> Outcome {
         jobs = ["question"]
         "#
     );
-    tried(&text, version).unwrap_or_else(|error| panic!("{error}"))
+    support::outcome(&text, version)
 }
 
 #[test]
@@ -199,8 +187,7 @@ fn more_and_more_tokens_that_are_to_come_are_refused() {
     let program =
         "{ forever = [{ user = \"1ns\" }, { after = \"1s\", post = \"j\", to = \"c\" }] }";
     let text = scene(jobs, program).replace("duration = \"1s\"", "duration = \"5s\"");
-    let workload = parse(&text, "due.toml").unwrap_or_else(|error| panic!("{error}"));
-    let refused = run(&workload, &Options::new(kernel("6.12"), 1), None, None).unwrap_err();
+    let refused = run(&workload(&text), &plain("6.12"), None, None).unwrap_err();
     assert!(matches!(refused, Error::TooManyDue { at_ns: 1_000_000.. }), "{refused}");
     assert!(refused.to_string().contains("more than 1000000 tokens"), "{refused}");
 }
@@ -209,8 +196,8 @@ fn more_and_more_tokens_that_are_to_come_are_refused() {
 fn many_tasks_that_each_do_a_little_at_once_are_no_livelock() {
     let task = "[[task]]\nname = \"t\"\ncount = 20000\n\
                 program = [{ loop = 60, do = [{ done = true }] }, { sleep = \"1h\" }]";
-    let workload = parse(&format!("duration = \"1s\"\n{task}"), "many.toml").unwrap();
-    let outcome = run(&workload, &Options::new(kernel("6.18"), 1), None, None).unwrap();
+    let workload = workload(&format!("duration = \"1s\"\n{task}"));
+    let outcome = outcome_of(&workload, &plain("6.18"));
     assert_eq!(outcome.tasks["t"].completions, 20_000 * 60);
 }
 
@@ -220,7 +207,8 @@ fn the_livelock_of_a_job_is_told_with_its_name() {
     let jobs = "[[job]]\nname = \"busy\"\nprogram = [{ loop = 2000, do = [{ begin = true }] }]";
     let posts = "{ loop = 1000, do = [{ post = \"busy\", to = \"c\" }] }";
     let program = format!("{posts}, {{ forever = [{{ serve = \"c\" }}] }}");
-    let refused = tried(&scene(jobs, &program), "6.12").unwrap_err();
+    let workload = workload(&scene(jobs, &program));
+    let refused = run(&workload, &checked("6.12"), None, None).unwrap_err();
     let Error::Livelock { task, at_ns: 0 } = refused else { panic!("{refused}") };
     assert_eq!(task, "t in job busy");
 }

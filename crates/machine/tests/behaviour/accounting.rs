@@ -2,23 +2,9 @@
 //! weights written while a group is throttled, moves, and the order in which groups are throttled
 //! or picked.
 
-use cpumax_machine::{Options, kernel, run};
-use cpumax_outcome::Outcome;
-use cpumax_outcome::trace::{Recorded, What};
-
-fn outcome(text: &str, version: &str) -> Outcome {
-    recorded(text, version, None).0
-}
-
-/// Outcome and events of a run.
-fn recorded(text: &str, version: &str, noise: Option<u64>) -> (Outcome, Recorded) {
-    let workload = cpumax_workload::parse(text, "accounting.toml").unwrap();
-    let kernel = kernel::parse_kernels(version).unwrap()[0];
-    let options = Options { noise, check: true, ..Options::new(kernel, 1) };
-    let mut recorded = Recorded::default();
-    let outcome = run(&workload, &options, Some(&mut recorded), None).unwrap();
-    (outcome, recorded)
-}
+use super::support::{outcome, plain, recorded, recorded_of, under_noise, workload};
+use cpumax_machine::Options;
+use cpumax_outcome::trace::What;
 
 #[test]
 fn a_task_that_cannot_be_preempted_is_charged_up_to_the_last_tick() {
@@ -88,7 +74,7 @@ fn a_weight_written_while_the_group_is_throttled_counts_from_a_tick_below_it() {
         weight = 1000
     "#;
     let first_after_release = |version| {
-        let (_, recorded) = recorded(text, version, None);
+        let (_, recorded) = recorded(text, version);
         let after = |event: &&cpumax_outcome::trace::TraceEvent| event.time_ns >= 100_000_000;
         let next = recorded.events.iter().filter(after).find_map(|event| match event.what {
             What::Switch { next } => next,
@@ -152,7 +138,7 @@ fn a_task_that_moves_itself_competes_in_the_new_group() {
     "#;
     for version in ["6.17", "6.18", "6.19", "7.0"] {
         for seed in 0..9 {
-            let (_, recorded) = recorded(text, version, Some(seed));
+            let (_, recorded) = under_noise(text, version, seed);
             let waits = |what: &What| matches!(what, What::LockWait { .. });
             let at = recorded.events.iter().find(|event| waits(&event.what));
             let at_ns = at.map_or(0, |event| event.time_ns);
@@ -182,7 +168,7 @@ fn a_group_of_twice_the_weight_comes_before_new_tasks() {
         program = [{ user = "1s" }]
     "#;
     for version in ["6.12", "6.17", "6.18", "7.0"] {
-        let (_, recorded) = recorded(text, version, Some(1));
+        let (_, recorded) = under_noise(text, version, 1);
         let first = recorded.events.iter().find_map(|event| match event.what {
             What::Switch { next: Some(task) } => Some(recorded.names.tasks[task as usize].as_str()),
             _ => None,
@@ -218,7 +204,7 @@ fn a_call_is_left_at_a_point_of_preemption_or_where_it_ends() {
     let longest_and_more = |call: &str| {
         let (mut longest_ns, mut more_usec) = (0, 0);
         for seed in 0..12 {
-            let (outcome, recorded) = recorded(&text(call), "6.12", Some(seed));
+            let (outcome, recorded) = under_noise(&text(call), "6.12", seed);
             let visit =
                 recorded.names.tasks.iter().position(|name| name == "visit").unwrap() as u32;
             let mut woken_ns = 0;
@@ -411,7 +397,7 @@ fn a_tick_that_takes_the_cpu_away_is_no_work() {
     "#;
     // Work is up to 5 us longer or shorter: the mean of several runs.
     let beyond_us = |seed: u64| {
-        let (outcome, _) = recorded(text, "6.17", Some(seed));
+        let (outcome, _) = under_noise(text, "6.17", seed);
         (outcome.tasks["a"].usage_usec + outcome.tasks["b"].usage_usec) as i64 - 4_000_000
     };
     let mean = (1..=24).map(beyond_us).sum::<i64>() / 24;
@@ -433,13 +419,9 @@ fn microseconds_drawn_anew_change_nothing_before() {
         group = "/g"
         program = [{ forever = [{ user = "3ms" }, { sleep = "1ms" }] }]
     "#;
-    let workload = cpumax_workload::parse(text, "anew.toml").unwrap();
-    let kernel = kernel::parse_kernels("7.3").unwrap()[0];
     let recorded = |noise_from: &[(u64, u64)]| {
-        let options = Options { noise: Some(5), noise_from, ..Options::new(kernel, 1) };
-        let mut recorded = Recorded::default();
-        run(&workload, &options, Some(&mut recorded), None).unwrap();
-        recorded.events
+        let options = Options { noise: Some(5), noise_from, ..plain("7.3") };
+        recorded_of(&workload(text), &options).1.events
     };
     let (plain, anew) = (recorded(&[]), recorded(&[(200_000_000, 8)]));
     let first = plain.iter().zip(&anew).find(|(a, b)| a != b).unwrap().0.time_ns;
