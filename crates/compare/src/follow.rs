@@ -217,7 +217,7 @@ fn together_ns(reference: &[Turn<'_>], other: &[Turn<'_>]) -> u64 {
 mod tests {
     use super::*;
     use cpumax_outcome::ReleaseOutcome;
-    use cpumax_outcome::trace::{Names, TraceEvent, TraceSink};
+    use cpumax_outcome::trace::{TraceEvent, TraceSink};
     use std::collections::BTreeMap;
 
     /// A run in which tasks of these names get the CPU at these times, us.
@@ -231,7 +231,7 @@ mod tests {
             let what = What::Switch { next: task.map(|task| task as u32) };
             run.event(TraceEvent { time_ns: us * 1000, cpu: 0, what });
         }
-        run.names(Names { tasks: names, ..Names::default() });
+        run.names.tasks = names;
         run
     }
 

@@ -206,7 +206,7 @@ fn what(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_outcome::trace::{Names, TraceSink};
+    use cpumax_outcome::trace::TraceSink;
 
     /// A run in which tasks of these names get the CPU at these times, ms.
     fn run(turns: &[(u64, &str)]) -> Recorded {
@@ -222,7 +222,7 @@ mod tests {
             });
             run.event(TraceEvent { time_ns: ms * 1_000_000, cpu: 0, what: What::Switch { next } });
         }
-        run.names(Names { tasks: names, ..Names::default() });
+        run.names.tasks = names;
         run
     }
 

@@ -7,7 +7,7 @@ use crate::parting::{find_divergence, rivals};
 use crate::verdict::Verdict;
 use cpumax_lab::Error as LabError;
 use cpumax_machine::{Other, Question, explain};
-use cpumax_outcome::trace::{Names, Recorded, TraceEvent, TraceSink};
+use cpumax_outcome::trace::{Numbered, Recorded, TraceEvent, TraceSink};
 use cpumax_outcome::{Conditions, Outcome};
 use cpumax_study::{
     Error as EngineError, Job, Machines, Microseconds, Model, NamedKernel, OtherError, Report,
@@ -374,8 +374,8 @@ impl TraceSink for Sink {
         self.events.event(event);
     }
 
-    fn names(&mut self, names: Names) {
-        self.events.names(names);
+    fn name(&mut self, of: Numbered, name: String) {
+        self.events.name(of, name);
     }
 }
 

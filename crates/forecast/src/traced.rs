@@ -11,7 +11,7 @@ use crate::recorded::tasks_in;
 use crate::replay::{Replay, Run};
 use crate::stretch::Why;
 use cpumax_machine::kernel::Generation;
-use cpumax_outcome::trace::{Names, TraceEvent, TraceSink};
+use cpumax_outcome::trace::{Names, Numbered, TraceEvent, TraceSink};
 use cpumax_study::{
     Error, Job, OtherError, Trace, Traced, Watch, kernels,
     world::{self, Model, Running},
@@ -228,8 +228,8 @@ impl<T: TraceSink> TraceSink for EventSink<T> {
         self.of.event(event);
     }
 
-    fn names(&mut self, names: Names) {
-        self.of.names(names);
+    fn name(&mut self, of: Numbered, name: String) {
+        self.of.name(of, name);
     }
 }
 

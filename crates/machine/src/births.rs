@@ -3,10 +3,11 @@
 
 use crate::ids::{CfsRqId, Id, SeId, TaskId};
 use crate::machine::Machine;
+use crate::program::name_of;
 use crate::se::{NICE_0_WEIGHT, Owner, Se, Turn};
 use crate::task::{State, Task};
 use crate::{Error, MAX_LIVING};
-use cpumax_outcome::trace::{Message, What};
+use cpumax_outcome::trace::{Message, Numbered, What};
 
 impl Machine<'_> {
     /// Adds a task and its entity to the machine, in the place of an exited one if possible, and
@@ -14,8 +15,9 @@ impl Machine<'_> {
     pub(crate) fn add_task(&mut self, mut task: Task, slice_ns: u64) -> TaskId {
         task.birth.number = self.births.count;
         self.births.count = self.births.count.wrapping_add(1);
-        if self.probes.trace.is_some() {
-            self.births.named.push((task.kind, task.birth.instance));
+        if let Some(sink) = self.probes.trace.as_mut() {
+            let name = name_of(self.workload, task.kind, task.birth.instance);
+            sink.name(Numbered::Task, name);
         }
         // A task that exits right now may still be the one that its CPU switches from.
         match self.births.ended.front() {
@@ -109,11 +111,6 @@ impl Machine<'_> {
             | What::Runtime { .. }
             | What::Release { .. } => what,
         }
-    }
-
-    /// Names of all tasks so far, in order of their numbers in a trace.
-    pub(crate) fn all_names(&self) -> Vec<String> {
-        self.births.named.iter().map(|&(kind, instance)| self.name_of(kind, instance)).collect()
     }
 }
 

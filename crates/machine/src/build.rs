@@ -60,6 +60,7 @@ impl<'a> Machine<'a> {
     /// Creates groups, CPUs and special tasks, writes limits, schedules events.
     fn populate(&mut self, cpus: usize) {
         let workload = self.workload;
+        self.name_groups_and_locks();
         self.build_groups(cpus);
         for cpu in 0..cpus {
             let skew = workload.machine.tick_skew;

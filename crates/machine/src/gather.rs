@@ -5,7 +5,7 @@ use crate::machine::Machine;
 use crate::task::{KindStat, State};
 use crate::threadgroup::THREADGROUP;
 use crate::watch::UnderWay;
-use cpumax_outcome::trace::Names;
+use cpumax_outcome::trace::Numbered;
 use cpumax_outcome::{GroupOutcome, Outcome, TaskOutcome};
 use std::collections::BTreeMap;
 
@@ -14,6 +14,7 @@ impl Machine<'_> {
     /// statistics of kinds out of the machine.
     pub(crate) fn outcome(&mut self, kernel: &crate::kernel::Kernel) -> Outcome {
         let workload = self.workload;
+        debug_assert!(self.tasks.iter().all(|(_, t)| t.state != State::New || t.kind == u32::MAX));
         self.gather_under_way();
         let mut groups = BTreeMap::new();
         for group in self.groups.ids().skip(1) {
@@ -109,17 +110,17 @@ impl Machine<'_> {
         own.chain(moves).chain(self.locks.threadgroup.map(|_| THREADGROUP.to_owned())).collect()
     }
 
-    /// Gives the trace, if there is one, the names of tasks, groups and locks behind its numbers.
-    pub(crate) fn name_everything(&mut self) {
-        let names = Names {
-            tasks: self.all_names(),
-            groups: self.workload.groups.iter().map(|g| g.path.clone()).collect(),
-            locks: self.lock_names(),
-        };
+    /// Gives the trace, if there is one, the names of groups and locks.
+    pub(crate) fn name_groups_and_locks(&mut self) {
+        let locks = self.lock_names();
         if let Some(sink) = self.probes.trace.as_mut() {
-            sink.names(names);
+            for group in &self.workload.groups {
+                sink.name(Numbered::Group, group.path.clone());
+            }
+            for lock in locks {
+                sink.name(Numbered::Lock, lock);
+            }
         }
-        debug_assert!(self.tasks.iter().all(|(_, t)| t.state != State::New || t.kind == u32::MAX));
     }
 }
 

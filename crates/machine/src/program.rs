@@ -9,23 +9,23 @@ use crate::machine::Machine;
 use crate::noise::Kind;
 use crate::task::{Attrs, Code, Mode, Passing, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
-use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target};
+use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target, Workload};
+
+/// Name of an instance of a kind, with its number if the kind has several; tasks outside the
+/// workload have names in brackets or of threads.
+pub(crate) fn name_of(workload: &Workload, kind: u32, instance: u32) -> String {
+    match workload.tasks.get(kind as usize) {
+        Some(kind) if kind.count > 1 => format!("{}/{instance}", kind.name),
+        Some(kind) => kind.name.clone(),
+        None if instance == u32::MAX => "(outside)".to_owned(),
+        None => format!("ktimers/{instance}"),
+    }
+}
 
 impl Machine<'_> {
     /// Name of a task as in traces: its kind's, with its number if the kind has several.
     pub(crate) fn task_name(&self, task: TaskId) -> String {
-        self.name_of(self.tasks[task].kind, self.tasks[task].birth.instance)
-    }
-
-    /// Name of an instance of a kind, with its number if the kind has several; tasks outside the
-    /// workload have names in brackets or of threads.
-    pub(crate) fn name_of(&self, kind: u32, instance: u32) -> String {
-        match self.workload.tasks.get(kind as usize) {
-            Some(kind) if kind.count > 1 => format!("{}/{instance}", kind.name),
-            Some(kind) => kind.name.clone(),
-            None if instance == u32::MAX => "(outside)".to_owned(),
-            None => format!("ktimers/{instance}"),
-        }
+        name_of(self.workload, self.tasks[task].kind, self.tasks[task].birth.instance)
     }
 
     /// Executes the next instruction of the running task; those that take time become the task's

@@ -196,7 +196,7 @@ impl<'a> Simulation<'a> {
         self.machine.task_state(name)
     }
 
-    /// The outcome of the run so far; the run ends here. The trace gets its names.
+    /// The outcome of the run so far; the run ends here.
     pub fn outcome(self) -> Outcome {
         self.finish().0
     }
@@ -204,7 +204,6 @@ impl<'a> Simulation<'a> {
     /// The outcome of the run so far, and the measurements of the watched group; the run ends here.
     pub(crate) fn finish(mut self) -> (Outcome, Watched) {
         self.machine.close();
-        self.machine.name_everything();
         let watched = self.machine.watched().unwrap_or_default();
         (self.machine.outcome(&self.kernel), watched)
     }

@@ -319,8 +319,6 @@ pub(crate) struct Births {
     pub of_workload: u64,
     /// Exited tasks that still have their places, and when they exited, ns.
     pub ended: VecDeque<(u64, TaskId)>,
-    /// Kind and instance of each task so far, for a trace that needs their names.
-    pub named: Vec<(u32, u32)>,
     pub kinds: Vec<KindStat>,
 }
 

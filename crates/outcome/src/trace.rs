@@ -122,6 +122,15 @@ impl What {
     }
 }
 
+/// Kinds of things that events number, each from 0 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the text or the name of a variant tells its fields")]
+pub enum Numbered {
+    Task,
+    Group,
+    Lock,
+}
+
 /// Names of the tasks, groups and locks that events number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
@@ -133,12 +142,23 @@ pub struct Names {
     pub locks: Vec<String>,
 }
 
+impl Names {
+    /// Adds the name of the next number.
+    pub fn add(&mut self, of: Numbered, name: String) {
+        match of {
+            Numbered::Task => self.tasks.push(name),
+            Numbered::Group => self.groups.push(name),
+            Numbered::Lock => self.locks.push(name),
+        }
+    }
+}
+
 /// A sink for the events of a run.
 pub trait TraceSink {
     /// Takes an event; called in order of time.
     fn event(&mut self, event: TraceEvent);
-    /// Takes the names of everything that is numbered; called once, at the end.
-    fn names(&mut self, names: Names);
+    /// Takes the name of the next number, before any event that has it.
+    fn name(&mut self, of: Numbered, name: String);
     /// Whether to emit messages, forks, and the task that passes a lock on. Asked once, before the
     /// run.
     fn wants_messages(&self) -> bool {
@@ -156,12 +176,16 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Feeds all events and names to another sink.
+    /// Feeds all names and events to another sink.
     pub fn replay(self, sink: &mut dyn TraceSink) {
-        for event in self.events {
-            sink.event(event);
+        let Names { tasks, groups, locks } = self.names;
+        let all = [(Numbered::Task, tasks), (Numbered::Group, groups), (Numbered::Lock, locks)];
+        for (of, names) in all {
+            for name in names {
+                sink.name(of, name);
+            }
         }
-        sink.names(self.names);
+        self.events.into_iter().for_each(|event| sink.event(event));
     }
 
     /// One line for each event, in order: seconds, CPU, kind, object.
@@ -216,8 +240,8 @@ impl TraceSink for Recorded {
         self.events.push(event);
     }
 
-    fn names(&mut self, names: Names) {
-        self.names = names;
+    fn name(&mut self, of: Numbered, name: String) {
+        self.names.add(of, name);
     }
 }
 
@@ -231,7 +255,7 @@ mod tests {
         let event = |time_ns, what| TraceEvent { time_ns, cpu: 1, what };
         first.event(event(4_000_000, What::Switch { next: Some(0) }));
         first.event(event(5_000_000_001, What::Throttle { group: 7 }));
-        first.names(Names { tasks: vec!["hog".to_owned()], ..Names::default() });
+        first.name(Numbered::Task, "hog".to_owned());
         let lines: Vec<String> = first.lines().collect();
         assert_eq!(
             lines,

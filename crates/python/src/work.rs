@@ -2,7 +2,7 @@
 //! ctrl-C.
 
 use crate::errors::{self, ModelFault};
-use cpumax_outcome::trace::{Names, Recorded, TraceEvent, TraceSink};
+use cpumax_outcome::trace::{Numbered, Recorded, TraceEvent, TraceSink};
 use cpumax_study::{Job, OtherError, Trace, Traced, Watch};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
@@ -79,8 +79,8 @@ impl TraceSink for Keep {
         self.recorded.event(event);
     }
 
-    fn names(&mut self, names: Names) {
-        self.recorded.names(names);
+    fn name(&mut self, of: Numbered, name: String) {
+        self.recorded.name(of, name);
     }
 }
 

@@ -1,65 +1,25 @@
 //! Events of a run as a file for the Perfetto UI and Chrome (`about:tracing`).
 //!
 //! The format is the Trace Event Format ("JSON object format"): complete slices (`X`), instants
-//! (`i`), counters (`C`) and names (`M`). Names arrive at the end of a run, so events wait in an
-//! unnamed temporary file; memory stays proportional to the number of CPUs, tasks and throttled
-//! groups. Three processes hold the tracks: CPUs (the running task), tasks (running, ready, parked,
-//! waiting for a lock) and limits (the CPUs on which each group is throttled, and its periods). A
-//! call that releases tasks is a mark on its CPU.
+//! (`i`), counters (`C`) and names (`M`). Memory is proportional to the number of CPUs, tasks and
+//! throttled groups. Three processes hold the tracks: CPUs (the running task), tasks (running,
+//! ready, parked, waiting for a lock) and limits (the CPUs on which each group is throttled, and
+//! its periods). A call that releases tasks is a mark on its CPU.
 
-mod spool;
 mod stretch;
 
 pub(crate) use stretch::{state_name, write_stretch};
 
 use crate::escape::{line, to_json};
 use cpumax_outcome::Releaser;
-use cpumax_outcome::trace::{Change, Names, State, States, TraceEvent, TraceSink, What};
+use cpumax_outcome::trace::{Change, Names, Numbered, State, States, TraceEvent, TraceSink, What};
 use serde::Serialize;
-use spool::Spool;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 const CPUS: u32 = 1;
 const TASKS: u32 = 2;
 const LIMITS: u32 = 3;
-
-/// Collects the events of one run, and writes them when the run is over.
-#[derive(Debug)]
-pub struct ChromeTrace {
-    spool: Spool,
-    names: Names,
-}
-
-impl ChromeTrace {
-    /// A trace without events; makes a temporary file.
-    ///
-    /// # Errors
-    /// No temporary file can be made.
-    pub fn new() -> io::Result<ChromeTrace> {
-        Ok(ChromeTrace { spool: Spool::new()?, names: Names::default() })
-    }
-
-    /// Writes the whole trace to `out`. Open slices end with the last event.
-    ///
-    /// # Errors
-    /// The temporary file cannot be written or read, or `out` cannot be written.
-    pub fn write<W: Write>(self, out: W) -> io::Result<W> {
-        let mut writer = Writer::new(out, &self.names)?;
-        self.spool.replay(|event| writer.event(event))?;
-        writer.finish()
-    }
-}
-
-impl TraceSink for ChromeTrace {
-    fn event(&mut self, event: TraceEvent) {
-        self.spool.push(event);
-    }
-
-    fn names(&mut self, names: Names) {
-        self.names = names;
-    }
-}
 
 /// One event of the format; absent fields are left out.
 #[derive(Serialize)]
@@ -99,10 +59,13 @@ struct Release {
     tasks: u32,
 }
 
-struct Writer<'a, W: Write> {
+/// Writes the events of one run as they come.
+pub(crate) struct ChromeTrace<W: Write> {
     out: W,
     first: bool,
-    names: &'a Names,
+    /// The first error: a sink cannot return it, so [`ChromeTrace::finish`] does.
+    failed: Option<io::Error>,
+    names: Names,
     last_ns: u64,
     /// For each CPU: the running task, and its start, ns.
     running: BTreeMap<u16, (u32, u64)>,
@@ -116,13 +79,30 @@ struct Writer<'a, W: Write> {
     cpus_named: BTreeSet<u16>,
 }
 
-impl<'a, W: Write> Writer<'a, W> {
-    fn new(mut out: W, names: &'a Names) -> io::Result<Self> {
+impl<W: Write> TraceSink for ChromeTrace<W> {
+    fn event(&mut self, event: TraceEvent) {
+        if self.failed.is_none() {
+            self.failed = self.write_event(event).err();
+        }
+    }
+
+    fn name(&mut self, of: Numbered, name: String) {
+        self.names.add(of, name);
+    }
+}
+
+impl<W: Write> ChromeTrace<W> {
+    /// A trace without events.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn new(mut out: W) -> io::Result<Self> {
         out.write_all(b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
-        let mut writer = Writer {
+        let mut writer = ChromeTrace {
             out,
             first: true,
-            names,
+            failed: None,
+            names: Names::default(),
             last_ns: 0,
             running: BTreeMap::new(),
             states: States::default(),
@@ -138,7 +118,7 @@ impl<'a, W: Write> Writer<'a, W> {
         Ok(writer)
     }
 
-    fn event(&mut self, event: TraceEvent) -> io::Result<()> {
+    fn write_event(&mut self, event: TraceEvent) -> io::Result<()> {
         let TraceEvent { time_ns, cpu, what } = event;
         self.last_ns = self.last_ns.max(time_ns);
         if let What::Switch { next } = what {
@@ -342,8 +322,14 @@ impl<'a, W: Write> Writer<'a, W> {
         name_of(&self.names.tasks, task, "task")
     }
 
-    /// Ends all open slices at the time of the last event.
-    fn finish(mut self) -> io::Result<W> {
+    /// Ends all open slices at the time of the last event, and returns what has been written to.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn finish(mut self) -> io::Result<W> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         let end_ns = self.last_ns;
         for (cpu, (task, since_ns)) in std::mem::take(&mut self.running) {
             self.write_cpu_slice(cpu, task, since_ns, end_ns)?;

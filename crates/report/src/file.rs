@@ -86,6 +86,16 @@ impl ResultFile {
         matches!(self.place, Place::Stdout)
     }
 
+    /// A file without a name on the disk of the result.
+    pub(crate) fn scratch(&self) -> io::Result<File> {
+        match &self.place {
+            Place::Beside(_, target) | Place::Named(_, target) => {
+                tempfile::tempfile_in(folder_of(target))
+            }
+            Place::Stdout | Place::Itself(_) => tempfile::tempfile(),
+        }
+    }
+
     /// Writes the result and moves it into place. A closed pipe is no error.
     ///
     /// # Errors
@@ -137,10 +147,7 @@ impl Place {
                 return Ok(Place::Itself(itself));
             }
         }
-        let folder = match target.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-            _ => PathBuf::from("."),
-        };
+        let folder = folder_of(&target).to_owned();
         let nameless = i32::try_from(OFlags::TMPFILE.bits()).unwrap_or(0);
         let made = OpenOptions::new().write(true).mode(MODE).custom_flags(nameless).open(&folder);
         let place = match made {
@@ -177,6 +184,14 @@ impl Place {
             return Ok(self);
         }
         Ok(Place::Itself(OpenOptions::new().write(true).open(path)?))
+    }
+}
+
+/// The folder of a file.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
     }
 }
 

@@ -41,7 +41,6 @@ mod weighed;
 
 pub use advised::{advice_sentence, advice_text, gaps_text};
 pub use apply::{Chosen, Patch, Refused, System, advice_in_form, limit_in_form};
-pub use chrome::ChromeTrace;
 pub use columns::{Column, columns};
 pub use counted::counters_text;
 pub use csv::csv;

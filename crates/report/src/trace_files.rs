@@ -2,9 +2,10 @@
 
 use crate::chrome::ChromeTrace;
 use crate::file::ResultFile;
-use cpumax_outcome::trace::{Names as NamesOfRun, TraceEvent, TraceSink};
+use cpumax_outcome::trace::{Numbered, TraceEvent, TraceSink};
 use cpumax_study::{Job, OtherError, Traced};
-use std::io::BufWriter;
+use std::fs::File;
+use std::io::{self, BufWriter, Seek};
 use std::path::{Path, PathBuf};
 
 /// For each job the file for its events, if any.
@@ -48,14 +49,17 @@ impl TraceFiles {
 }
 
 struct Trace {
-    events: ChromeTrace,
+    /// Into a temporary file: a run that fails leaves nothing.
+    events: ChromeTrace<BufWriter<File>>,
     file: ResultFile,
 }
 
 impl Trace {
     fn create(path: &Path) -> Result<Trace, OtherError> {
         let file = ResultFile::create(path)?;
-        let events = ChromeTrace::new()
+        let scratch = file.scratch().map(BufWriter::new);
+        let events = scratch
+            .and_then(ChromeTrace::new)
             .map_err(|error| format!("cannot make a temporary file for the trace: {error}"))?;
         Ok(Trace { events, file })
     }
@@ -66,15 +70,19 @@ impl TraceSink for Trace {
         self.events.event(event);
     }
 
-    fn names(&mut self, names: NamesOfRun) {
-        self.events.names(names);
+    fn name(&mut self, of: Numbered, name: String) {
+        self.events.name(of, name);
     }
 }
 
 impl cpumax_study::Trace for Trace {
     fn done(self: Box<Self>) -> Result<(), OtherError> {
         let Trace { events, file } = *self;
-        Ok(file.write(|out| events.write(BufWriter::new(out)).map(drop))?)
+        Ok(file.write(|out| {
+            let mut text = events.finish()?.into_inner()?;
+            text.rewind()?;
+            io::copy(&mut text, out).map(drop)
+        })?)
     }
 }
 

@@ -60,7 +60,7 @@ impl Watch for () {}
 /// A sink for the events of one run.
 ///
 /// ```
-/// use cpumax_study::outcome::trace::{Names, TraceEvent, TraceSink};
+/// use cpumax_study::outcome::trace::{Numbered, TraceEvent, TraceSink};
 /// use cpumax_study::{Error, Model, OtherError, Study, Trace, Traced, Watch, scenario, world};
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +72,7 @@ impl Watch for () {}
 ///     fn event(&mut self, _: TraceEvent) {
 ///         self.0.fetch_add(1, Ordering::Relaxed);
 ///     }
-///     fn names(&mut self, _: Names) {}
+///     fn name(&mut self, _: Numbered, _: String) {}
 /// }
 ///
 /// impl Trace for Count {

@@ -10,7 +10,7 @@ use cpumax_forecast::{
 use cpumax_limit::Limit;
 use cpumax_machine::{Options, kernel, run};
 use cpumax_outcome::Outcome;
-use cpumax_outcome::trace::{Names, Recorded, TraceEvent, TraceSink};
+use cpumax_outcome::trace::{Numbered, Recorded, TraceEvent, TraceSink};
 use cpumax_recording::{EventCost, Options as Reading, Recording};
 use cpumax_study::{Ranged, Running, Try, kernel::Kernel};
 use cpumax_workload::Workload;
@@ -149,8 +149,8 @@ impl TraceSink for AllEvents {
         self.0.event(event);
     }
 
-    fn names(&mut self, names: Names) {
-        self.0.names(names);
+    fn name(&mut self, of: Numbered, name: String) {
+        self.0.name(of, name);
     }
 
     fn wants_messages(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use super::{CHANGES, Plan, Span, THREADS, WAITS};
 use crate::stretch::{Does, RunTrace, Stretch, Thread, Wait};
-use cpumax_outcome::trace::{Change, Names, State, States, TraceEvent, TraceSink, What};
+use cpumax_outcome::trace::{Change, Numbered, State, States, TraceEvent, TraceSink, What};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -314,7 +314,7 @@ impl TraceSink for Follow {
     }
 
     /// Names are known from the first run.
-    fn names(&mut self, _names: Names) {}
+    fn name(&mut self, _: Numbered, _: String) {}
 }
 
 impl Stop {

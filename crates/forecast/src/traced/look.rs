@@ -2,7 +2,7 @@
 
 use crate::goal::USUAL;
 use crate::replay::Run;
-use cpumax_outcome::trace::{Names, TraceEvent, TraceSink, What};
+use cpumax_outcome::trace::{Names, Numbered, TraceEvent, TraceSink, What};
 
 const MOST: usize = 1_000_000;
 
@@ -33,8 +33,8 @@ impl TraceSink for Look {
         }
     }
 
-    fn names(&mut self, names: Names) {
-        self.names = names;
+    fn name(&mut self, of: Numbered, name: String) {
+        self.names.add(of, name);
     }
 }
 

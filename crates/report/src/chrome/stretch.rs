@@ -1,14 +1,12 @@
 //! An excerpt of a run in the trace format.
 
-use super::{Args, Entry, LIMITS, TASKS, Writer, entry};
+use super::{Args, ChromeTrace, Entry, LIMITS, TASKS, entry};
 use cpumax_forecast::stretch::{Does, Stretch};
-use cpumax_outcome::trace::Names;
 use std::io::{self, Write};
 
 /// Writes an excerpt to `out`; `group` is the limited group.
 pub(crate) fn write_stretch<W: Write>(stretch: &Stretch, group: &str, out: W) -> io::Result<W> {
-    let names = Names::default();
-    let mut writer = Writer::new(out, &names)?;
+    let mut writer = ChromeTrace::new(out)?;
     let length_ns = stretch.until_ns.saturating_sub(stretch.from_ns);
     for (thread, at) in stretch.threads.iter().zip(0..) {
         writer.write_name("thread_name", TASKS, at, Args::Name(&thread.name))?;

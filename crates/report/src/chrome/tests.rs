@@ -2,14 +2,12 @@ use super::*;
 use serde_json::Value;
 
 fn write(events: &[(u64, u16, What)], names: Option<Names>) -> Vec<Value> {
-    let mut trace = ChromeTrace::new().unwrap();
+    let mut trace = ChromeTrace::new(Vec::new()).unwrap();
+    trace.names = names.unwrap_or_default();
     for &(time_ns, cpu, what) in events {
         trace.event(TraceEvent { time_ns, cpu, what });
     }
-    if let Some(names) = names {
-        trace.names(names);
-    }
-    let text = trace.write(Vec::new()).unwrap();
+    let text = trace.finish().unwrap();
     let whole: Value = serde_json::from_slice(&text).unwrap();
     whole["traceEvents"].as_array().unwrap().clone()
 }
@@ -124,7 +122,7 @@ fn throttling_is_a_slice_a_counter_and_periods_are_marks() {
 }
 
 #[test]
-fn a_run_that_was_broken_off_is_written_with_numbers_for_names() {
+fn tasks_without_names_have_numbers() {
     let events = write(
         &[(0, 0, What::Switch { next: Some(4) }), (1_000, 0, What::Switch { next: None })],
         None,
