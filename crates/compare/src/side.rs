@@ -7,18 +7,17 @@ use crate::parting::{find_divergence, rivals};
 use crate::verdict::Verdict;
 use cpumax_lab::Error as LabError;
 use cpumax_machine::{Other, Question, explain};
-use cpumax_outcome::trace::{Numbered, Recorded, TraceEvent, TraceSink};
+use cpumax_outcome::trace::Recorded;
 use cpumax_outcome::{Conditions, Outcome};
 use cpumax_study::{
-    Error as EngineError, Job, Machines, Microseconds, Model, NamedKernel, OtherError, Report,
-    Running, Trace, Traced, Watch, World,
+    Error as EngineError, Job, Kept, Machines, Microseconds, Model, NamedKernel, Report, Running,
+    Traced, Watch, World,
 };
 use cpumax_workload::{Class, Domain, Stream, TaskSpec, Workload};
-use std::collections::BTreeMap;
 use std::iter;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// How the sides of a comparison run.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +50,7 @@ impl How<'_> {
         if !self.real {
             return Ok(());
         }
-        let watch = Watching { stop: self.stop, traced: &|_| false, kept: Arc::default() };
+        let watch = Watching { stop: self.stop, traced: &|_| false, kept: Kept::default() };
         self.machines()?.boot(kernels, workloads, &watch)
     }
 
@@ -143,10 +142,10 @@ impl Side {
         traced: &(dyn Fn(usize) -> bool + Sync),
         each: Each<'_>,
     ) -> Result<(), Error> {
-        let watch = Watching { stop: self.stop, traced, kept: Arc::default() };
+        let watch = Watching { stop: self.stop, traced, kept: Kept::default() };
         let mut failed = Ok(());
         let ran = self.world.run(jobs, &watch, &mut |index, report| {
-            let trace = watch.take(index);
+            let trace = watch.kept.take(index);
             let run = |report| Run { report, trace, noisy: Vec::new(), parted: None };
             let answer = match report {
                 Ok(report) => Ok(Ok(run(report))),
@@ -342,13 +341,7 @@ fn phases(workload: &Workload, seed: u64) -> Conditions {
 struct Watching<'a> {
     stop: fn() -> bool,
     traced: &'a (dyn Fn(usize) -> bool + Sync),
-    kept: Arc<Mutex<BTreeMap<usize, Recorded>>>,
-}
-
-impl Watching<'_> {
-    fn take(&self, job: usize) -> Option<Recorded> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&job)
-    }
+    kept: Kept<Recorded>,
 }
 
 impl Watch for Watching<'_> {
@@ -357,33 +350,7 @@ impl Watch for Watching<'_> {
     }
 
     fn trace(&self, job: usize) -> Traced {
-        let sink = || Sink { job, events: Recorded::default(), kept: Arc::clone(&self.kept) };
-        Ok((self.traced)(job).then(|| Box::new(sink()) as Box<dyn Trace>))
-    }
-}
-
-/// The events of a job.
-struct Sink {
-    job: usize,
-    events: Recorded,
-    kept: Arc<Mutex<BTreeMap<usize, Recorded>>>,
-}
-
-impl TraceSink for Sink {
-    fn event(&mut self, event: TraceEvent) {
-        self.events.event(event);
-    }
-
-    fn name(&mut self, of: Numbered, name: String) {
-        self.events.name(of, name);
-    }
-}
-
-impl Trace for Sink {
-    fn done(self: Box<Self>) -> Result<(), OtherError> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.insert(self.job, self.events);
-        Ok(())
+        Ok((self.traced)(job).then(|| self.kept.filled(job, Recorded::default())))
     }
 }
 

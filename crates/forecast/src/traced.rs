@@ -11,16 +11,16 @@ use crate::recorded::tasks_in;
 use crate::replay::{Replay, Run};
 use crate::stretch::Why;
 use cpumax_machine::kernel::Generation;
-use cpumax_outcome::trace::{Names, Numbered, TraceEvent, TraceSink};
+use cpumax_outcome::trace::{Names, TraceSink};
 use cpumax_study::{
-    Error, Job, OtherError, Trace, Traced, Watch, kernels,
+    Error, Job, Kept, Traced, Watch, kernels,
     world::{self, Model, Running},
 };
 use cpumax_workload::{GroupIx, Workload};
 use follow::Follow;
 use look::{Answered, Look};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Least and largest length of a stretch, in periods.
 const PERIODS: std::ops::RangeInclusive<u64> = 3..=5;
@@ -183,18 +183,15 @@ fn collect_events<T: TraceSink + Send + 'static>(
     watch: &dyn Watch,
     make: &(dyn Fn(usize) -> T + Sync),
 ) -> Result<Vec<T>, Error> {
-    let kept: Vec<Arc<Mutex<Option<T>>>> = jobs.iter().map(|_| Arc::default()).collect();
-    let watch = Tracing { watch, kept: &kept, make };
+    let watch = Tracing { watch, kept: Kept::default(), make };
     world::each(&Model { running: *running }, jobs, &watch, |_, _| ())?;
-    let taken =
-        |one: &Arc<Mutex<Option<T>>>| one.lock().unwrap_or_else(PoisonError::into_inner).take();
-    Ok(kept.iter().filter_map(taken).collect())
+    Ok((0..jobs.len()).filter_map(|job| watch.kept.take(job)).collect())
 }
 
 /// Forwards to another watch, and keeps the events.
 struct Tracing<'a, T> {
     watch: &'a dyn Watch,
-    kept: &'a [Arc<Mutex<Option<T>>>],
+    kept: Kept<T>,
     make: &'a (dyn Fn(usize) -> T + Sync),
 }
 
@@ -213,32 +210,7 @@ impl<T: TraceSink + Send + 'static> Watch for Tracing<'_, T> {
 
     /// A sink of its own for each job.
     fn trace(&self, job: usize) -> Traced {
-        Ok(Some(Box::new(EventSink { of: (self.make)(job), to: Arc::clone(&self.kept[job]) })))
-    }
-}
-
-/// Feeds the events of one run to `of`, and moves that to `to` at the end.
-struct EventSink<T> {
-    of: T,
-    to: Arc<Mutex<Option<T>>>,
-}
-
-impl<T: TraceSink> TraceSink for EventSink<T> {
-    fn event(&mut self, event: TraceEvent) {
-        self.of.event(event);
-    }
-
-    fn name(&mut self, of: Numbered, name: String) {
-        self.of.name(of, name);
-    }
-}
-
-impl<T: TraceSink> Trace for EventSink<T> {
-    /// Moves the filled sink to where [`collect_events`] takes it.
-    fn done(self: Box<Self>) -> Result<(), OtherError> {
-        let EventSink { of, to } = *self;
-        *to.lock().unwrap_or_else(PoisonError::into_inner) = Some(of);
-        Ok(())
+        Ok(Some(self.kept.filled(job, (self.make)(job))))
     }
 }
 

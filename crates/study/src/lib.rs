@@ -65,7 +65,7 @@ pub use job::{Job, Microseconds, NamedKernel, Share, Variant, WhatIf, with_share
 pub use ranged::Ranged;
 pub use report::{Report, ReportDocument};
 pub use study::Study;
-pub use watch::{Step, Trace, Traced, Watch};
+pub use watch::{Kept, Step, Trace, Traced, Watch};
 pub use what_if::{Beside, CURVE, FEW, Try, common_group, ladder};
 pub use world::{Machines, Model, Running, ThisHost, World};
 pub use {

@@ -2,7 +2,9 @@
 
 use crate::error::OtherError;
 use crate::job::Job;
-use cpumax_outcome::trace::TraceSink;
+use cpumax_outcome::trace::{Numbered, TraceEvent, TraceSink};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub use cpumax_lab::Step;
 
@@ -101,4 +103,54 @@ pub trait Trace: TraceSink {
     /// # Errors
     /// The events cannot be written.
     fn done(self: Box<Self>) -> Result<(), OtherError>;
+}
+
+/// Sinks of jobs whose runs have ended, until they are taken.
+#[derive(Debug)]
+pub struct Kept<T>(Arc<Mutex<BTreeMap<usize, T>>>);
+
+impl<T> Default for Kept<T> {
+    fn default() -> Kept<T> {
+        Kept(Arc::default())
+    }
+}
+
+impl<T: TraceSink + 'static> Kept<T> {
+    /// A trace that fills `sink`, which is kept when the run of the job has ended.
+    pub fn filled(&self, job: usize, sink: T) -> Box<dyn Trace> {
+        Box::new(Keep { job, sink, to: Kept(Arc::clone(&self.0)) })
+    }
+
+    /// The sink of this job, once; `None` before its run has ended.
+    pub fn take(&self, job: usize) -> Option<T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&job)
+    }
+}
+
+struct Keep<T> {
+    job: usize,
+    sink: T,
+    to: Kept<T>,
+}
+
+impl<T: TraceSink> TraceSink for Keep<T> {
+    fn event(&mut self, event: TraceEvent) {
+        self.sink.event(event);
+    }
+
+    fn name(&mut self, of: Numbered, name: String) {
+        self.sink.name(of, name);
+    }
+
+    fn wants_messages(&self) -> bool {
+        self.sink.wants_messages()
+    }
+}
+
+impl<T: TraceSink> Trace for Keep<T> {
+    fn done(self: Box<Self>) -> Result<(), OtherError> {
+        let Keep { job, sink, to } = *self;
+        to.0.lock().unwrap_or_else(PoisonError::into_inner).insert(job, sink);
+        Ok(())
+    }
 }
