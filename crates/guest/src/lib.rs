@@ -39,6 +39,7 @@ cfg_if::cfg_if! {
         mod task;
         mod timers;
         mod trace;
+        mod tracefs;
         mod work;
         mod world;
 

@@ -6,17 +6,17 @@
 //! machines, as kprobes are global.
 
 use crate::line::{TraceLine, lost_events, tsc};
-use crate::trace::INSTANCES;
+use crate::tracefs::Instance;
 use crate::work::read_tsc;
 use crate::world::World;
 use cpumax_outcome::trace::{TraceEvent, What};
 use cpumax_outcome::{Call, ReleaseOutcome, Releaser};
 use cpumax_protocol::Report;
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::ops::RangeInclusive;
 use std::os::unix::process::parent_id;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
 const KPROBE_EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
@@ -36,13 +36,13 @@ const ENQUEUE_TASK: &str = "enqueue_task_fair";
 const ENQUEUE_ENTITY: &str = "enqueue_entity";
 /// A function that does almost nothing, to measure the cost of probes.
 const EMPTY_FUNCTION: &str = "__x64_sys_getppid";
-/// Buffer of each CPU; halved down to the least where memory is short.
-const MAX_BUFFER_KIB: u32 = 4 << 10;
-const MIN_BUFFER_KIB: u32 = 512;
+/// Buffer of each CPU.
+const BUFFER_KIB: RangeInclusive<u32> = 512..=4 << 10;
 
 /// Installed probes; dropping them removes them.
 pub(crate) struct Probes {
-    folder: PathBuf,
+    instance: Instance,
+    _kprobes: Kprobes,
     /// Enqueues are seen. False where the compiler has inlined that function.
     sees_enqueues: bool,
     cost: Cost,
@@ -79,19 +79,9 @@ impl Probes {
     /// # Errors
     /// The kernel has no kprobes, or lacks one of these functions but `__cfsb_csd_unthrottle`.
     pub fn begin(by_task: bool) -> Result<Probes, String> {
-        let folder = Path::new(INSTANCES).join(INSTANCE);
-        let no = |error| format!("{}: {error}", folder.display());
-        fs::create_dir(&folder).map_err(no)?;
-        let mut probes =
-            Probes { folder: folder.clone(), sees_enqueues: false, cost: Cost::default() };
-        probes.write("trace_clock", "x86-tsc")?;
-        let mut kib = MAX_BUFFER_KIB;
-        while let Err(error) = probes.write("buffer_size_kb", &kib.to_string()) {
-            if kib == MIN_BUFFER_KIB {
-                return Err(error);
-            }
-            kib /= 2;
-        }
+        let instance = Instance::make(INSTANCE, "x86-tsc", BUFFER_KIB)?;
+        let cost = Cost::default();
+        let mut probes = Probes { instance, _kprobes: Kprobes, sees_enqueues: false, cost };
         probes.cost = probes.measure_cost()?;
         for (kind, function) in PROBES {
             // Kernels up to 6.2 have no such function.
@@ -115,13 +105,7 @@ impl Probes {
         let mut events = OpenOptions::new().append(true).open(KPROBE_EVENTS).map_err(no)?;
         let line = format!("{kind}:{INSTANCE}/{kind}_{function} {function}\n");
         events.write_all(line.as_bytes()).map_err(no)?;
-        self.write(&format!("events/{INSTANCE}/{kind}_{function}/enable"), "1")
-    }
-
-    /// Writes a file of this guest's tracefs instance; the error names its path.
-    fn write(&self, file: &str, value: &str) -> Result<(), String> {
-        let path = self.folder.join(file);
-        fs::write(&path, value).map_err(|error| format!("{}: {error}", path.display()))
+        self.instance.write(&format!("events/{INSTANCE}/{kind}_{function}/enable"), "1")
     }
 
     /// Measures, at a system call that does almost nothing, in counter ticks: what a probe at an
@@ -138,27 +122,15 @@ impl Probes {
         self.add_probe("r", EMPTY_FUNCTION)?;
         let both = getppid_stamps().saturating_sub(plain);
         let mut calls = Calls::new(Cost::default(), 0, u64::MAX);
-        self.read(|line| calls.read_line(line))?;
+        self.instance.read(|line| calls.read_line(line))?;
         for kind in ["p", "r"] {
-            self.write(&format!("events/{INSTANCE}/{kind}_{EMPTY_FUNCTION}/enable"), "0")?;
+            self.instance
+                .write(&format!("events/{INSTANCE}/{kind}_{EMPTY_FUNCTION}/enable"), "0")?;
         }
-        self.write("trace", "")?;
+        self.instance.write("trace", "")?;
         calls.lengths.sort_unstable();
         let call = calls.lengths.get(calls.lengths.len() / 2).copied().unwrap_or(0);
         Ok(Cost { entry, call, around: both.saturating_sub(call) })
-    }
-
-    /// Passes each line of the instance's trace to `each`, the oldest first.
-    ///
-    /// # Errors
-    /// The trace cannot be read.
-    fn read(&self, mut each: impl FnMut(&str)) -> Result<(), String> {
-        let no = |error| format!("{}: {error}", self.folder.display());
-        let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
-        for line in text.split(b'\n') {
-            each(&String::from_utf8_lossy(&line.map_err(no)?));
-        }
-        Ok(())
     }
 
     /// Stops recording and returns every call that released something during the run, with sums.
@@ -167,11 +139,11 @@ impl Probes {
     /// # Errors
     /// The trace cannot be read.
     pub fn end(self, world: &World) -> Result<MeasuredReleases, String> {
-        self.write("tracing_on", "0")?;
+        self.instance.write("tracing_on", "0")?;
         let start = world.start_stamp.load(Relaxed);
         let end = start + world.speed.stamps(world.workload.duration_ns);
         let mut calls = Calls::new(self.cost, start, end);
-        self.read(|line| calls.read_line(line))?;
+        self.instance.read(|line| calls.read_line(line))?;
         let mut found = MeasuredReleases {
             release: ReleaseOutcome::default(),
             events: Vec::new(),
@@ -223,11 +195,17 @@ impl MeasuredReleases {
 }
 
 impl Drop for Probes {
-    /// Disables the probes and removes the tracefs instance and all kprobes of the system.
+    /// Disables the probes; then the instance goes, and last the kprobes.
     fn drop(&mut self) {
-        // In a virtual machine the rest goes with the machine.
-        let _ = self.write(&format!("events/{INSTANCE}/enable"), "0");
-        let _ = fs::remove_dir(&self.folder);
+        let _ = self.instance.write(&format!("events/{INSTANCE}/enable"), "0");
+    }
+}
+
+/// All kprobes of the system; dropping it removes them.
+struct Kprobes;
+
+impl Drop for Kprobes {
+    fn drop(&mut self) {
         let _ = fs::write(KPROBE_EVENTS, "");
     }
 }

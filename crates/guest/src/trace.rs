@@ -11,30 +11,27 @@ use crate::line::{TraceLine, lost_events, monotonic_ns};
 use crate::outside::Visit;
 use crate::phases::Edges;
 use crate::stalls::Stalls;
+use crate::tracefs::{INSTANCES, Instance};
 use crate::world::World;
 use cpumax_outcome::trace::{Names, Recorded, TraceEvent, What};
 use cpumax_workload::Workload;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
-pub(crate) const INSTANCES: &str = "/sys/kernel/tracing/instances";
 /// Name of the instance in a virtual machine.
 const INSTANCE_IN_VM: &str = "cpumax";
 const EVENTS: [&str; 3] = ["sched/sched_switch", "sched/sched_wakeup", "sched/sched_wakeup_new"];
 const TIMERS: &str = "timer/hrtimer_expire_entry";
 const EXITS: &str = "sched/sched_process_exit";
-/// Buffer of each CPU; halved down to the least where memory is short. Older events are lost first.
-const MAX_BUFFER_KIB: u32 = 8 << 10;
-const MIN_BUFFER_KIB: u32 = 1 << 10;
+/// Buffer of each CPU. Older events are lost first.
+const BUFFER_KIB: RangeInclusive<u32> = 1 << 10..=8 << 10;
 const NS_PER_US: u64 = 1000;
 
 /// A recording in progress; dropping it removes the instance.
-pub(crate) struct Tracing {
-    folder: PathBuf,
-}
+pub(crate) struct Tracing(Instance);
 
 /// Result of a recording.
 pub(crate) struct Traced {
@@ -61,28 +58,18 @@ impl Tracing {
         if own_name.is_none() {
             init::mount("tracefs", "/sys/kernel/tracing", "tracefs", "")?;
         }
-        let folder = Path::new(INSTANCES).join(own_name.unwrap_or(INSTANCE_IN_VM));
-        let no = |error| format!("no trace: {}: {error}", folder.display());
-        fs::create_dir(&folder).map_err(no)?;
-        let tracing = Tracing { folder: folder.clone() };
-        let write = |file: &str, value: &str| fs::write(folder.join(file), value);
-        write("tracing_on", "0").map_err(no)?;
-        write("trace_clock", "mono").map_err(no)?;
-        let mut kib = MAX_BUFFER_KIB;
-        while let Err(error) = write("buffer_size_kb", &kib.to_string()) {
-            if kib == MIN_BUFFER_KIB {
-                return Err(no(error));
-            }
-            kib /= 2;
-        }
+        let no = |error| format!("no trace: {error}");
+        let name = own_name.unwrap_or(INSTANCE_IN_VM);
+        let instance = Instance::make(name, "mono", BUFFER_KIB).map_err(no)?;
+        instance.write("tracing_on", "0").map_err(no)?;
         // On PREEMPT_RT period timers run in a timer thread: they tell whether the thread works for
         // the workload.
         let timers = (whole || kernel::is_real_time()).then_some(TIMERS);
         for event in EVENTS.into_iter().chain(timers).chain(whole.then_some(EXITS)) {
-            write(&format!("events/{event}/enable"), "1").map_err(no)?;
+            instance.write(&format!("events/{event}/enable"), "1").map_err(no)?;
         }
-        write("tracing_on", "1").map_err(no)?;
-        Ok(tracing)
+        instance.write("tracing_on", "1").map_err(no)?;
+        Ok(Tracing(instance))
     }
 
     /// Stops recording and reads all events since the start of the run: the trace, stalls, and when
@@ -91,22 +78,11 @@ impl Tracing {
     /// # Errors
     /// The trace cannot be read, or more tasks or calls were logged than there is room for.
     pub fn end(self, world: &World, edges: &Edges) -> Result<Traced, String> {
-        let no = |error| format!("no trace: {}: {error}", self.folder.display());
-        fs::write(self.folder.join("tracing_on"), "0").map_err(no)?;
-        let text = BufReader::new(File::open(self.folder.join("trace")).map_err(no)?);
+        let no = |error| format!("no trace: {error}");
+        self.0.write("tracing_on", "0").map_err(no)?;
         let mut reader = Reader::new(world, edges)?;
-        for line in text.split(b'\n') {
-            reader.read_line(&String::from_utf8_lossy(&line.map_err(no)?));
-        }
+        self.0.read(|line| reader.read_line(line)).map_err(no)?;
         Ok(reader.end())
-    }
-}
-
-impl Drop for Tracing {
-    /// Removes the tracefs instance.
-    fn drop(&mut self) {
-        // In a virtual machine the instance goes with the machine.
-        let _ = fs::remove_dir(&self.folder);
     }
 }
 
