@@ -7,12 +7,6 @@ use std::path::{Path, PathBuf};
 
 /// Crate, module, and the modules in it that form a circle.
 const LEFT: &[(&str, &str, &str)] = &[
-    (
-        "guest",
-        "",
-        "attributes call collect hung memory_map rehearsal releases requests run script task trace \
-         world",
-    ),
     ("recording", "", "build classify gaps requests summary"),
     ("recording", "requests", "busy guess relay remote unseen"),
 ];

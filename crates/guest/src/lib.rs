@@ -6,12 +6,9 @@
 
 cfg_if::cfg_if! {
     if #[cfg(all(target_os = "linux", target_arch = "x86_64"))] {
-        mod attributes;
-        mod call;
         mod cgroup;
         mod channel;
         mod claim;
-        mod collect;
         mod command;
         mod guest;
         mod hung;
@@ -29,14 +26,11 @@ cfg_if::cfg_if! {
         mod phases;
         mod pool;
         mod plan;
-        mod rehearsal;
         mod releases;
         mod requests;
         mod run;
-        mod script;
         mod stalls;
         mod sys;
-        mod task;
         mod timers;
         mod trace;
         mod tracefs;

@@ -10,10 +10,9 @@
 //! longer than the other, on 6.12 by a third. A hold that reaches the last page takes two calls,
 //! the second one at the first page.
 
-use crate::plan::{RealLock, longest_hold_ns, writers};
+use crate::plan::{longest_hold_ns, writers};
 use crate::sys;
 use crate::work::{Rate, Speed, read_tsc};
-use crate::world::World;
 use cpumax_workload::{LockIx, LockMode, MEMORY_MAP, Workload};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -75,19 +74,6 @@ impl Cost {
     }
 }
 
-/// Makes and measures the memory map of a run in whose plan a lock is `mmap_lock`, and stores it in
-/// `world`; else does nothing. The process must have locked its memory before.
-///
-/// # Errors
-/// The mapping fails, the kernel is older than 5.14, or a hold needs too many pages.
-pub fn make_for(world: &World) -> Result<(), String> {
-    let mut made = world.plan.locks.iter();
-    let Some(lock) = made.position(|made| *made == RealLock::MemoryMap) else { return Ok(()) };
-    let map = MemoryMap::new(&world.workload, lock as u32, &world.speed)?;
-    let _ = world.memory_map.set(map);
-    Ok(())
-}
-
 impl MemoryMap {
     /// Maps and measures pages for all holds of that lock (kernel: `mmap_lock`) that can be in
     /// progress at once, so that no writer reaches pages that another waiting writer has been
@@ -96,7 +82,7 @@ impl MemoryMap {
     ///
     /// # Errors
     /// The mapping fails, the kernel is older than 5.14, or a hold needs too many pages.
-    fn new(workload: &Workload, lock: LockIx, speed: &Speed) -> Result<MemoryMap, String> {
+    pub fn new(workload: &Workload, lock: LockIx, speed: &Speed) -> Result<MemoryMap, String> {
         let longest_ns = longest_hold_ns(workload, lock);
         let mut map = MemoryMap::map_pages(TRIES * (FEW_PAGES + MANY_PAGES))?;
         map.measure(speed)?;

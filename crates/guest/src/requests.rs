@@ -1,7 +1,7 @@
 //! Requests under way at the end of a run: those in tasks, and tokens not yet received.
 
 use crate::channel::token_ns;
-use crate::task::Task;
+use crate::world::task::Task;
 use crate::world::{Cue, LIVE, Slot, World};
 use cpumax_workload::{Op, completes};
 use std::sync::atomic::Ordering::Relaxed;

@@ -4,7 +4,9 @@
 //! so no task delays it. On one CPU it creates each task in its group just before the start; on
 //! several CPUs it creates tasks beforehand and wakes them.
 
-use crate::attributes::{apply_attributes, move_task, pack_attributes};
+mod collect;
+mod script;
+
 use crate::cgroup::{Group, Hierarchy};
 use crate::channel::Channel;
 use crate::lock::Lock;
@@ -13,19 +15,20 @@ use crate::owner::Clock;
 use crate::phases::{Edges, is_clear, postponed, write_limits};
 use crate::plan::{Plan, RealLock, longest_hold_ns, make_plan};
 use crate::pool::{refill_pool, runtime_after_refill_ns};
-use crate::rehearsal::{rehearse_again, rehearse_all};
 use crate::releases::Probes;
-use crate::script::Script;
-use crate::task::{TaskBuffers, VECTOR};
 use crate::timers::{TimePosition, at_or_after, next_tick_ns};
 use crate::trace::Tracing;
-use crate::work::{self, SCRATCH_BYTES, Speed, WorkFiles, read_tsc};
+use crate::work::{self, Speed, WorkFiles, read_tsc};
+use crate::world::attributes::{apply_attributes, move_task, pack_attributes};
+use crate::world::task::rehearsal::{rehearse_again, rehearse_all};
+use crate::world::task::{TaskBuffers, start_process};
 use crate::world::{Cue, FREE, KindCounts, Log, STACK_BYTES, Slot, World};
-use crate::{call::Call, collect, init, keepers, kernel, memory_map, sys};
+use crate::{init, keepers, kernel, sys};
 use cpumax_limit::Limit;
 use cpumax_outcome::Conditions;
 use cpumax_protocol::{Job, Report};
 use cpumax_workload::{Class, Op, Workload, parse};
+use script::Script;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::os::fd::IntoRawFd;
@@ -65,7 +68,7 @@ pub struct Environment {
     pub settings: kernel::Settings,
     pub speed: Speed,
     pub files: WorkFiles,
-    /// Buffer for kernel work, [`SCRATCH_BYTES`] long.
+    /// Buffer for kernel work, [`work::SCRATCH_BYTES`] long.
     pub scratch: *mut u8,
 }
 
@@ -110,7 +113,7 @@ pub fn run(job: &Job, env: &Environment) -> Result<Report, Error> {
     };
     let world = make_world(workload, plan, job, env, &groups, keepers)?.install();
     become_real_time(env)?;
-    memory_map::make_for(world).map_err(Error::Refused)?;
+    world.make_memory_map().map_err(Error::Refused)?;
     for log in [&world.log, &world.births, &world.locking] {
         log.open().map_err(|error| error.to_string())?;
     }
@@ -216,8 +219,7 @@ fn longest_write(workload: &Workload, lock: u32, speed: &Speed) -> Result<usize,
 
 /// A free slot whose stack ends at `stack`; its first pages are touched.
 fn make_slot(ix: usize, stack: *mut u8, env: &Environment) -> Slot {
-    let buffer = libc::iovec { iov_base: env.scratch.cast(), iov_len: SCRATCH_BYTES };
-    let buffers = TaskBuffers { vector: [buffer; VECTOR], call: Call::new() };
+    let buffers = TaskBuffers::new(env.scratch);
     // Touch the first pages of the stack, so that the run has no page faults there.
     for page in 1..=4 {
         // SAFETY: the pages are part of the stack, which is not in use yet.
@@ -552,7 +554,7 @@ impl Run {
         slot.cue.store(go as u32, Relaxed);
         let v2 = self.env.hierarchy.version() == 2;
         let group = &self.groups[spec.group as usize];
-        let pid = world.start_process(slot, v2.then_some(group.dir_fd));
+        let pid = start_process(world, slot, v2.then_some(group.dir_fd));
         if pid < 0 {
             world.note_fault(crate::world::Fault::Start, pid);
             return;

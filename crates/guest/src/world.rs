@@ -3,11 +3,12 @@
 //! It is made before the first task starts and lives as long as the process. Values that change are
 //! atomic, or belong to one task.
 
+pub mod attributes;
+pub mod task;
+
 use crate::lateness::Lateness;
 use crate::memory_map::MemoryMap;
-use crate::plan::Plan;
-use crate::sys;
-use crate::task::{Task, TaskBuffers};
+use crate::plan::{Plan, RealLock};
 use crate::timers::TimePosition;
 use crate::work::{Speed, WorkFiles, read_tsc};
 use cpumax_workload::Workload;
@@ -15,9 +16,13 @@ use std::cell::UnsafeCell;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
+use task::{Task, TaskBuffers};
 
 /// Bytes of the stack of a task.
 pub const STACK_BYTES: usize = 64 << 10;
+
+/// A step that ends later than this after it could have was a stall, ns.
+pub const SLACK_NS: u64 = 50_000;
 
 /// The run of this process; a process has at most one.
 static WORLD: AtomicPtr<World> = AtomicPtr::new(std::ptr::null_mut());
@@ -118,6 +123,19 @@ impl World {
         unsafe { &*WORLD.load(Acquire) }
     }
 
+    /// Makes and measures the memory map, if the plan has a lock of it. The process must have
+    /// locked its memory before.
+    ///
+    /// # Errors
+    /// The mapping fails, the kernel is older than 5.14, or a hold needs too many pages.
+    pub fn make_memory_map(&self) -> Result<(), String> {
+        if let Some(lock) = self.plan.locks.iter().position(|made| *made == RealLock::MemoryMap) {
+            let map = MemoryMap::new(&self.workload, lock as u32, &self.speed)?;
+            let _ = self.memory_map.set(map);
+        }
+        Ok(())
+    }
+
     /// Time since the start of the run, ns; 0 before it.
     pub fn now_ns(&self) -> u64 {
         self.since_start_ns(read_tsc())
@@ -165,28 +183,6 @@ impl World {
         Some(slot)
     }
 
-    /// Starts the process of the task in this slot, in a cgroup (descriptor of its directory) or in
-    /// the caller's, and logs it in `births`. The task counts as ready from the slot's
-    /// `start_at_ns` on. Returns its pid, or the kernel's error as a negative number.
-    pub fn start_process(&self, slot: &Slot, cgroup: Option<i32>) -> isize {
-        // The task counts as ready from its start time on.
-        let from = self.speed.stamps(slot.start_at_ns.load(Relaxed));
-        let start_stamp = self.start_stamp.load(Relaxed);
-        slot.last_stamp.store(start_stamp.saturating_add(from), Relaxed);
-        slot.phase.store(Phase::Ready as u32, Relaxed);
-        slot.needs_ns.store(0, Relaxed);
-        let ix = slot.ix;
-        // SAFETY: the stack is the slot's own, and unused as the slot was free. The body obeys the
-        // head of `sys`.
-        let pid = unsafe {
-            sys::start(slot.stack, cgroup, slot.pid.as_ptr().cast(), crate::task::task_main, ix)
-        };
-        if pid > 0 {
-            self.births.push(pid as u32, slot.kind.load(Relaxed), slot.number.load(Relaxed));
-        }
-        pid
-    }
-
     /// The slot of the task with this pid that has not been reaped; `None` if there is none.
     pub fn slot_of(&self, pid: i32) -> Option<&Slot> {
         let is_it =
@@ -205,11 +201,28 @@ impl World {
         if slot.state.load(Relaxed) == LIVE {
             // It was killed, so it has not noted its end itself.
             let now_ns = self.now_ns();
-            crate::collect::add_unfinished(self, slot, now_ns);
+            self.add_unfinished(slot, now_ns);
             counts.note_exit(now_ns);
         }
         slot.add_waits_to(counts);
         slot.state.store(FREE, Release);
+    }
+
+    /// Adds the wait or stall in which a task is when the run or its life ends (`ended_ns`, since
+    /// the start of the run) to its slot's times. Up to [`SLACK_NS`] is none.
+    pub fn add_unfinished(&self, slot: &Slot, ended_ns: u64) {
+        let phase = slot.phase.load(Relaxed);
+        let since_ns = self.since_start_ns(slot.last_stamp.load(Relaxed));
+        let waited_ns = ended_ns.saturating_sub(since_ns + slot.needs_ns.load(Relaxed));
+        let counts = phase == Phase::Ready as u32 || phase == Phase::Blocked as u32;
+        if counts && waited_ns > SLACK_NS {
+            if self.sees_stall(phase, slot.needs_ns.load(Relaxed)) {
+                slot.stall_ns.fetch_max(waited_ns, Relaxed);
+            }
+            if phase == Phase::Ready as u32 {
+                slot.wait_ns.fetch_add(waited_ns, Relaxed);
+            }
+        }
     }
 }
 
@@ -267,7 +280,7 @@ pub struct Slot {
     pub cue: AtomicU32,
     /// CPU time used before the run, in the rehearsal, us.
     pub used_before_us: AtomicU64,
-    /// Nice value, class and affinity, packed by [`crate::attributes::pack_attributes`].
+    /// Nice value, class and affinity, packed by [`attributes::pack_attributes`].
     pub attributes: AtomicU32,
     /// A [`Phase`]: what the task is doing.
     pub phase: AtomicU32,

@@ -6,9 +6,9 @@
 //! limits and trace in place, as the kernel patches its own code for both. A task that is throttled
 //! then completes its rehearsal with more quota. The pools are filled again before the start.
 
+use super::{Task, cpu_time_ns};
 use crate::cgroup::{Group, Hierarchy};
 use crate::sys;
-use crate::task::{Task, cpu_time_ns};
 use crate::work::read_tsc;
 use crate::world::{Cue, Slot, World};
 use cpumax_limit::Limit;

@@ -6,8 +6,7 @@ use crate::plan::RealLock;
 use crate::requests::{UnderWay, under_way};
 use crate::run::{Error, Run};
 use crate::sys;
-use crate::task::SLACK_NS;
-use crate::world::{Cue, FREE, Fault, KindCounts, LIVE, Phase, Slot, World};
+use crate::world::{Cue, FREE, Fault, KindCounts, LIVE, World};
 use cpumax_limit::CpuStat;
 use cpumax_outcome::{
     Conditions, GroupOutcome, Histogram, Outcome, Percentiles, ReleaseOutcome, TaskOutcome,
@@ -268,7 +267,7 @@ fn task_counts(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
         counts.usage_us.fetch_add(slot.used_us(used_ns.unwrap_or(0) / 1000), Relaxed);
         let has_begun = slot.cue.load(Relaxed) == Cue::Begin as u32;
         if slot.state.load(Relaxed) == LIVE && has_begun {
-            add_unfinished(world, slot, ended_ns);
+            world.add_unfinished(slot, ended_ns);
         }
         slot.add_waits_to(counts);
     }
@@ -291,23 +290,6 @@ fn task_counts(world: &World, ended_ns: u64) -> Vec<TaskOutcome> {
             }
         })
         .collect()
-}
-
-/// Adds the wait or stall in which a task is when the run or its life ends (`ended_ns`, since the
-/// start of the run) to its slot's times. Up to [`SLACK_NS`] is none.
-pub(crate) fn add_unfinished(world: &World, slot: &Slot, ended_ns: u64) {
-    let phase = slot.phase.load(Relaxed);
-    let since_ns = world.since_start_ns(slot.last_stamp.load(Relaxed));
-    let waited_ns = ended_ns.saturating_sub(since_ns + slot.needs_ns.load(Relaxed));
-    let counts = phase == Phase::Ready as u32 || phase == Phase::Blocked as u32;
-    if counts && waited_ns > SLACK_NS {
-        if world.sees_stall(phase, slot.needs_ns.load(Relaxed)) {
-            slot.stall_ns.fetch_max(waited_ns, Relaxed);
-        }
-        if phase == Phase::Ready as u32 {
-            slot.wait_ns.fetch_add(waited_ns, Relaxed);
-        }
-    }
 }
 
 type Groups = BTreeMap<String, GroupOutcome>;

@@ -1,11 +1,11 @@
 //! Timed actions of the controller during a run: starts, arrivals, interventions, samples, and the
 //! wait for the end.
 
-use crate::attributes::{move_task, set_affinity, set_class, set_nice};
+use super::collect;
 use crate::cgroup::open_write;
-use crate::collect;
 use crate::run::{Error, Run, Start, initial};
 use crate::sys;
+use crate::world::attributes::{move_task, set_affinity, set_class, set_nice};
 use crate::world::{LIVE, Slot, World};
 use cpumax_limit::Limit;
 use cpumax_workload::{Action, Arrivals, Domain, Signal, Stream};

@@ -4,38 +4,29 @@
 //! All tasks share memory (see `sys`). A task reads the time-stamp counter where the workload
 //! measures something, and makes no system call that the workload does not ask for.
 
-use crate::attributes::{
-    apply_attributes, initial_attributes, move_task, set_affinity, set_class, set_nice,
-};
-use crate::call::Call;
+mod call;
+mod process;
+pub mod rehearsal;
+
+pub use process::{TaskBuffers, start_process};
+
 use crate::channel::token_ns;
 use crate::owner::Clock;
-use crate::rehearsal::rehearse;
 use crate::sys;
 use crate::work::{SCRATCH_BYTES, read_tsc, spin};
-use crate::world::{Cue, ENDED, Fault, Phase, Slot, World};
+use crate::world::attributes::{
+    apply_attributes, initial_attributes, move_task, set_affinity, set_class, set_nice,
+};
+use crate::world::{Cue, ENDED, Fault, Phase, SLACK_NS, Slot, World};
 use cpumax_workload::{Domain, LockMode, Op, Span, Stream, Target};
+use process::VECTOR;
+use rehearsal::rehearse;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Deepest nesting of loops.
 const MAX_LOOPS: usize = 40;
 /// Most locks held at once.
 const MAX_HELD: usize = 33;
-/// A step that ends later than this after it could have was a stall, ns.
-pub const SLACK_NS: u64 = 50_000;
-/// Elements of the vector of one readv(2) or pwritev(2).
-pub const VECTOR: usize = 1024;
-
-/// Buffers of one task; only that task touches them once it runs.
-pub struct TaskBuffers {
-    /// The first element has the length of the remainder, all others are whole buffers.
-    pub vector: [libc::iovec; VECTOR],
-    /// State for lists of requests.
-    pub call: Call,
-}
-
-// SAFETY: the pointers in it are to memory that lives as long as the process.
-unsafe impl Send for TaskBuffers {}
 
 /// Interpreter of one program: its position, its open loops and locks, and its measurements.
 pub(crate) struct Task {
@@ -66,7 +57,7 @@ pub(crate) struct Task {
 
 /// Entry of a task's process, with the index of its slot: waits for its cue, rehearses when told
 /// to, runs its program once the cue is to begin, exits.
-pub(crate) extern "C" fn task_main(ix: usize) -> ! {
+extern "C" fn task_main(ix: usize) -> ! {
     let world = World::installed();
     let slot = &world.slots[ix];
     if world.die_with_parent {
@@ -437,7 +428,7 @@ impl Task {
         slot.cue.store(Cue::Begin as u32, Relaxed);
         let mine = self.slot.attributes.load(Relaxed);
         slot.attributes.store(mine, Relaxed);
-        let pid = world.start_process(slot, None);
+        let pid = start_process(world, slot, None);
         if pid < 0 {
             world.note_fault(Fault::Start, pid);
             return;

@@ -5,11 +5,11 @@
 //! timer for a sleep. A read of `/proc/timer_list`, whose first line has the time, measures a
 //! moment. The task accounts for these moments after the call has returned.
 
+use super::{Task, VECTOR};
 use crate::channel::{TOKEN_BYTES, token_of_text};
 use crate::owner::{self, call_end};
 use crate::plan::{RealLock, end_of_kernel_hold};
 use crate::sys::{self, AIO_PREAD, AIO_PREADV, AIO_PWRITE, AIO_PWRITEV, Iocb};
-use crate::task::{Task, VECTOR};
 use crate::work::SCRATCH_BYTES;
 use crate::world::{Fault, Phase};
 use cpumax_workload::{LockMode, Op, Target};
