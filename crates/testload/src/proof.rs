@@ -170,10 +170,9 @@ impl Proof {
         if record {
             let own = matches!(service.kind, Kind::Own(_));
             for &perf in self.recorders.iter().filter(|one| !own || **one != Perf::Record) {
-                let recording = session.record(perf, &folder.recordings())?;
-                let (name, run) = (service.name, recording.run.describe());
-                eprintln!("{name} recorded {}: {run}", perf.name());
-                folder.add_recording(&recording, &session.group())?;
+                let run = session.record(perf, &folder.recordings())?;
+                eprintln!("{} recorded {}: {}", service.name, perf.name(), run.describe());
+                folder.add_recording(&perf.file(service.name), &run, &session.group())?;
             }
         }
         if self.steps.contains(&Step::Measure) {

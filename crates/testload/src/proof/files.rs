@@ -2,7 +2,7 @@
 //! each recording), recordings/ (packed), predictions.json, advice.json, score.md (tables of the
 //! last score).
 
-use super::run::{Recording, Run};
+use super::run::Run;
 use anyhow::{Context as _, Result, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -72,27 +72,15 @@ impl Folder {
         self.read("groups.json")
     }
 
-    /// Packs a recording, and writes its description beside it.
-    pub fn add_recording(&self, recording: &Recording, group: &str) -> Result<()> {
-        let name = recording.file.trim_end_matches(".data");
-        let path = self.recordings().join(&recording.file);
+    /// Packs a recording, and writes the recorded run beside it.
+    pub fn add_recording(&self, file: &str, run: &Run, group: &str) -> Result<()> {
+        let name = file.trim_end_matches(".data");
+        let path = self.recordings().join(file);
         // perf makes its files private.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644))
             .with_context(|| format!("cannot open {} to all", path.display()))?;
         zstd(&["-q", "-f", "-6", "--rm"], &path)?;
-        let mut run = serde_json::to_value(&recording.run)?;
-        run["perf_size"] = json!(recording.perf_size);
-        run["perf_cmd"] = json!(recording.perf_cmd);
-        let about = json!({
-            "recording": format!("{}.zst", recording.file),
-            "workload": recording.run.workload,
-            "group": {
-                "root_pid": recording.root_pid,
-                "tasks_seen": recording.tasks_seen,
-                "tasks_before": recording.tasks_before,
-            },
-            "run": run,
-        });
+        let about = json!({ "recording": format!("{file}.zst"), "run": run });
         self.write(&format!("recordings/{name}.json"), &serde_json::to_string_pretty(&about)?)?;
         let mut groups = self.groups()?;
         groups.insert(name.to_owned(), vec!["--group".to_owned(), group.to_owned()]);

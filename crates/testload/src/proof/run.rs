@@ -114,6 +114,11 @@ impl Perf {
         }
     }
 
+    /// Name of the file of a service's recording.
+    pub fn file(self, service: &str) -> String {
+        format!("{service}.{}.data", self.name())
+    }
+
     fn program(self, cpumax: &Path) -> &Path {
         if self == Perf::Record { cpumax } else { Path::new("perf") }
     }
@@ -178,14 +183,14 @@ impl<'a> Session<'a> {
 
     /// Runs without a recording; repeats the run if other processes used the machine.
     pub fn measure(&mut self, limit: &Limit, rep: u32) -> Result<Run> {
-        let mut run = self.run(limit, rep, None)?.0;
+        let mut run = self.run(limit, rep, None)?;
         for _ in 0..AGAIN {
             let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
             if run.others_s <= QUIET * run.wall_s * cpus as f64 {
                 break;
             }
             eprintln!("{}: others used {:.1} s; again", self.service.name, run.others_s);
-            run = self.run(limit, rep, None)?.0;
+            run = self.run(limit, rep, None)?;
         }
         if limit.quota_us.is_none() {
             self.demand = run.cpus_used;
@@ -193,42 +198,21 @@ impl<'a> Session<'a> {
         Ok(run)
     }
 
-    /// Runs without a limit, and records into the directory.
-    pub fn record(&mut self, perf: Perf, folder: &Path) -> Result<Recording> {
-        let file = format!("{}.{}.data", self.service.name, perf.name());
-        let path = folder.join(&file);
-        let (run, before, seen) = self.run(&Limit::NONE, 0, Some((perf, folder)))?;
-        let bytes = std::fs::metadata(&path).with_context(|| format!("no {}", path.display()))?;
-        Ok(Recording {
-            root_pid: self.running.as_ref().map(|(running, _, _)| running.id()),
-            tasks_before: before,
-            tasks_seen: seen,
-            perf_size: bytes.len(),
-            perf_cmd: format!(
-                "{} {}",
-                perf.program(Path::new("cpumax")).display(),
-                perf.arguments(&file).join(" ")
-            ),
-            file,
-            run,
-        })
+    /// Runs without a limit, and records into the directory; the file is [`Perf::file`].
+    pub fn record(&mut self, perf: Perf, folder: &Path) -> Result<Run> {
+        let run = self.run(&Limit::NONE, 0, Some((perf, folder)))?;
+        let path = folder.join(perf.file(self.service.name));
+        std::fs::metadata(&path).with_context(|| format!("no {}", path.display()))?;
+        Ok(run)
     }
 
-    #[allow(clippy::type_complexity, reason = "the threads before and after")]
-    fn run(
-        &self,
-        limit: &Limit,
-        rep: u32,
-        recording: Option<(Perf, &Path)>,
-    ) -> Result<(Run, Vec<Task>, Vec<Task>)> {
+    fn run(&self, limit: &Limit, rep: u32, recording: Option<(Perf, &Path)>) -> Result<Run> {
         self.stop.check()?;
         let head =
             RunLabel { service: self.service, limit, rep, perf: recording.map(|(perf, _)| perf) };
         match (&self.running, self.service.kind) {
             (Some((running, _, client)), _) => self.run_real(running, client, &head, recording),
-            (None, Kind::Own(load)) => {
-                Ok((self.run_own(load, &head, recording)?, Vec::new(), Vec::new()))
-            }
+            (None, Kind::Own(load)) => self.run_own(load, &head, recording),
             (None, Kind::Real { .. }) => bail!("{} does not run", self.service.name),
         }
     }
@@ -239,7 +223,7 @@ impl<'a> Session<'a> {
         client: &Client,
         head: &RunLabel,
         recording: Option<(Perf, &Path)>,
-    ) -> Result<(Run, Vec<Task>, Vec<Task>)> {
+    ) -> Result<Run> {
         let limit = head.limit;
         let group = Cgroup::make()?;
         group.limit(limit.quota_us, limit.period_us, limit.burst_us)?;
@@ -247,16 +231,14 @@ impl<'a> Session<'a> {
         let perf = match recording {
             None => None,
             Some((perf, folder)) => {
-                let file = format!("{}.{}.data", self.service.name, perf.name());
                 let mut command = Command::new(perf.program(self.cpumax));
-                command.args(perf.arguments(&file)).current_dir(folder);
+                command.args(perf.arguments(&perf.file(self.service.name))).current_dir(folder);
                 command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
                 let process = Process::start("perf", command)?;
                 thread::sleep(PERF_START);
                 Some(process)
             }
         };
-        let tasks_before = tasks(running);
         let share = limit.quota_us.map_or(1.0, |quota_us| {
             quota_us as f64 / limit.period_us as f64 / self.demand.max(0.01)
         });
@@ -268,8 +250,7 @@ impl<'a> Session<'a> {
             perf.interrupt()?;
         }
         let pgbench = matches!(client, Client::Pgbench { .. });
-        let run = head.run(&counted, seen.wall_s, metrics_of(&seen, pgbench));
-        Ok((run, tasks_before, tasks(running)))
+        Ok(head.run(&counted, seen.wall_s, metrics_of(&seen, pgbench)))
     }
 
     /// Runs a load of this program, which does a fixed amount of work.
@@ -282,7 +263,7 @@ impl<'a> Session<'a> {
         let load = Load::find(name)?;
         let recording = recording.map(|(perf, folder)| {
             let events = if perf == Perf::Plain { Events::Sched } else { Events::Syscalls };
-            (events, folder.join(format!("{}.{}.data", self.service.name, perf.name())))
+            (events, folder.join(perf.file(self.service.name)))
         });
         let setting = Setting {
             seed: u64::from(head.rep) + 1,
@@ -395,30 +376,6 @@ fn metrics_of_load(latency: &Summary, wall_s: f64, bursts: bool) -> BTreeMap<Str
         }
     }
     metrics
-}
-
-/// A recording of a run, before it is packed.
-pub struct Recording {
-    /// Name in the directory, unpacked.
-    pub file: String,
-    pub root_pid: Option<u32>,
-    pub tasks_before: Vec<Task>,
-    pub tasks_seen: Vec<Task>,
-    pub perf_size: u64,
-    pub perf_cmd: String,
-    pub run: Run,
-}
-
-/// A thread of the limited group.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Task {
-    pub tid: u32,
-    pub tgid: u32,
-    pub comm: String,
-}
-
-fn tasks(running: &Running) -> Vec<Task> {
-    running.threads().into_iter().map(|(tid, tgid, comm)| Task { tid, tgid, comm }).collect()
 }
 
 fn rounded(value: f64, places: i32) -> f64 {

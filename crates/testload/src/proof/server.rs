@@ -141,18 +141,6 @@ impl Running {
         found
     }
 
-    /// Its threads, as (thread, process, name).
-    pub fn threads(&self) -> Vec<(u32, u32, String)> {
-        let mut threads = Vec::new();
-        for pid in self.processes() {
-            for tid in numbers_in(&Path::new("/proc").join(pid.to_string()).join("task")) {
-                let comm = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
-                threads.push((tid, pid, comm.unwrap_or_default().trim().to_owned()));
-            }
-        }
-        threads
-    }
-
     fn signal(&self, signal: Signal) {
         // Fails only if all of them have ended.
         let _ = killpg(Pid::from_raw(self.child.id() as i32), signal);
