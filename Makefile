@@ -28,9 +28,10 @@ guest: deps ## Build the static programs that run in virtual machines
 	$(CARGO) rustc --quiet --release --target-dir $${CARGO_TARGET_DIR:-target}/guest -p cpumax-guest --bin cpumax-guest -- -C target-feature=+crt-static -C strip=symbols
 	$(if $(FEATURES),,$(CARGO) rustc --quiet --release --target-dir $${CARGO_TARGET_DIR:-target}/guest -p cpumax-recorder --example in_lab -- -C target-feature=+crt-static -C strip=symbols)
 
-install: rust clang ## Install cpumax, and the guest beside it, where cargo puts programs
+install: rust clang ## Install cpumax, the plugin kubectl-cpumax, and the guest where cargo puts programs
 	$(CARGO) install --path crates/cpumax
 	RUSTFLAGS='-C target-feature=+crt-static -C strip=symbols' $(CARGO) install --path crates/guest --target x86_64-unknown-linux-gnu
+	ln -sf cpumax $(dir $(CPUMAX))kubectl-cpumax
 	$(MAKE) --no-print-directory manual
 
 # Where man and shells look for files that a user installed. A package sets PREFIX=/usr and DESTDIR.
@@ -213,7 +214,7 @@ browser: ## Install what the test of reports needs to drive Chromium, below targ
 		|| echo "NOT TESTED in a browser: npm cannot install what drives it" >&2
 
 kube: ## Build the API server that tests of Kubernetes start, outside of the tree: 15 minutes (Go, apt, pip)
-	@packaging/kube
+	@packaging/kube/build
 
 # Programs that need no library, so that one file runs on every Linux on x86-64.
 DIST = target/dist
