@@ -2,6 +2,7 @@
 //! virtual machine of the lab has neither a C library nor a command to record.
 
 use cpumax_recorder::{Request, Target, record};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use rustix::time::{ClockId, clock_gettime};
 use std::error::Error;
 use std::fmt::Write as _;
@@ -24,6 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     if !status.success() {
         return Err(format!("the load without a recording: {status}").into());
     }
+    // The rights of a recorder in a pod.
+    let rights = CapabilitySet::BPF | CapabilitySet::PERFMON;
+    let (effective, permitted, inheritable) = (rights, rights, CapabilitySet::empty());
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable })?;
     let file = PathBuf::from("/recording");
     let what = Target::Command(vec![this, "load".into()]);
     let request = Request {

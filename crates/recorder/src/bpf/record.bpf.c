@@ -394,9 +394,8 @@ int on_exit(u64 *ctx)
 	return 0;
 }
 
-/* Some times a second on each CPU, until the running thread is known: a switch may take long. */
-SEC("perf_event")
-int on_beat(void *ctx)
+/* Until the running thread is known: a switch may take long. */
+static __always_inline int look_again(void)
 {
 	u32 number;
 	struct cpu *cpu = this_cpu(&number);
@@ -404,6 +403,20 @@ int on_beat(void *ctx)
 	if (cpu && seen_class(cpu) == CLASS_UNKNOWN)
 		find_out(cpu, number);
 	return 0;
+}
+
+/* Some times a second on each CPU. */
+SEC("perf_event")
+int on_beat(void *ctx)
+{
+	return look_again();
+}
+
+/* With each tick, where the kernel refuses the beat. */
+SEC("tp_btf/hrtimer_expire_entry")
+int on_tick(u64 *ctx)
+{
+	return look_again();
 }
 
 static __always_inline bool is_told(struct cpu *cpu, u32 number)

@@ -277,11 +277,25 @@ impl Program {
         let made = ("on_mkdir", "cgroup_mkdir");
         let follows = matches!(wanted.chosen, Chosen::Group(_));
         all.extend([made].iter().filter(|(_, name)| follows && has_tracepoint(btf, name)));
+        // Debian's and Ubuntu's kernels want CAP_SYS_ADMIN for it (perf_event_paranoid 3 and 4).
+        if self.beat().is_err() {
+            all.push(("on_tick", "hrtimer_expire_entry"));
+        }
         for (name, tracepoint) in &all {
             let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
             let program: &mut BtfTracePoint = program.try_into()?;
             program.load(tracepoint, btf)?;
         }
+        for (name, _) in &all {
+            let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
+            let program: &mut BtfTracePoint = program.try_into()?;
+            program.attach()?;
+        }
+        Ok(())
+    }
+
+    /// Looks some times a second at what runs on each CPU.
+    fn beat(&mut self) -> Result<(), Refused> {
         let beat = self.ebpf.program_mut("on_beat").ok_or_else(|| missing("on_beat"))?;
         let beat: &mut PerfEvent = beat.try_into()?;
         beat.load()?;
@@ -290,11 +304,6 @@ impl Program {
             let scope = PerfEventScope::AllProcessesOneCpu { cpu };
             let policy = SamplePolicy::Frequency(BEATS_PER_SECOND);
             beat.attach(clock, scope, policy, false)?;
-        }
-        for (name, _) in &all {
-            let program = self.ebpf.program_mut(name).ok_or_else(|| missing(name))?;
-            let program: &mut BtfTracePoint = program.try_into()?;
-            program.attach()?;
         }
         Ok(())
     }
