@@ -143,9 +143,12 @@ fn four_commands_lead_to_a_limit_that_is_verified() {
     assert!(status == Some(0) && told.contains("rolled out") && now() == limit, "{told}");
 
     let quota = limit.trim_end_matches('m').parse::<u64>().unwrap() * 100;
-    for (at, time, usage, periods) in
-        [(1, 1_700_000_000_000_u64, 1.0, 100), (2, 1_700_000_060_000, 52.0, 700)]
-    {
+    // Kubelet read the first before the limit was in force.
+    for (at, time, usage, periods) in [
+        (1, 1_699_999_000_000_u64, 0.0, 1),
+        (2, 1_700_000_000_000, 1.0, 100),
+        (3, 1_700_000_060_000, 52.0, 700),
+    ] {
         let labels = format!("{{container=\"app\",pod=\"web\",namespace=\"{}\"}}", shop.namespace);
         let text = format!(
             "container_cpu_usage_seconds_total{labels} {usage} {time}\n\
@@ -158,6 +161,7 @@ fn four_commands_lead_to_a_limit_that_is_verified() {
     }
     let (status, told) = shop.run("verify deploy/web -c app --for 1s", "");
     assert!(status < Some(2) && told.contains(&format!("{quota} 100000")), "{status:?} {told}");
+    assert!(told.contains("watched for 60s, 600 periods"), "{told}");
 }
 
 #[test]
