@@ -14,7 +14,7 @@ HAVE_CLANG = (for clang in $${BPF_CLANG:-clang $$(seq -f clang-%.0f 12 39)}; do 
 FEATURES = $(shell $(HAVE_CLANG) || echo --no-default-features)
 
 .DEFAULT_GOAL := help
-.PHONY: help guest install manual kernels test-kernels run test python-test wheel python-bench mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs dist browser kube fmt bench peers \
+.PHONY: help guest install manual kernels test-kernels run test python-test wheel python-bench mutants apart conformance conformance-parallel sources scx-sources scx-test lint prose check docs dist browser kube node-test fmt bench peers \
 	recordings proof calibrate understand fuzz deps rust clang
 
 help: ## List what can be made
@@ -213,8 +213,12 @@ browser: ## Install what the test of reports needs to drive Chromium, below targ
 	@cd target/browser && npm install --silent --no-audit --no-fund --no-package-lock \
 		|| echo "NOT TESTED in a browser: npm cannot install what drives it" >&2
 
-kube: ## Build the API server that tests of Kubernetes start, outside of the tree: 15 minutes (Go, apt, pip)
+kube: ## Build the parts of Kubernetes that tests start, outside of the tree: 25 minutes (Go, apt, pip)
 	@packaging/kube/build
+
+node-test: kube ## Record a pod on a node in a virtual machine, resize it, and verify the prediction
+	$(CARGO) build --workspace $(FEATURES) $(LEFT_OUT) --bin cpumax --bin testload
+	CPUMAX_REQUIRE=kube,node $(CARGO) test --workspace $(FEATURES) $(LEFT_OUT) --test kubernetes -- --ignored --nocapture
 
 # Programs that need no library, so that one file runs on every Linux on x86-64.
 DIST = target/dist

@@ -3,6 +3,8 @@
 
 #[path = "kubernetes/cluster.rs"]
 mod cluster;
+#[path = "kubernetes/node.rs"]
+mod node;
 #[path = "kubernetes/plugin.rs"]
 mod plugin;
 

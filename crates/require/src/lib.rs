@@ -31,10 +31,12 @@ pub enum Need {
     Prometheus,
     /// An API server of Kubernetes, which `make kube` builds.
     Kube,
+    /// A node of Kubernetes in a virtual machine, whose parts `make kube` builds.
+    Node,
 }
 
 impl Need {
-    const ALL: [Need; 8] = [
+    const ALL: [Need; 9] = [
         Need::Vm,
         Need::Cgroup,
         Need::Perf,
@@ -43,6 +45,7 @@ impl Need {
         Need::Browser,
         Need::Prometheus,
         Need::Kube,
+        Need::Node,
     ];
 
     /// Its word in [`VARIABLE`].
@@ -56,6 +59,7 @@ impl Need {
             Need::Browser => "browser",
             Need::Prometheus => "prometheus",
             Need::Kube => "kube",
+            Need::Node => "node",
         }
     }
 }
