@@ -145,7 +145,8 @@ impl Machine<'_> {
         let one_buffer_ns = self.lab.page_ns(Kind::Page, ONE_BUFFER_NS);
         let kind = if first_ns.get() > one_buffer_ns { Kind::LaterPage } else { Kind::Page };
         let page_ns = self.lab.page_ns(kind, self.lab.noise.as_ref()?.typical_ns[kind as usize]);
-        let elapsed_ns = self.now - c.accounted_ns;
+        // A charge up to the last tick, in the past, may preempt.
+        let elapsed_ns = self.now.saturating_sub(c.accounted_ns);
         let left_ns = t.left_ns.saturating_sub(elapsed_ns.saturating_sub(c.stolen_ns));
         let rest_ns = match first_ns.get().checked_sub(left_ns) {
             Some(done_ns) => page_ns - done_ns % page_ns,

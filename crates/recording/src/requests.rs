@@ -10,7 +10,7 @@
 use crate::build::jobs::Pools;
 use crate::recording::Recording;
 use crate::syscalls::IoKind;
-use crate::thread::{Birth, FdOrSocket, Io, Step};
+use crate::thread::FdOrSocket;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -23,6 +23,7 @@ pub(crate) mod guess;
 mod handed;
 pub(crate) mod lines;
 pub(crate) mod outside;
+mod polls;
 mod relay;
 mod remote;
 pub(crate) mod tags;
@@ -33,6 +34,7 @@ use endpoints::{EndpointIx, Endpoints, Listener};
 use evidence::{Clients, Evidence, Loop};
 use guess::Guess;
 use lines::ClientConnections;
+use polls::PollTimes;
 use tags::Tag;
 
 /// A request that was answered.
@@ -554,55 +556,5 @@ impl Traffic {
         let moves = self.ends.all[peer as usize].transfers.iter();
         let ios = moves.map(|at| &recording.ios[*at as usize]);
         ios.filter(|io| io.kind == IoKind::Write).map(|io| io.entered_ns).collect()
-    }
-}
-
-/// Bounds of when a reading thread learned that there was something to read.
-struct PollTimes {
-    /// Earliest and latest time, by index of the transfer, ns.
-    bounds: Vec<(u64, u64)>,
-}
-
-impl PollTimes {
-    /// Follows waits, polls and transfers of each thread. A transfer before any wait or poll has
-    /// bounds of 0.
-    fn of(recording: &Recording) -> PollTimes {
-        let mut bounds = vec![(0, 0); recording.ios.len()];
-        for thread in &recording.threads {
-            let mut asked_ns = (0, 0);
-            // A thread learned nothing before it was born.
-            let born_ns = match thread.birth {
-                Birth::Forked { at_ns, .. } => recording.first_ns.saturating_add(at_ns),
-                Birth::Present { .. } => u64::MAX,
-            };
-            for step in thread.steps.iter() {
-                match step {
-                    Step::Wait(wait) => {
-                        let end_ns = thread.waits[wait as usize].end_ns;
-                        asked_ns = (end_ns, end_ns);
-                    }
-                    Step::Io(at) => {
-                        let io = &recording.ios[at as usize];
-                        // A thread that had to wait learned it when it was woken.
-                        if io.kind == IoKind::Poll && asked_ns.1 < io.entered_ns {
-                            let before_ns = match asked_ns.1 {
-                                0 => born_ns.min(io.entered_ns),
-                                ns => ns,
-                            };
-                            asked_ns = (before_ns, io.left_ns);
-                        }
-                        bounds[at as usize] = asked_ns;
-                    }
-                    _ => {}
-                }
-            }
-        }
-        PollTimes { bounds }
-    }
-
-    /// The middle of the bounds, or the beginning of the read if there are none, ns.
-    fn arrival_ns(&self, at: u32, io: &Io) -> u64 {
-        let (from_ns, to_ns) = self.bounds[at as usize];
-        if to_ns == 0 { io.entered_ns } else { (from_ns / 2 + to_ns / 2).min(io.left_ns) }
     }
 }

@@ -48,6 +48,15 @@ impl Need {
         Need::Node,
     ];
 
+    /// Whether [`VARIABLE`] demands it. A test that takes long asks first.
+    ///
+    /// # Panics
+    /// [`VARIABLE`] has an unknown word.
+    pub fn is_demanded(self) -> bool {
+        let demanded = std::env::var_os(VARIABLE).unwrap_or_default();
+        parse(&demanded.to_string_lossy()).unwrap_or_else(|wrong| panic!("{wrong}")).contains(&self)
+    }
+
     /// Its word in [`VARIABLE`].
     fn word(self) -> &'static str {
         match self {
@@ -161,7 +170,7 @@ mod tests {
             assert_eq!(parse(need.word()), Ok(vec![need]));
         }
         assert_eq!(
-            parse("vm,cgroup,perf,bpf,mount,browser,prometheus,kube"),
+            parse("vm,cgroup,perf,bpf,mount,browser,prometheus,kube,node"),
             Ok(Need::ALL.to_vec())
         );
         assert_eq!(parse(" "), Ok(vec![]));
@@ -170,7 +179,7 @@ mod tests {
     #[test]
     fn a_word_that_is_none_is_an_error_even_when_nothing_is_missing() {
         let wrong = "CPUMAX_REQUIRE has the word \"vms\"; it takes vm, cgroup, perf, bpf, mount, \
-                     browser, prometheus, kube, with commas between";
+                     browser, prometheus, kube, node, with commas between";
         assert_eq!(judge("perf,vms", Need::Perf, Ok::<(), String>(())), Err(wrong.to_owned()));
         assert_eq!(judged("VM", Need::Vm).unwrap_err().matches("\"VM\"").count(), 1);
     }

@@ -16,8 +16,11 @@ struct Node {
 
 impl Node {
     /// # Errors
-    /// Its parts are missing.
+    /// It is not demanded, as it takes minutes, or its parts are missing.
     fn start(cluster: &Cluster) -> Result<Node, String> {
+        if !Need::Node.is_demanded() {
+            return Err("it takes minutes: make node-test".to_owned());
+        }
         let cpumax = Path::new(env!("CARGO_BIN_EXE_cpumax"));
         let testload = cpumax.with_file_name("testload");
         let root = program("../node/base.cpio");
@@ -61,7 +64,6 @@ spec:
 ";
 
 #[test]
-#[ignore = "takes minutes: make node-test"]
 fn a_recorded_pod_is_resized_and_keeps_what_was_predicted() {
     let Some(cluster) = cluster() else { return };
     let Some(_node) = found(Need::Node, Node::start(cluster)) else { return };

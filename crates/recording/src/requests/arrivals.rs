@@ -11,8 +11,8 @@ pub(super) const REGULAR: f64 = 0.3;
 /// With fewer pauses nothing is inferred.
 pub(super) const PAUSES_MIN: u64 = 20;
 
-/// See [`Evidence::crowding`](super::evidence::Evidence::crowding). Compares the likelihoods of two Poisson processes, each at its best
-/// rate; positive: closed.
+/// Compares the likelihoods of two Poisson processes, each at its best rate, of which the rate of
+/// one is in proportion to the idle connections; positive: that one, closed clients.
 pub(super) fn crowding(connections: &[(&[Request], bool)]) -> f64 {
     let clients = connections.len();
     let crowd = ArrivalsByLoad::of(connections.iter().flat_map(|(requests, _)| *requests));
@@ -83,7 +83,8 @@ impl ArrivalsByLoad {
     }
 }
 
-/// See [`Evidence::irregularity`](super::evidence::Evidence::irregularity), for distances in ns; 1 for fewer than 20.
+/// Half of the distances, ns, differ from their median by at most this share of it; 1 for fewer than
+/// 20.
 pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
     if between.len() < PAUSES_MIN as usize {
         return 1.0;

@@ -133,8 +133,8 @@ const EVEN: f64 = 0.4;
 const RANDOM: f64 = 0.6;
 /// Magnitude of `crowding` that is certain.
 const CROWDED: f64 = 10.0;
-/// Magnitudes of `asleep` that outweigh a guess, and that outweigh the guess that each connection is
-/// another client's.
+/// Magnitudes of `asleep` that outweigh a guess, and the guess that each connection is another
+/// client's.
 const LIKELIER: f64 = 0.7;
 const LIKELIER_ANEW: f64 = 1.5;
 /// Connections have plans of their own if each is so many times as regular as turns at a common
