@@ -490,7 +490,8 @@ impl Recording {
         });
         if exceeds(asked, NETWORK_PERCENT, waits) {
             let holds = if inferred {
-                "Their requests are inferred from wakeups; system calls would show them."
+                "Their requests are inferred from wakeups: record system calls, or give --clients \
+                 open, --clients closed or --clients N."
             } else {
                 "Under a limit that stops the service, the numbers hold only if they do not wait \
                  for answers."

@@ -83,8 +83,8 @@ impl ArrivalsByLoad {
     }
 }
 
-/// Half of the distances, ns, differ from their median by at most this share of it; 1 for fewer than
-/// 20.
+/// Half of the distances, ns, differ from their median by at most this share of it; 1 for fewer
+/// than 20.
 pub(super) fn irregularity(mut between: Vec<u64>) -> f64 {
     if between.len() < PAUSES_MIN as usize {
         return 1.0;
