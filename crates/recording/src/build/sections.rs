@@ -65,9 +65,8 @@ struct Cutter<'a> {
     call: Option<u32>,
     /// Whether the system call under way sends an answer.
     answers: bool,
-    /// Whether it ends a worker's part of a request.
-    finishes: bool,
-    finished_ns: u64,
+    /// When it began, ns, if it ends a worker's part of a request.
+    finished_ns: Option<u64>,
     done: Vec<Section>,
 }
 
@@ -105,8 +104,7 @@ impl Recording {
             by: None,
             call: None,
             answers: false,
-            finishes: false,
-            finished_ns: 0,
+            finished_ns: None,
             done: Vec::new(),
         };
         let next = cutter.next_requests();
@@ -156,8 +154,8 @@ impl Cutter<'_> {
             Step::SysExit => {
                 self.builder.exit_kernel();
                 self.end_answer();
-                if std::mem::take(&mut self.finishes) {
-                    self.close_section(self.finished_ns, self.finished_ns);
+                if let Some(finished_ns) = self.finished_ns.take() {
+                    self.close_section(finished_ns, finished_ns);
                 }
             }
             Step::Wake(edge) => {
@@ -221,7 +219,7 @@ impl Cutter<'_> {
             self.called = by.is_some() || self.tags.is_handed(tag);
         }
         if self.tags.finishes(io) {
-            (self.finishes, self.finished_ns) = (true, of.entered_ns);
+            self.finished_ns = Some(of.entered_ns);
         }
         self.by = by.or(self.by).filter(|_| self.called);
         self.request = Some(tag);
