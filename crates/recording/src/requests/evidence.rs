@@ -156,7 +156,6 @@ impl Evidence {
     ) -> Evidence {
         let asleep = asking.closed;
         let median_ns = median(&mut distances_ns.clone());
-        let mut points: Vec<(f64, f64)> = Vec::new();
         let all = || connections.iter().flat_map(|(requests, _)| *requests);
         let mut times: Vec<u64> = all().map(|request| request.arrived_ns).collect();
         times.sort_unstable();
@@ -185,18 +184,7 @@ impl Evidence {
         };
         let any_known = connections.iter().any(|(_, sure)| *sure);
         let lines = if any_known { connections } else { &turns };
-        for (requests, _) in lines.iter().filter(|(all, sure)| *sure && all.len() > 2) {
-            let pairs = requests.windows(2);
-            let took = pairs.clone().map(|pair| pair[0].took_ns() as f64);
-            let pauses = pairs.map(|pair| pair[1].arrived_ns as f64 - pair[0].answered_ns as f64);
-            // A few requests that took very long, or were misunderstood, would outweigh all others.
-            let mut all: Vec<u64> = requests.iter().map(Request::took_ns).collect();
-            let most = median(&mut all).saturating_mul(LONG) as f64;
-            let here: Vec<(f64, f64)> = took.zip(pauses).filter(|(x, _)| *x <= most).collect();
-            let n = here.len() as f64;
-            let (x, y) = here.iter().fold((0.0, 0.0), |(a, b), (x, y)| (a + x / n, b + y / n));
-            points.extend(here.iter().map(|(a, b)| (a - x, b - y)));
-        }
+        let points = pauses_by_answer(lines);
         let sum = |f: fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>();
         let (xx, xy, yy) = (sum(|p| p.0 * p.0), sum(|p| p.0 * p.1), sum(|p| p.1 * p.1));
         let pauses = points.len() as u64;
@@ -276,6 +264,25 @@ impl Evidence {
         let tells = self.crowding > 0.0 || self.dispersion >= EVEN;
         if self.irregularity >= RANDOM && tells { self.crowding } else { 0.0 }
     }
+}
+
+/// How long each answer on a known connection took and the pause after it, ns, both relative to the
+/// means of the connection.
+fn pauses_by_answer(connections: &[(&[Request], bool)]) -> Vec<(f64, f64)> {
+    let mut points = Vec::new();
+    for (requests, _) in connections.iter().filter(|(all, sure)| *sure && all.len() > 2) {
+        let pairs = requests.windows(2);
+        let took = pairs.clone().map(|pair| pair[0].took_ns() as f64);
+        let pauses = pairs.map(|pair| pair[1].arrived_ns as f64 - pair[0].answered_ns as f64);
+        // A few requests that took very long, or were misunderstood, would outweigh all others.
+        let mut all: Vec<u64> = requests.iter().map(Request::took_ns).collect();
+        let most = median(&mut all).saturating_mul(LONG) as f64;
+        let here: Vec<(f64, f64)> = took.zip(pauses).filter(|(x, _)| *x <= most).collect();
+        let n = here.len() as f64;
+        let (x, y) = here.iter().fold((0.0, 0.0), |(a, b), (x, y)| (a + x / n, b + y / n));
+        points.extend(here.iter().map(|(a, b)| (a - x, b - y)));
+    }
+    points
 }
 
 /// Whether most requests come as soon as the one before on the same connection is answered: half of
