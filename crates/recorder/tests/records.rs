@@ -368,8 +368,9 @@ fn main() {
 }
 "#;
 
-/// Recording makes each call several times as expensive. The test is repeated if another user of
-/// the machine changes its speed between runs.
+/// Recording makes each call several times as expensive. At least half of that is taken off: caches
+/// and page faults make a long recording dearer than its calibration. The test is repeated if
+/// another user of the machine changes its speed between runs.
 #[test]
 fn what_it_costs_to_record_calls_is_taken_off() {
     const TRIES: u32 = 12;
@@ -388,16 +389,16 @@ fn what_it_costs_to_record_calls_is_taken_off() {
         let Some(finished) = recorded_now(&request) else { return };
         let after_ns = unrecorded_ns();
         let summary = read(&file);
-        let calls = thread(&summary, "calls");
+        let left_ns = thread(&summary, "calls").runtime_ns as f64;
+        let events = finished.progress.events as f64;
+        let taken_off_ns = events * f64::from(summary.event_cost.syscall_ns);
         let (least_ns, most_ns) = (before_ns.min(after_ns), before_ns.max(after_ns));
+        let is_half = taken_off_ns >= left_ns - most_ns && taken_off_ns >= least_ns * 0.3;
         // Start and end of the thread take some milliseconds.
-        let may_be_ns = least_ns * 0.7..=most_ns * 1.3 + 5e6;
-        let (taken_off, events) = (summary.event_cost.syscall_ns, finished.progress.events as f64);
-        if may_be_ns.contains(&(calls.runtime_ns as f64)) {
-            assert!(events * f64::from(taken_off) > least_ns * 0.5, "{taken_off}, {least_ns}");
+        if is_half && left_ns >= least_ns * 0.7 {
             return;
         }
-        assert!(left > 0, "{calls:?}, {least_ns}..{most_ns}, {finished:?}");
+        assert!(left > 0, "{left_ns}, {taken_off_ns}, {least_ns}..{most_ns}, {finished:?}");
     }
 }
 
