@@ -227,7 +227,11 @@ impl Assembly<'_> {
     /// sections of none, get arrivals.
     fn link_sections(&mut self) {
         let mut last: Option<(Tag, usize)> = None;
-        for (tag, sections) in std::mem::take(&mut self.sections_of) {
+        for (tag, mut sections) in std::mem::take(&mut self.sections_of) {
+            // A thread that was woken for another request may begin before the section that calls
+            // it.
+            let root = sections.iter().position(|at| self.sections[*at].call.is_none());
+            sections[..=root.unwrap_or_default()].rotate_right(1);
             // The last section of each thread so far.
             let mut of_thread: BTreeMap<usize, usize> = BTreeMap::new();
             for pair in sections.windows(2) {
