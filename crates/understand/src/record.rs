@@ -45,7 +45,7 @@ enum Left {
 enum LastAct {
     Nothing,
     Sent(Message),
-    Received,
+    Received(Message),
 }
 
 struct State {
@@ -199,7 +199,7 @@ impl Recorder<'_> {
     fn waits_for_disk(&self, task: u32) -> bool {
         self.plan.server == Server::Disk
             && self.threads[task as usize].role == Role::Serves
-            && self.states[task as usize].last == LastAct::Received
+            && matches!(self.states[task as usize].last, LastAct::Received(_))
     }
 
     fn write_wakeup(&mut self, ns: u64, cpu: u16, task: u32) {

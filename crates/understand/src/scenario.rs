@@ -218,15 +218,17 @@ impl Plan {
             }
             Server::FanOut => {
                 let (each, mut steps) = (self.shape.smooth(), vec![overhead, self.fixed_work(300)]);
+                let reply = |shard: u64| format!("r{at}-{shard}");
                 for shard in 0..3 {
                     let (ask, answered) = (format!("db{shard}-{at}"), format!("dbans{shard}-{at}"));
                     steps.push(post(&ask, &format!("d{shard}")));
                     let work = user(each.length(self.part_of_work_ns(300)));
-                    text.add_job(&ask, &[kernel(8), work, post(&answered, &reply)]);
+                    text.add_job(&ask, &[kernel(8), work, post(&answered, &reply(shard))]);
                     text.add_job(&answered, &[]);
+                    text.add_channel(reply(shard));
                 }
-                steps.extend([recv(&reply, 3), self.fixed_work(100)]);
-                text.add_channel(reply);
+                steps.extend((0..3).map(|shard| recv(&reply(shard), 1)));
+                steps.push(self.fixed_work(100));
                 text.add_job(&request, &with_answer(&steps));
                 return;
             }

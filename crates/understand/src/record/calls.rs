@@ -142,12 +142,33 @@ impl Recorder<'_> {
                 None => sleep(u64::from(self.plan.client.is_open()) * ABSOLUTE),
             },
             Role::Serves if self.plan.server == Server::Fork => Call::accept(),
+            Role::Serves if self.plan.server == Server::FanOut && thread.is_served() => {
+                let next = self.next_answer(task).and_then(|job| thread.descriptor(&job));
+                Call::read(next.unwrap_or(ACCEPTED + thread.number.unwrap_or(0)))
+            }
             Role::Serves if self.asks_and_waits(task) => answer().map_or(Call::poll(), Call::read),
             _ if thread.blocks(self.plan.server) => {
                 Call::read(thread.number.map_or(ACCEPTED, |number| ACCEPTED + number))
             }
             _ => Call::poll(),
         }
+    }
+
+    /// The job that asked for the answer which a thread reads next, after it asked three back ends
+    /// and in that order; `None` where it has all.
+    fn next_answer(&self, task: u32) -> Option<String> {
+        let (LastAct::Sent(last) | LastAct::Received(last)) = self.states[task as usize].last
+        else {
+            return None;
+        };
+        let (kind, at) = self.jobs[last.job? as usize].rsplit_once('-')?;
+        let next = match kind {
+            "db2" => 0,
+            "dbans0" => 1,
+            "dbans1" => 2,
+            _ => return None,
+        };
+        Some(format!("db{next}-{at}"))
     }
 
     /// Whether the thread asked a back end, and waits for its answer only.
@@ -221,7 +242,7 @@ impl Recorder<'_> {
 
     pub(super) fn write_received(&mut self, ns: u64, message: Message) {
         let task = message.task;
-        self.state_mut(task).last = LastAct::Received;
+        self.state_mut(task).last = LastAct::Received(message);
         let channel = self.channels[message.channel as usize];
         let job = message.job.map(|job| self.jobs[job as usize]);
         let own = job.and_then(|job| self.threads[task as usize].descriptor(job));
