@@ -110,9 +110,18 @@ const POLL: &str = "232 (3, 0, 10, ffffffff, 0, 0)";
 /// The client asks the front, which asks the next one of `backs`, which works for 3 ms. The front
 /// waits for that in a poll, or in the read of the answer.
 fn tiers(backs: &[&str], polls: bool) -> String {
+    tiers_woken(backs, polls, false)
+}
+
+/// The back end is woken where it is asked, or `early`, for another request: then it still waits
+/// for a CPU.
+fn tiers_woken(backs: &[&str], polls: bool, early: bool) -> String {
     let (client, front) = ("cli/20", "front/10");
     rounds(|round, n| {
         let back = backs[n as usize % backs.len()];
+        if early {
+            round.wake(0, 1, IDLE, back);
+        }
         round.wake(0, 1, IDLE, client);
         round.switch(1, 1, IDLE, "R", client);
         round.exit(2, 1, client, "232 = 0");
@@ -126,7 +135,9 @@ fn tiers(backs: &[&str], polls: bool) -> String {
         round.enter(21, 0, front, "0 (7, 0, 400, 0, 0, 0)");
         round.exit(23, 0, front, "0 = 72");
         round.enter(1020, 0, front, "1 (9, 0, 48, 0, 0, 0)");
-        round.wake(1022, 0, front, back);
+        if !early {
+            round.wake(1022, 0, front, back);
+        }
         round.exit(1024, 0, front, "1 = 72");
         let answer = "0 (9, 0, 400, 0, 0, 0)";
         round.enter(1025, 0, front, if polls { POLL } else { answer });
@@ -188,6 +199,16 @@ fn a_call_that_holds_the_front_is_a_wait_for_its_answer() {
         workload.jobs.iter().filter(|job| held(&job.program)).count() as u64
     };
     assert_eq!((holds(false), holds(true)), (ROUNDS, 0));
+}
+
+#[test]
+fn a_back_end_that_is_woken_early_begins_no_request() {
+    let limited = ["comm:front", "comm:back"];
+    let text = tiers_woken(&["back/30"], false, true);
+    let (workload, _) = import(&text, &limited, Some(Loop::Open));
+    let front = served(&workload)["front"];
+    let begun = workload.sources.iter().filter(|source| source.channel == front);
+    assert_eq!(begun.map(|source| source.jobs.len() as u64).sum::<u64>(), ROUNDS);
 }
 
 #[test]
