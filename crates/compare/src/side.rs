@@ -296,7 +296,7 @@ impl Side {
         let stop = self.stop;
         let mut progress =
             |_| if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let options = Model::default().options(job);
+        let options = Model::default().options(job, job.noise.as_ref());
         let choice =
             explain(&job.workload, &options, question, Some(&mut progress)).ok().flatten()?;
         Some(match choice.other {

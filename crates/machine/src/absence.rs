@@ -65,7 +65,7 @@ impl Machine<'_> {
     /// work: program work of a fair task under noise.
     pub(crate) fn tells_work_by_clock(&self, task: TaskId) -> bool {
         let t = &self.tasks[task];
-        self.lab.noise.is_some()
+        self.lab.delays.is_some()
             && !self.lab.reads_cpu_time
             && t.at.code == Code::Kind
             && t.is_fair()

@@ -29,7 +29,7 @@ impl<'a> Machine<'a> {
     ) -> Self {
         let cpus = usize::from(workload.machine.cpus.max(1));
         let settings = Settings::new(workload, options);
-        let locks = Locks::new(workload, settings.preempt, options.noise.is_some());
+        let locks = Locks::new(workload, settings.preempt, options.delays.is_some());
         let kinds = workload.tasks.iter().map(|_| KindStat::default()).collect();
         let mut machine = Machine {
             workload,

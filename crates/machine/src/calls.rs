@@ -6,7 +6,7 @@ use crate::events::Event;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
 use crate::lab::Moving;
 use crate::machine::Machine;
-use crate::noise::Kind;
+use crate::step::Step;
 use crate::task::{Code, Mode, Segment};
 use cpumax_workload::{LockKind, LockMode, Op, Target};
 
@@ -21,25 +21,25 @@ impl Machine<'_> {
     /// Starts the time in the kernel that a task needs to go to sleep, under noise. True if it
     /// keeps running for that first.
     pub(crate) fn delay_sleep(&mut self, task: TaskId) -> bool {
-        if self.lab.noise.is_none() || self.tasks[task].at.code != Code::Kind {
+        if self.lab.delays.is_none() || self.tasks[task].at.code != Code::Kind {
             return false;
         }
-        self.tasks[task].lab.sleep_delay_ns = self.spend_in_kernel(task, Kind::Sleep) as u16;
+        self.tasks[task].lab.sleep_delay_ns = self.spend_in_kernel(task, Step::Sleep) as u16;
         true
     }
 
-    /// Has a task run in the kernel for a random time of this kind, which is returned, ns: that
-    /// becomes its segment. Its next work is shorter by as much: exactly where it reads its CPU
+    /// Has a task run in the kernel for the length of a step, which is returned, ns: that becomes
+    /// its segment. Its next work is shorter by as much: exactly where it reads its CPU
     /// time or the guest knows the cost of the call, else as its clock shows.
-    pub(crate) fn spend_in_kernel(&mut self, task: TaskId, kind: Kind) -> u64 {
-        let ns = self.noise_ns(kind);
+    pub(crate) fn spend_in_kernel(&mut self, task: TaskId, step: Step) -> u64 {
+        let ns = self.delay_ns(step);
         let t = &mut self.tasks[task];
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
         t.lab.is_program_work = false;
         t.lab.first_page_ns = None;
         if self.lab.reads_cpu_time {
             t.lab.owes_ns += ns as i64;
-        } else if kind == Kind::Sleep {
+        } else if step == Step::Sleep {
             t.lab.owes_ns += (ns + WAKES_NS) as i64;
         } else {
             t.lab.calls_since_ns = t.lab.calls_since_ns.min(self.now);
@@ -49,14 +49,14 @@ impl Machine<'_> {
 
     /// Delays the effect of a call by a random time in the kernel, under noise. True while delayed:
     /// the instruction is then executed again afterwards.
-    pub(crate) fn delay_call(&mut self, task: TaskId, kind: Kind) -> bool {
-        if self.lab.noise.is_none() || self.tasks[task].at.code != Code::Kind {
+    pub(crate) fn delay_call(&mut self, task: TaskId, step: Step) -> bool {
+        if self.lab.delays.is_none() || self.tasks[task].at.code != Code::Kind {
             return false;
         }
         let again = !self.tasks[task].lab.call_delayed;
         self.tasks[task].lab.call_delayed = again;
         if again {
-            self.spend_in_kernel(task, kind);
+            self.spend_in_kernel(task, step);
             self.tasks[task].at.pc -= 1;
         }
         again
@@ -67,11 +67,11 @@ impl Machine<'_> {
     pub(crate) fn delay_lock_request(&mut self, task: TaskId) {
         let t = &self.tasks[task];
         let next = self.program_of(task).get(t.at.pc as usize);
-        if self.lab.noise.is_none() || !matches!(next, Some(Op::Lock { .. })) {
+        if self.lab.delays.is_none() || !matches!(next, Some(Op::Lock { .. })) {
             return;
         }
         let calls_since_ns = self.tasks[task].lab.calls_since_ns;
-        let ns = self.spend_in_kernel(task, Kind::Enter);
+        let ns = self.spend_in_kernel(task, Step::Enter);
         if !self.lab.reads_cpu_time {
             let t = &mut self.tasks[task];
             t.lab.calls_since_ns = calls_since_ns;
@@ -83,11 +83,11 @@ impl Machine<'_> {
     /// time (noise only).
     pub(crate) fn reschedule_after_priority_change(&mut self, task: TaskId, who: Target) {
         let cpu = self.tasks[task].cpu;
-        if self.lab.noise.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
+        if self.lab.delays.is_none() || who != Target::Myself || self.cpus[cpu].curr != task {
             return;
         }
         let levels_ns = u64::from(self.levels_of(task)) * CHOICE_LEVEL_NS;
-        let ns = self.delay_reschedule(cpu, Kind::Changed, levels_ns);
+        let ns = self.delay_reschedule(cpu, Step::Changed, levels_ns);
         if self.lab.reads_cpu_time {
             let t = &mut self.tasks[task];
             t.lab.owes_ns += ns as i64;
@@ -99,15 +99,15 @@ impl Machine<'_> {
     pub(crate) fn delay_reschedule_at_return(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         let c = &self.cpus[cpu];
-        if self.lab.noise.is_some() && c.curr == task && c.resched != Resched::No {
-            self.delay_reschedule(cpu, Kind::Return, 0);
+        if self.lab.delays.is_some() && c.curr == task && c.resched != Resched::No {
+            self.delay_reschedule(cpu, Step::Return, 0);
         }
     }
 
-    /// Postpones the CPU's reschedule by a random time of this kind plus `more_ns`, without
+    /// Postpones the CPU's reschedule by the length of a step plus `more_ns`, without
     /// progress meanwhile. Returns the sum, ns.
-    fn delay_reschedule(&mut self, cpu: CpuId, kind: Kind, more_ns: u64) -> u64 {
-        let ns = self.noise_ns(kind) + more_ns;
+    fn delay_reschedule(&mut self, cpu: CpuId, step: Step, more_ns: u64) -> u64 {
+        let ns = self.delay_ns(step) + more_ns;
         let c = &mut self.cpus[cpu];
         c.lab.leaves_irq_ns = c.lab.leaves_irq_ns.max(self.now + ns);
         c.stolen_ns += ns;
@@ -119,15 +119,15 @@ impl Machine<'_> {
     /// several readers wakes them one after the other (kernel: `wake_up_q()`). True if it is woken
     /// by an event later.
     pub(crate) fn delay_reader_wakeup(&mut self, task: TaskId) -> bool {
-        if self.lab.noise.is_none() || self.cpus.len() > 1 {
+        if self.lab.delays.is_none() || self.cpus.len() > 1 {
             return false;
         }
         let cpu = CpuId(0);
-        let ns = self.noise_ns(Kind::WakeToo);
+        let ns = self.delay_ns(Step::WakeToo);
         let c = &mut self.cpus[cpu];
         c.lab.leaves_irq_ns = c.lab.leaves_irq_ns.max(self.now) + ns;
         let turn_ns = c.lab.leaves_irq_ns;
-        self.steal_from_current(cpu, Kind::WakeToo, ns);
+        self.steal_from_current(cpu, Step::WakeToo, ns);
         self.events.heap.push(turn_ns, Event::WakeReader(task));
         true
     }
@@ -142,8 +142,8 @@ impl Machine<'_> {
         let Some(&Op::Lock { lock, .. }) = before else { return };
         let lock = &self.locks.all[LockId(lock)];
         let is_token = !lock.written && matches!(lock.kind, LockKind::Mutex | LockKind::Rwsem);
-        if self.lab.noise.is_some() && !self.lab.reads_cpu_time && t.in_syscall && is_token {
-            let (cpu, ns) = (t.cpu, self.noise_ns(Kind::Enter));
+        if self.lab.delays.is_some() && !self.lab.reads_cpu_time && t.in_syscall && is_token {
+            let (cpu, ns) = (t.cpu, self.delay_ns(Step::Enter));
             self.cpus[cpu].stolen_ns += ns;
         }
     }
@@ -157,7 +157,7 @@ impl Machine<'_> {
     /// moves. False if the caller is to move it at once: without noise, or where
     /// `cgroup_threadgroup_rwsem` is modelled.
     pub(crate) fn step_self_move(&mut self, task: TaskId, group: GroupId) -> bool {
-        if self.lab.noise.is_none() || self.locks.threadgroup.is_some() {
+        if self.lab.delays.is_none() || self.locks.threadgroup.is_some() {
             return false;
         }
         let lock = self.move_lock();
@@ -191,14 +191,14 @@ impl Machine<'_> {
                 return true;
             }
         };
-        let kind = match next {
-            Moving::Enters { .. } => Kind::MoveEnter,
-            Moving::Moved { .. } => Kind::Moved,
-            Moving::In { .. } => Kind::MoveOver,
-            _ => Kind::Move,
+        let step = match next {
+            Moving::Enters { .. } => Step::MoveEnter,
+            Moving::Moved { .. } => Step::Moved,
+            Moving::In { .. } => Step::MoveOver,
+            _ => Step::Move,
         };
-        self.spend_in_kernel(task, kind);
-        if kind == Kind::Moved {
+        self.spend_in_kernel(task, step);
+        if step == Step::Moved {
             self.tasks[task].left_ns += u64::from(self.levels_of(task)) * CHOICE_LEVEL_NS;
         }
         let t = &mut self.tasks[task];
@@ -214,8 +214,8 @@ impl Machine<'_> {
         let t = &self.tasks[task];
         let (cpu, moves) = (t.cpu, t.signals.exiting && !t.lab.has_left_autogroup);
         let exit_ns = match (t.signals.exiting, t.lab.has_left_autogroup) {
-            (false, _) => self.noise_ns(Kind::ExitMove),
-            (true, false) => self.noise_ns(Kind::Exit),
+            (false, _) => self.delay_ns(Step::ExitMove),
+            (true, false) => self.delay_ns(Step::Exit),
             (true, true) => 0,
         };
         if moves && exit_ns > 0 && self.tasks[task].is_fair() {

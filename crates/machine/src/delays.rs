@@ -1,12 +1,11 @@
 //! Microseconds that a real kernel needs for interrupts, switches, system calls and exits, and
 //! that no workload describes.
 //!
-//! They decide the order of events where two tasks are equal or a debt is just paid. `noise.rs`
-//! draws their lengths.
+//! They decide the order of events where two tasks are equal or a debt is just paid.
 
 use crate::ids::{CfsRqId, CpuId, LockId, TaskId};
 use crate::machine::Machine;
-use crate::noise::{Kind, MOST_WRONG_NS};
+use crate::step::Step;
 use crate::task::{Code, Mode, Segment, State};
 use cpumax_workload::{Op, Preempt};
 use std::num::NonZeroU64;
@@ -29,33 +28,33 @@ const PARK_LEVEL_NS: u64 = 300;
 const PARKED_LEVEL_NS: u64 = 550;
 
 impl Machine<'_> {
-    /// Draws a length of this kind from the run's noise, ns; 0 without noise.
-    pub(crate) fn noise_ns(&mut self, kind: Kind) -> u64 {
-        self.lab.noise_at(self.now).map_or(0, |noise| noise.draw(kind))
+    /// The length of a step that begins now, ns; 0 without delays.
+    pub(crate) fn delay_ns(&mut self, step: Step) -> u64 {
+        self.lab.delay_ns(self.now, step)
     }
 
     /// Puts the CPU into an interrupt, which takes a random time under noise and steals it from the
     /// task, unless it is in one. Other interrupts that arrive in that time are processed before
     /// any task is picked.
-    pub(crate) fn enter_irq(&mut self, cpu: CpuId, kind: Kind) {
-        if self.lab.noise.is_some() && self.cpus[cpu].lab.leaves_irq_ns <= self.now {
-            let ns = self.noise_ns(kind);
+    pub(crate) fn enter_irq(&mut self, cpu: CpuId, step: Step) {
+        if self.lab.delays.is_some() && self.cpus[cpu].lab.leaves_irq_ns <= self.now {
+            let ns = self.delay_ns(step);
             let c = &mut self.cpus[cpu];
             c.lab.leaves_irq_ns = self.now + ns;
-            c.lab.tick_took_ns = if kind == Kind::Tick { ns } else { 0 };
-            self.steal_from_current(cpu, kind, ns);
+            c.lab.tick_took_ns = if step == Step::Tick { ns } else { 0 };
+            self.steal_from_current(cpu, step, ns);
         }
     }
 
     /// Lengthens the interrupt that the CPU is in by a random time, and takes that from its running
     /// task; returns how long it is, ns. 0 outside of interrupts.
-    pub(crate) fn extend_irq(&mut self, cpu: CpuId, kind: Kind) -> u64 {
+    pub(crate) fn extend_irq(&mut self, cpu: CpuId, step: Step) -> u64 {
         if self.cpus[cpu].lab.leaves_irq_ns <= self.now {
             return 0;
         }
-        let ns = self.noise_ns(kind);
+        let ns = self.delay_ns(step);
         self.cpus[cpu].lab.leaves_irq_ns += ns;
-        self.steal_from_current(cpu, kind, ns);
+        self.steal_from_current(cpu, step, ns);
         ns
     }
 
@@ -64,16 +63,16 @@ impl Machine<'_> {
     /// turn comes, ns.
     pub(crate) fn begin_timer_wakeup(&mut self, cpu: CpuId, task: TaskId) -> Option<u64> {
         if self.cpus[cpu].lab.leaves_irq_ns <= self.now {
-            self.enter_irq(cpu, Kind::Wake);
+            self.enter_irq(cpu, Step::Wake);
             self.cpus[cpu].lab.woke_ns = self.now;
-            if self.lab.noise.is_some() {
+            if self.lab.delays.is_some() {
                 let deep_ns = u64::from(self.levels_of(task)) * WAKE_LEVEL_NS;
                 self.cpus[cpu].lab.leaves_irq_ns += deep_ns;
-                self.steal_from_current(cpu, Kind::Wake, deep_ns);
+                self.steal_from_current(cpu, Step::Wake, deep_ns);
             }
             return None;
         }
-        let ns = self.extend_irq(cpu, Kind::WakeToo);
+        let ns = self.extend_irq(cpu, Step::WakeToo);
         let c = &mut self.cpus[cpu];
         c.lab.woke_ns = c.lab.woke_ns.max(self.now) + ns;
         Some(c.lab.woke_ns)
@@ -81,8 +80,8 @@ impl Machine<'_> {
 
     /// Has the current task of the CPU make no progress for `ns` from now. Ticks steal nothing, as
     /// the length of work includes them.
-    pub(crate) fn steal_from_current(&mut self, cpu: CpuId, kind: Kind, ns: u64) {
-        if kind != Kind::Tick {
+    pub(crate) fn steal_from_current(&mut self, cpu: CpuId, step: Step, ns: u64) {
+        if step != Step::Tick {
             // Until now it made progress.
             self.account_work(cpu);
             self.cpus[cpu].stolen_ns += ns;
@@ -95,7 +94,9 @@ impl Machine<'_> {
     pub(crate) fn postpone_to_preemption_point(&mut self, cpu: CpuId) {
         self.cpus[cpu].lab.point_ns = 0;
         let curr = self.cpus[cpu].curr;
-        if self.lab.noise.is_none() || self.settings.preempt != Preempt::Voluntary || curr.is_none()
+        if self.lab.delays.is_none()
+            || self.settings.preempt != Preempt::Voluntary
+            || curr.is_none()
         {
             return;
         }
@@ -109,17 +110,17 @@ impl Machine<'_> {
         {
             let ns = match self.rest_of_page_ns(cpu) {
                 Some(ns) => ns,
-                None if self.writes_under_lock(curr) => self.page_noise_ns(Kind::WritePoint),
-                None => self.page_noise_ns(Kind::Point),
+                None => self.point_ns(curr),
             };
             self.cpus[cpu].lab.point_ns = self.now + ns;
         }
     }
 
-    /// Draws the time to the end of a page, ns, scaled to the speed of the observed machine.
-    fn page_noise_ns(&mut self, kind: Kind) -> u64 {
-        let ns = self.noise_ns(kind);
-        self.lab.page_ns(kind, ns)
+    /// Draws the time to the end of a page, ns, at the speed of the observed machine.
+    fn point_ns(&mut self, task: TaskId) -> u64 {
+        let step = if self.writes_under_lock(task) { Step::WritePoint } else { Step::Point };
+        let ns = self.delay_ns(step);
+        self.lab.delays.as_ref().map_or(0, |delays| delays.page_ns(step, ns))
     }
 
     /// Whether the task's work in the kernel is a write that takes its lock and works under it in
@@ -141,10 +142,10 @@ impl Machine<'_> {
     fn rest_of_page_ns(&self, cpu: CpuId) -> Option<u64> {
         let c = &self.cpus[cpu];
         let t = &self.tasks[c.curr];
-        let first_ns = t.lab.first_page_ns?;
-        let one_buffer_ns = self.lab.page_ns(Kind::Page, ONE_BUFFER_NS);
-        let kind = if first_ns.get() > one_buffer_ns { Kind::LaterPage } else { Kind::Page };
-        let page_ns = self.lab.page_ns(kind, self.lab.noise.as_ref()?.typical_ns[kind as usize]);
+        let (first_ns, delays) = (t.lab.first_page_ns?, self.lab.delays.as_ref()?);
+        let one_buffer_ns = delays.page_ns(Step::Page, ONE_BUFFER_NS);
+        let step = if first_ns.get() > one_buffer_ns { Step::LaterPage } else { Step::Page };
+        let page_ns = delays.page_ns(step, delays.typical_ns(step));
         // A charge up to the last tick, in the past, may preempt.
         let elapsed_ns = self.now.saturating_sub(c.accounted_ns);
         let left_ns = t.left_ns.saturating_sub(elapsed_ns.saturating_sub(c.stolen_ns));
@@ -159,14 +160,15 @@ impl Machine<'_> {
     /// points (voluntary preemption, noise). Unknown for writes under a lock and for lists of
     /// requests.
     pub(crate) fn note_first_page(&mut self, task: TaskId) {
-        if self.lab.noise.is_none() || self.settings.preempt != Preempt::Voluntary {
+        let Some(delays) = &self.lab.delays else { return };
+        if self.settings.preempt != Preempt::Voluntary {
             return;
         }
         let t = &self.tasks[task];
         // A list of requests first reads what exceeds whole buffers.
-        let listed = t.in_syscall && t.left_ns > self.lab.page_ns(Kind::Page, ONE_BUFFER_NS);
+        let listed = t.in_syscall && t.left_ns > delays.page_ns(Step::Page, ONE_BUFFER_NS);
         let known = !(self.writes_under_lock(task) || listed);
-        let first_ns = if known { t.left_ns.saturating_sub(self.noise_ns(Kind::Read)) } else { 0 };
+        let first_ns = if known { t.left_ns.saturating_sub(self.delay_ns(Step::Read)) } else { 0 };
         self.tasks[task].lab.first_page_ns = NonZeroU64::new(first_ns);
     }
 
@@ -179,16 +181,16 @@ impl Machine<'_> {
     /// Starts the interrupt of a due tick, which takes effect at its end. True if that is to come,
     /// false if the tick is to be handled now.
     pub(crate) fn delay_tick(&mut self, cpu: CpuId) -> bool {
-        if self.lab.noise.is_none() {
+        if self.lab.delays.is_none() {
             return false;
         }
         let late = !self.cpus[cpu].lab.tick_is_late;
         self.cpus[cpu].lab.tick_is_late = late;
         if late {
             let is_first = self.cpus[cpu].lab.leaves_irq_ns <= self.now;
-            self.enter_irq(cpu, Kind::Tick);
+            self.enter_irq(cpu, Step::Tick);
             if is_first {
-                let over_ns = self.charge_to_switch_ns(cpu, Kind::TickOver);
+                let over_ns = self.charge_to_switch_ns(cpu, Step::TickOver);
                 let c = &mut self.cpus[cpu];
                 c.lab.tick_took_ns += over_ns;
                 // Without deadlines the order does not matter.
@@ -214,7 +216,7 @@ impl Machine<'_> {
 
     /// Lengthens the slice timer's interrupt by the time from its charge to the switch.
     pub(crate) fn extend_hrtick(&mut self, cpu: CpuId) {
-        let ns = self.charge_to_switch_ns(cpu, Kind::SliceOver);
+        let ns = self.charge_to_switch_ns(cpu, Step::SliceOver);
         let c = &mut self.cpus[cpu];
         c.lab.leaves_irq_ns = c.lab.leaves_irq_ns.max(self.now) + ns;
         c.lab.tick_took_ns = 0;
@@ -222,14 +224,14 @@ impl Machine<'_> {
 
     /// Draws the time from the charge of a task to the switch, which grows with the depth of its
     /// groups, ns.
-    fn charge_to_switch_ns(&mut self, cpu: CpuId, kind: Kind) -> u64 {
+    fn charge_to_switch_ns(&mut self, cpu: CpuId, step: Step) -> u64 {
         let curr = self.cpus[cpu].curr;
-        self.noise_ns(kind) + self.levels_ns(curr)
+        self.delay_ns(step) + self.levels_ns(curr)
     }
 
     /// Draws the time that the levels of a task's groups take from its charge to the switch, ns.
     fn levels_ns(&mut self, task: TaskId) -> u64 {
-        (0..self.levels_of(task)).map(|_| self.noise_ns(Kind::Level)).sum()
+        (0..self.levels_of(task)).map(|_| self.delay_ns(Step::Level)).sum()
     }
 
     /// Number of groups above a task, without the root; 0 for real-time tasks.
@@ -266,9 +268,7 @@ impl Machine<'_> {
     /// Steals the time of a switch from the next task, under noise; the previous one is given back
     /// progress that it did not make during the tick that caused the switch.
     pub(crate) fn charge_switch(&mut self, cpu: CpuId, prev: TaskId) {
-        if self.lab.noise.is_none() {
-            return;
-        }
+        let Some(delays) = &self.lab.delays else { return };
         let c = &mut self.cpus[cpu];
         let tick_took_ns = std::mem::take(&mut c.lab.tick_took_ns);
         let after_ns = self.now.saturating_sub(c.lab.leaves_irq_ns);
@@ -277,7 +277,7 @@ impl Machine<'_> {
             let prev = &mut self.tasks[prev];
             let in_kernel = prev.mode == Mode::Kernel;
             let to_a_point = self.settings.preempt == Preempt::Voluntary && in_kernel;
-            let most_ns = if to_a_point { Kind::Point.range_ns().1 } else { AFTER_TICK_NS };
+            let most_ns = if to_a_point { delays.most_ns(Step::Point) } else { AFTER_TICK_NS };
             if after_ns < most_ns && prev.segment == Segment::Run {
                 // The length of work in the kernel includes ticks without a switch.
                 let plain_ns = if in_kernel { PLAIN_TICK_NS } else { 0 };
@@ -287,14 +287,14 @@ impl Machine<'_> {
                 }
             }
         }
-        let kind = if prev.is_none() {
-            Kind::SwitchFromIdle
+        let step = if prev.is_none() {
+            Step::SwitchFromIdle
         } else if self.tasks[prev].state == State::Runnable {
-            Kind::SwitchFromReady
+            Step::SwitchFromReady
         } else {
-            Kind::SwitchFromSleeper
+            Step::SwitchFromSleeper
         };
-        self.cpus[cpu].stolen_ns += self.noise_ns(kind);
+        self.cpus[cpu].stolen_ns += self.delay_ns(step);
         if prev.is_none() || self.tasks[prev].throttle.parked {
             self.cpus[cpu].lab.switched_ns = self.now;
         }
@@ -304,9 +304,8 @@ impl Machine<'_> {
     /// less what the task owes, which is reduced by that. The guest does the same; only a write
     /// under a lock is never shortened.
     pub(crate) fn actual_work_ns(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
-        if self.lab.noise.is_none() {
-            return ns;
-        }
+        let Some(delays) = &self.lab.delays else { return ns };
+        let most_wrong_ns = delays.most_ns(Step::Work) / 2;
         let is_whole = in_kernel && !self.lab.reads_cpu_time && self.writes_under_lock(task);
         let owes_ns = if is_whole { 0 } else { self.tasks[task].lab.owes_ns };
         let entered_ns =
@@ -314,11 +313,11 @@ impl Machine<'_> {
         let ns = ns.saturating_sub(u64::from(entered_ns));
         let left_ns = ns.saturating_add_signed(-owes_ns);
         self.tasks[task].lab.owes_ns += left_ns as i64 - ns as i64;
-        if left_ns <= MOST_WRONG_NS {
+        if left_ns <= most_wrong_ns {
             return left_ns;
         }
         let deep_ns = if in_kernel { self.nested_ticks_ns(task, left_ns) } else { 0 };
-        left_ns + deep_ns - MOST_WRONG_NS + self.noise_ns(Kind::Work)
+        left_ns + deep_ns - most_wrong_ns + self.delay_ns(Step::Work)
     }
 
     /// Starts the time that a task needs to park, under noise. True while it has not parked yet.
@@ -326,15 +325,15 @@ impl Machine<'_> {
     /// nobody's usage counts it (kernel: `throttle_cfs_rq_work()`, `put_prev_entity()`).
     pub(crate) fn delay_parking(&mut self, task: TaskId) -> bool {
         let t = &self.tasks[task];
-        if self.lab.noise.is_none() || t.signals.exiting || !t.is_fair() {
+        if self.lab.delays.is_none() || t.signals.exiting || !t.is_fair() {
             return false;
         }
         let cpu = t.cpu;
         let leaf = self.ses[t.se].q;
         if !std::mem::replace(&mut self.tasks[task].lab.parking, true) {
             let levels = u64::from(self.levels_of(task));
-            let ns = self.noise_ns(Kind::Park) + levels * PARK_LEVEL_NS;
-            let parked_ns = self.noise_ns(Kind::Parked) + levels * PARKED_LEVEL_NS;
+            let ns = self.delay_ns(Step::Park) + levels * PARK_LEVEL_NS;
+            let parked_ns = self.delay_ns(Step::Parked) + levels * PARKED_LEVEL_NS;
             // Groups are 64 deep at most.
             self.tasks[task].lab.parked_ns = u16::try_from(parked_ns).unwrap_or(u16::MAX);
             let c = &mut self.cpus[cpu];

@@ -106,7 +106,7 @@ impl Machine<'_> {
     pub(crate) fn lock_names(&self) -> Vec<String> {
         let own = self.workload.locks.iter().map(|lock| lock.name.clone());
         // Under noise, moves hold a lock that is not the workload's.
-        let moves = self.lab.noise.as_ref().map(|_| "(move)".to_owned());
+        let moves = self.lab.delays.as_ref().map(|_| "(move)".to_owned());
         own.chain(moves).chain(self.locks.threadgroup.map(|_| THREADGROUP.to_owned())).collect()
     }
 

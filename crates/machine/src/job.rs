@@ -8,7 +8,7 @@ use crate::channel::{DueToken, JobCounts, NO_JOB, Token};
 use crate::events::Event;
 use crate::ids::{ChannelId, Id, TaskId};
 use crate::machine::Machine;
-use crate::noise::Kind;
+use crate::step::Step;
 use cpumax_workload::{Op, Span};
 
 impl<'a> Machine<'a> {
@@ -76,7 +76,7 @@ impl<'a> Machine<'a> {
     /// takes under noise; it may wait for room.
     #[inline(never)]
     pub(crate) fn post(&mut self, task: TaskId, channel: ChannelId, job: u32) {
-        if !self.delay_call(task, Kind::Send) {
+        if !self.delay_call(task, Step::Send) {
             self.send(task, channel, 1, self.job_token(task, job));
         }
     }

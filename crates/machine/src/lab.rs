@@ -1,10 +1,10 @@
 //! State that only comparisons with a real kernel in the lab have: conditions observed there,
 //! microseconds of noise, the guest's ways, and the outside task. Plain runs have none of it.
 
-use crate::Options;
 use crate::events::NEVER;
 use crate::ids::TaskId;
-use crate::noise::{Kind, Noise, READ_PAGE_NS, WRITE_PAGE_NS};
+use crate::step::Delays;
+use crate::{Options, Step};
 use cpumax_outcome::Conditions;
 use std::num::NonZeroU64;
 
@@ -18,9 +18,7 @@ pub(crate) struct Lab<'a> {
     /// Tasks read their CPU time after each call, as the guest's do where time is the host's. Each
     /// read charges them (kernel: `task_sched_runtime()`).
     pub reads_cpu_time: bool,
-    pub noise: Option<Noise>,
-    /// Later seeds of the noise, each with the time from which it applies, ns.
-    noise_from: &'a [(u64, u64)],
+    pub delays: Option<Box<dyn Delays>>,
     /// When the last of the tasks now being started exists, ns.
     pub born_until_ns: u64,
     /// The task that starts others and intervenes, in runs compared with a real kernel.
@@ -33,53 +31,42 @@ impl<'a> Lab<'a> {
         Lab {
             observed: options.observed,
             reads_cpu_time: options.observed.is_some_and(|seen| seen.page_ns.is_some()),
-            noise: options.noise.map(Noise::new),
-            noise_from: options.noise_from,
+            delays: options.delays.map(|delays| delays.begin(options.observed)),
             born_until_ns: 0,
             outside: TaskId::NONE,
         }
     }
 
-    /// The source of noise for now, if the run has noise; replaces it where a later seed applies
-    /// ([`Options::noise_from`]).
-    pub fn noise_at(&mut self, now: u64) -> Option<&mut Noise> {
-        let noise = self.noise.as_mut()?;
-        while let Some((&(from_ns, seed), rest)) = self.noise_from.split_first()
-            && from_ns <= now
-        {
-            *noise = Noise::new(seed);
-            self.noise_from = rest;
-        }
-        Some(noise)
+    /// The length of a step that begins `now`, ns; 0 without delays.
+    pub fn delay_ns(&mut self, now: u64, step: Step) -> u64 {
+        let Some(delays) = &mut self.delays else { return 0 };
+        delays.advance(now);
+        delays.draw_ns(step)
+    }
+
+    /// Whether something happens `now` that happens at one of `n` times; never without delays.
+    pub fn happens(&mut self, now: u64, n: u64) -> bool {
+        self.delays.as_mut().is_some_and(|delays| {
+            delays.advance(now);
+            delays.below(n) == 0
+        })
     }
 
     /// How much later than due timers end sleeps on an observed slow machine, beyond the noise of
     /// interrupt and switch, ns; 0 elsewhere.
     pub fn wakeup_lateness_ns(&self) -> u64 {
         let late_ns = self.observed.and_then(|o| o.wake_late_ns).unwrap_or(0);
-        late_ns.saturating_sub(if self.noise.is_some() { IN_TIME_NS } else { 0 })
-    }
-
-    /// Converts a length of page work, ns, as measured where instructions are counted to that on
-    /// the observed machine; at least 1.
-    pub fn page_ns(&self, kind: Kind, ns: u64) -> u64 {
-        let Some([read_ns, write_ns]) = self.observed.and_then(|o| o.page_ns) else { return ns };
-        let ns = if kind == Kind::WritePoint {
-            ns.saturating_mul(write_ns) / WRITE_PAGE_NS
-        } else {
-            ns.saturating_mul(read_ns) / READ_PAGE_NS
-        };
-        ns.max(1)
+        late_ns.saturating_sub(if self.delays.is_some() { IN_TIME_NS } else { 0 })
     }
 
     /// Longest time from a tick's due time to its charge, ns; 0 without noise.
     pub fn tick_charge_delay_max_ns(&self) -> u64 {
-        if self.noise.is_some() { Kind::Tick.range_ns().1 } else { 0 }
+        self.delays.as_ref().map_or(0, |delays| delays.most_ns(Step::Tick))
     }
 
     /// Typical time from a tick's due time to its charge, ns; 0 without noise.
     pub fn tick_charge_delay_ns(&self) -> u64 {
-        self.noise.as_ref().map_or(0, |noise| noise.typical_ns[Kind::Tick as usize])
+        self.delays.as_ref().map_or(0, |delays| delays.typical_ns(Step::Tick))
     }
 
     /// When a run of `duration_ns` ends and its counters are read, ns: at its end plus the time
@@ -88,7 +75,7 @@ impl<'a> Lab<'a> {
     pub fn end_ns(&mut self, duration_ns: u64) -> u64 {
         let last = self.observed.and_then(|o| o.outside_ns.last());
         let half_ns = last.map_or(0, |&(at_ns, ns)| (at_ns + ns).saturating_sub(duration_ns));
-        duration_ns + self.noise.as_mut().map_or(half_ns, |noise| noise.below(2 * half_ns + 1))
+        duration_ns + self.delays.as_mut().map_or(half_ns, |delays| delays.below(2 * half_ns + 1))
     }
 
     /// Actions of the outside task that were late: when they were due, and when they happened, ns.

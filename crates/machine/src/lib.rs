@@ -32,7 +32,6 @@ mod locking;
 mod machine;
 mod measure;
 mod moves;
-mod noise;
 mod outside;
 mod pelt;
 mod program;
@@ -46,6 +45,7 @@ mod signal;
 mod simulation;
 mod spin;
 mod state;
+mod step;
 mod task;
 mod threadgroup;
 mod tick;
@@ -61,6 +61,7 @@ pub use choice::{Choice, Other, Question};
 pub use kernel::named;
 pub use simulation::Simulation;
 pub use state::{CpuState, Doing, GroupState, TaskState};
+pub use step::{Delaying, Delays, Step};
 pub use watch::{COST_AS_IT_SAYS, Watch, Watched};
 
 use cpumax_outcome::{Conditions, Outcome, trace::TraceSink};
@@ -81,27 +82,16 @@ pub struct Options<'a> {
     /// Conditions observed in a run on a real kernel, with which this run is to be compared. They
     /// take precedence over the workload, the kernel's rules and random draws.
     pub observed: Option<&'a Conditions>,
-    /// Seed of microsecond noise: late interrupts, switches that take time, and work that takes
-    /// slightly more or less than written. `None`: no noise.
-    pub noise: Option<u64>,
-    /// From each of these times on (ns, ascending) noise is drawn with another seed, so that runs
-    /// which are alike up to there diverge. Ignored without [`Options::noise`].
-    pub noise_from: &'a [(u64, u64)],
+    /// Late interrupts, switches that take time, and work that takes slightly more or less than
+    /// written. `None`: none of these.
+    pub delays: Option<&'a dyn Delaying>,
 }
 
 impl Options<'_> {
-    /// Options without checks, observed conditions or noise.
+    /// Options without checks, observed conditions or delays.
     #[must_use]
     pub const fn new(kernel: kernel::Kernel, seed: u64) -> Self {
-        Options {
-            kernel,
-            seed,
-            check: false,
-            step_every_tick: false,
-            observed: None,
-            noise: None,
-            noise_from: &[],
-        }
+        Options { kernel, seed, check: false, step_every_tick: false, observed: None, delays: None }
     }
 }
 

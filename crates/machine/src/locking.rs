@@ -16,7 +16,7 @@ use crate::cpu::Resched;
 use crate::ids::{ChannelId, CpuId, Id, LockId, TaskId};
 use crate::lock::Waiter;
 use crate::machine::Machine;
-use crate::noise::Kind;
+use crate::step::Step;
 use crate::task::{Mode, Segment, State, Wait};
 use crate::{Error, MAX_TOKENS_WAITING};
 use cpumax_outcome::trace::What;
@@ -348,7 +348,7 @@ impl Machine<'_> {
             self.tasks[task].lab.call_delayed = false;
             return;
         }
-        if !has_waited && self.delay_call(task, Kind::Sleep) {
+        if !has_waited && self.delay_call(task, Step::Sleep) {
             return;
         }
         self.channels.all[channel].receivers.push_back(task);

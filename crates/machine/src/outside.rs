@@ -6,12 +6,14 @@
 use crate::events::Event;
 use crate::ids::{CpuId, GroupId, SeId, TaskId};
 use crate::machine::Machine;
-use crate::noise::Kind;
+use crate::step::Step;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_workload::{Class, Domain, Preempt, Stream};
 
 /// From the last birth to the outside task's next sleep, ns: 9 to 19 us in emulated kernels.
 const BACK_NS: u64 = 12_000;
+/// Longest wait for a preemption point: a page that is read, and the interrupt that woke it, ns.
+const POINT_NS: u64 = 220_300;
 
 impl Machine<'_> {
     /// Creates the outside task, a real-time task that stands for the guest's controller, if the
@@ -26,8 +28,8 @@ impl Machine<'_> {
         task.mode = Mode::Kernel;
         task.state = State::Asleep(Wait::Timer);
         let cpus = self.cpus.len() as u64;
-        if let Some(noise) = self.lab.noise.as_mut().filter(|_| cpus > 1) {
-            task.cpu = CpuId(noise.below(cpus) as u32);
+        if let Some(delays) = self.lab.delays.as_mut().filter(|_| cpus > 1) {
+            task.cpu = CpuId(delays.below(cpus) as u32);
         }
         let task = self.add_task(task, self.settings.base_slice_ns);
         self.lab.outside = task;
@@ -56,7 +58,7 @@ impl Machine<'_> {
     /// When the outside task can act, ns, if the interrupt that wakes it is still running; `None`:
     /// now.
     pub(crate) fn outside_arrival_ns(&self) -> Option<u64> {
-        self.lab.noise.as_ref().filter(|_| self.lab.outside.is_some())?;
+        self.lab.delays.as_ref().filter(|_| self.lab.outside.is_some())?;
         let c = &self.cpus[self.tasks[self.lab.outside].cpu];
         let comes = c.rt.queue.front() == Some(&self.lab.outside) && c.curr != self.lab.outside;
         (comes && c.lab.leaves_irq_ns > self.now).then_some(c.lab.leaves_irq_ns)
@@ -80,11 +82,8 @@ impl Machine<'_> {
         if self.settings.preempt != Preempt::Voluntary {
             return None;
         }
-        // A page, and the interrupt that woke it.
-        let most = |kind: Kind| kind.range_ns().1;
-        let most_ns = most(Kind::Point) + most(Kind::Tick) + most(Kind::TickOver);
         let came = |&&(wanted_ns, done_ns): &&(u64, u64)| {
-            done_ns == self.now && done_ns.saturating_sub(wanted_ns) <= most_ns
+            done_ns == self.now && done_ns.saturating_sub(wanted_ns) <= POINT_NS
         };
         self.lab.late().iter().find(came).map(|&(wanted_ns, _)| wanted_ns)
     }
@@ -109,7 +108,7 @@ impl Machine<'_> {
         if took_ns > 0 {
             // The recording has when it was done, counted from when it was due; then it goes to
             // sleep.
-            let goes_ns = self.noise_ns(Kind::Go);
+            let goes_ns = self.delay_ns(Step::Go);
             let left_ns = (from_ns + took_ns).saturating_sub(self.now) + goes_ns;
             let t = &mut self.tasks[task];
             t.left_ns = left_ns;

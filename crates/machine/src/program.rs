@@ -6,7 +6,7 @@ use crate::events::{Event, NEVER};
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
 use crate::lab::Absence;
 use crate::machine::Machine;
-use crate::noise::Kind;
+use crate::step::Step;
 use crate::task::{Attrs, Code, Mode, Passing, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target, Workload};
@@ -100,7 +100,7 @@ impl Machine<'_> {
             Op::Every { period_ns } => self.next_activation(task, period_ns),
             Op::Lock { lock, mode } => self.lock(task, LockId(lock), mode),
             Op::Unlock { lock } => self.unlock(task, LockId(lock)),
-            Op::Send { .. } if self.delay_call(task, Kind::Send) => {}
+            Op::Send { .. } if self.delay_call(task, Step::Send) => {}
             Op::Send { channel, n } => {
                 self.send(task, ChannelId(channel), n, Token::plain(self.now));
             }
@@ -122,7 +122,7 @@ impl Machine<'_> {
                 }
             }
             Op::Exit => self.exit(task),
-            Op::Yield if self.delay_call(task, Kind::Yield) => {}
+            Op::Yield if self.delay_call(task, Step::Yield) => {}
             Op::Yield => self.yield_cpu(task),
             Op::Move { .. } if self.step_under_threadgroup_lock(task, LockMode::Write) => {}
             Op::Move { who: Target::Myself, group }
@@ -150,7 +150,7 @@ impl Machine<'_> {
                 self.for_target(task, who, |m, t| m.set_affinity(t, cpus + 1));
             }
             Op::SetNice { who: Target::Myself, .. } | Op::SetClass { who: Target::Myself, .. }
-                if self.delay_call(task, Kind::Change) => {}
+                if self.delay_call(task, Step::Change) => {}
             Op::SetNice { who, nice } => {
                 self.for_target(task, who, |m, t| m.set_nice(t, nice));
                 self.reschedule_after_priority_change(task, who);
@@ -207,7 +207,7 @@ impl Machine<'_> {
             return false;
         }
         self.charge_leaf(self.ses[self.tasks[task].se].q);
-        if self.lab.noise.is_some() {
+        if self.lab.delays.is_some() {
             let t = &mut self.tasks[task];
             if t.at.pc == 0 && !t.does_job() {
                 t.lab.requested_ns = t.times.usage_ns;
@@ -358,7 +358,7 @@ impl Machine<'_> {
         self.finish_tick(cpu);
         match self.tasks[task].at.code {
             Code::Outside if self.now == 0 || self.lab.outside_came_late(self.now) => {}
-            Code::Outside => self.enter_irq(cpu, Kind::Come),
+            Code::Outside => self.enter_irq(cpu, Step::Come),
             _ if in_turn => {}
             _ => {
                 if let Some(turn_ns) = self.begin_timer_wakeup(cpu, task) {

@@ -6,7 +6,7 @@ use crate::cpu::SoftirqWork;
 use crate::events::{Event, NEVER, Slot};
 use crate::ids::{CpuId, GroupId, LockId, SeId, TaskId};
 use crate::machine::Machine;
-use crate::noise::Kind;
+use crate::step::Step;
 use crate::task::{Code, Mode, Segment, State, Task, Wait};
 use cpumax_workload::{Class, Domain, Stream};
 
@@ -85,7 +85,7 @@ impl Machine<'_> {
         let ktimers = c.rt.ktimers;
         if self.tasks[ktimers].state == State::Asleep(Wait::Softirq) {
             self.finish_tick(cpu);
-            self.enter_irq(cpu, Kind::Wake);
+            self.enter_irq(cpu, Step::Wake);
             self.in_interrupt_of(cpu, |m| m.wake(ktimers));
         }
     }
@@ -98,7 +98,7 @@ impl Machine<'_> {
             return;
         }
         let cpu = self.tasks[task].cpu;
-        if self.lab.noise.is_some()
+        if self.lab.delays.is_some()
             && self.delay_ktimers(task, self.cpus[cpu].rt.softirqs.is_empty())
         {
             return;
@@ -128,11 +128,11 @@ impl Machine<'_> {
                 self.tasks[task].at.pc = if nothing_left { WOKEN } else { DONE };
                 return false;
             }
-            (_, true) => (GOES, Kind::Go),
-            (WOKEN, false) => (READY, Kind::Come),
-            (_, false) => (READY, Kind::WakeToo),
+            (_, true) => (GOES, Step::Go),
+            (WOKEN, false) => (READY, Step::Come),
+            (_, false) => (READY, Step::WakeToo),
         };
-        let left_ns = self.noise_ns(kind);
+        let left_ns = self.delay_ns(kind);
         let t = &mut self.tasks[task];
         (t.at.pc, t.segment, t.left_ns) = (next, Segment::Run, left_ns);
         true

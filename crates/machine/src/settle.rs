@@ -134,7 +134,7 @@ impl Machine<'_> {
         if self.tasks[curr].segment != Segment::None {
             return false;
         }
-        if self.cpus[cpu].stolen_ns > 0 && self.lab.noise.is_some() {
+        if self.cpus[cpu].stolen_ns > 0 && self.lab.delays.is_some() {
             return false;
         }
         self.step(curr);
@@ -202,7 +202,7 @@ impl Machine<'_> {
         let tick_ns = if late { leaves_irq_ns } else { self.next_tick_ns(cpu) };
         // A task without runtime cannot leave before an interrupt, or the switch to it, is over.
         let c = &self.cpus[cpu];
-        let switches = self.lab.noise.is_some() && c.stolen_ns > 0;
+        let switches = self.lab.delays.is_some() && c.stolen_ns > 0;
         let busy_ns = if switches { c.accounted_ns + c.stolen_ns } else { 0 };
         let exhausted_ns = if self.rules.pull {
             self.exhaustion_ns(cpu).max(leaves_irq_ns).max(busy_ns)

@@ -7,8 +7,8 @@ use crate::faults::Fault;
 use crate::ids::{CfsRqId, CpuId, GroupId, Id, TaskId};
 use crate::lab::Moving;
 use crate::machine::Machine;
-use crate::noise::Kind;
 use crate::rules::Offline;
+use crate::step::Step;
 use crate::task::{Mode, Segment, State, Wait};
 use cpumax_workload::{Action, Signal};
 
@@ -94,7 +94,7 @@ impl Machine<'_> {
         if self.cpus[t.cpu].curr == task {
             self.account_work(t.cpu);
         }
-        let most_ns = self.noise_ns(Kind::Point);
+        let most_ns = self.delay_ns(Step::Point);
         let t = &mut self.tasks[task];
         t.left_ns = t.left_ns.min(most_ns);
         if t.left_ns == 0 {

@@ -137,7 +137,7 @@ impl Machine<'_> {
         let Spinner { since_ns, .. } = self.locks.spinners.remove(at.expect("who spins is listed"));
         let t = &mut self.tasks[task];
         t.segment = Segment::None;
-        if self.lab.noise.is_some() {
+        if self.lab.delays.is_some() {
             t.lab.owes_ns += (now - since_ns) as i64;
         }
         let cpu = t.cpu;

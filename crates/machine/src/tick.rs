@@ -10,8 +10,8 @@ use crate::cpu::Resched;
 use crate::events::NEVER;
 use crate::ids::{CfsRqId, CpuId};
 use crate::machine::Machine;
-use crate::noise::Kind;
 use crate::rules::{Queue, Unprotected};
+use crate::step::Step;
 use crate::task::Segment;
 
 /// Shortest time to a high-resolution tick, ns.
@@ -71,14 +71,13 @@ impl Machine<'_> {
     /// Draws at which tick of each second a `nohz_full` CPU gets its remote tick, under noise; it
     /// is fixed when the CPU comes on line (kernel: `sched_tick_start()`).
     pub(crate) fn draw_remote_ticks(&mut self) {
-        let Some(noise) =
-            self.lab.noise.as_mut().filter(|_| self.workload.machine.nohz_full.is_some())
-        else {
+        let Some(delays) = &mut self.lab.delays else { return };
+        if self.workload.machine.nohz_full.is_none() {
             return;
-        };
+        }
         for cpu in self.cpus.ids() {
             self.cpus[cpu].lab.remote_tick_ns =
-                noise.below(REMOTE_TICK_NS / self.settings.tick_ns) * self.settings.tick_ns;
+                delays.below(REMOTE_TICK_NS / self.settings.tick_ns) * self.settings.tick_ns;
         }
     }
 
@@ -236,9 +235,9 @@ impl Machine<'_> {
         // Under noise the switch to the task counts as part of its slice.
         let c = &self.cpus[cpu];
         let still_ns = c.stolen_ns.saturating_sub(self.now - c.accounted_ns);
-        let stolen_ns = if self.lab.noise.is_some() { 0 } else { still_ns };
-        let late_ns = self.noise_ns(Kind::Slice)
-            + if idled { self.noise_ns(Kind::SwitchFromIdle) } else { 0 };
+        let stolen_ns = if self.lab.delays.is_some() { 0 } else { still_ns };
+        let late_ns = self.delay_ns(Step::Slice)
+            + if idled { self.delay_ns(Step::SwitchFromIdle) } else { 0 };
         let over_ns = self.now + stolen_ns + left_ns.max(HRTICK_MIN_NS) + late_ns;
         let set_ns = self.cpus[cpu].next.hrtick_ns;
         let moves = set_ns == NEVER || set_ns.abs_diff(over_ns) > SAME_NS;
@@ -308,8 +307,8 @@ impl Machine<'_> {
         self.reweight_flat_curr(cpu);
         self.resched(cpu, Resched::Now);
         self.extend_hrtick(cpu);
-        let ns = self.noise_ns(Kind::Slice);
-        self.steal_from_current(cpu, Kind::Slice, ns);
+        let ns = self.delay_ns(Step::Slice);
+        self.steal_from_current(cpu, Step::Slice, ns);
     }
 }
 
@@ -363,23 +362,5 @@ mod tests {
                 assert!(idle * 250 < events, "{file} on {version}: {idle} of {events} events");
             }
         }
-    }
-
-    #[test]
-    fn which_tick_of_a_second_is_a_remote_one_is_up_to_noise() {
-        let file = "../../scenarios/nohz-full.toml";
-        let text = std::fs::read_to_string(file).unwrap();
-        let workload = cpumax_workload::parse(&text, file).unwrap();
-        let workload = workload.with_duration(1_500_000_000).unwrap();
-        let kernel = kernel::Kernel::of("6.1".parse().unwrap()).unwrap();
-        let used_ms = |noise: Option<u64>| {
-            let options = Options { noise, ..Options::new(kernel, 1) };
-            let outcome = crate::run(&workload, &options, None, None).unwrap();
-            outcome.groups["/limited"].usage_usec / 1000
-        };
-        assert_eq!(used_ms(None), 1_000);
-        let used: Vec<u64> = (0..20).map(|seed| used_ms(Some(seed))).collect();
-        assert!(used.iter().all(|ms| *ms <= 1_000), "{used:?}");
-        assert!(used.iter().any(|ms| *ms < 300) && used.iter().any(|ms| *ms > 700), "{used:?}");
     }
 }

@@ -6,6 +6,7 @@
 use cpumax_limit::{Limit, Rules};
 use cpumax_machine::kernel::{Kernel, parse_kernels};
 use cpumax_machine::{Error, Options, Simulation};
+use cpumax_noise::Microseconds;
 use cpumax_outcome::Outcome;
 use cpumax_workload::{Parts, Tasks, Workload, parse, print, random};
 use proptest::collection::vec;
@@ -60,7 +61,8 @@ proptest! {
         let Some(workload) = made(&choices) else { return Ok(()) };
         for kernel in parse_kernels(KERNELS).unwrap() {
             begin(&workload, &checked(kernel))?;
-            begin(&workload, &Options { noise: Some(1), ..checked(kernel) })?;
+            let delays = Microseconds::of(1);
+            begin(&workload, &Options { delays: Some(&delays), ..checked(kernel) })?;
         }
     }
 

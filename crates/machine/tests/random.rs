@@ -6,6 +6,7 @@
 
 use cpumax_machine::kernel::{Kernel, RELEASES, UNRELEASED};
 use cpumax_machine::{Options, run};
+use cpumax_noise::Microseconds;
 use cpumax_outcome::Outcome;
 use cpumax_workload::{Workload, random};
 use std::ops::Range;
@@ -54,8 +55,9 @@ fn no_invariant_breaks_under_noise() {
     for seed in [66, 91, 128].into_iter().chain(seeds(0..6)) {
         let workload = random::with_jobs(seed);
         for kernel in kernels() {
-            let noise = Some(5);
-            outcome(&workload, &Options { check: true, noise, ..options(kernel, 2) });
+            let delays = Microseconds::of(5);
+            let options = Options { check: true, delays: Some(&delays), ..options(kernel, 2) };
+            outcome(&workload, &options);
         }
     }
 }

@@ -3,6 +3,7 @@
 use cpumax_limit::{Limit, Rules};
 use cpumax_machine::Watch;
 use cpumax_machine::kernel::Kernel;
+use cpumax_noise::Microseconds;
 use cpumax_outcome::Conditions;
 use cpumax_workload::{Error, GroupIx, Workload};
 use schemars::JsonSchema;
@@ -65,23 +66,6 @@ pub struct Job {
     pub observed: Option<Arc<Conditions>>,
     /// A group to watch; in the model only.
     pub watch: Option<Watch>,
-}
-
-/// The random microseconds of a run of the model: interrupts, switches and work take so many more
-/// or fewer.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Microseconds {
-    /// Seed from the start.
-    pub seed: u64,
-    /// Later seeds: start, ns, ascending, and seed.
-    pub from: Vec<(u64, u64)>,
-}
-
-impl Microseconds {
-    /// The microseconds of one seed.
-    pub fn of(seed: u64) -> Microseconds {
-        Microseconds { seed, from: Vec::new() }
-    }
 }
 
 /// Limits and length of one run.

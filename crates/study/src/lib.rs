@@ -60,8 +60,9 @@ pub mod world;
 
 pub use change::{apply, lacks};
 pub use cpumax_machine::{Simulation, kernel};
+pub use cpumax_noise::Microseconds;
 pub use error::{Error, OtherError, no_groups};
-pub use job::{Job, Microseconds, NamedKernel, Share, Variant, WhatIf, with_shares};
+pub use job::{Job, NamedKernel, Share, Variant, WhatIf, with_shares};
 pub use ranged::Ranged;
 pub use report::{Report, ReportDocument};
 pub use study::Study;

@@ -1,7 +1,8 @@
 //! A study: one workload on kernels, with seeds, as a list of runs.
 
-use crate::job::{Job, Microseconds, NamedKernel};
+use crate::job::{Job, NamedKernel};
 use cpumax_machine::kernel::Kernel;
+use cpumax_noise::Microseconds;
 use cpumax_workload::Workload;
 use std::ops::RangeInclusive;
 use std::sync::Arc;

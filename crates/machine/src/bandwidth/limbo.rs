@@ -6,7 +6,7 @@ use crate::fair::{Dequeue, Enqueue};
 use crate::faults::Fault;
 use crate::ids::{CfsRqId, TaskId};
 use crate::machine::Machine;
-use crate::noise::Kind;
+use crate::step::Step;
 use cpumax_outcome::trace::What;
 
 impl Machine<'_> {
@@ -110,7 +110,7 @@ impl Machine<'_> {
             let levels = self.levels_to_root(q);
             self.unthrottle_cost.count_enqueued(levels);
             let cpu = self.tasks[task].cpu;
-            self.extend_irq(cpu, Kind::Unpark);
+            self.extend_irq(cpu, Step::Unpark);
             self.emit(cpu, What::Unpark { task: task.0 });
             self.skip_parked_time(task);
             self.enqueue_task(task, Enqueue::WakeUp);

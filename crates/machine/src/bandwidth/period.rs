@@ -7,8 +7,8 @@ use crate::faults::Fault;
 use crate::group::Timer;
 use crate::ids::{CpuId, GroupId, Id};
 use crate::machine::Machine;
-use crate::noise::Kind;
 use crate::rules::{Expiry, PeriodScaling, Refill};
+use crate::step::Step;
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Domain, Stream};
 
@@ -84,7 +84,7 @@ impl Machine<'_> {
             return;
         }
         self.finish_tick(cpu);
-        self.enter_irq(cpu, Kind::Period);
+        self.enter_irq(cpu, Step::Period);
         self.in_interrupt_of(cpu, |m| {
             m.account_work(cpu);
             m.period_expired(group);

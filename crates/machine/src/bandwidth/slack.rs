@@ -8,8 +8,8 @@ use crate::faults::Fault;
 use crate::group::Timer;
 use crate::ids::{CfsRqId, CpuId, GroupId};
 use crate::machine::Machine;
-use crate::noise::Kind;
 use crate::rules::Expiry;
+use crate::step::Step;
 
 /// From a give-back to the distribution, ns (kernel: `cfs_bandwidth_slack_period`).
 const SLACK_DELAY_NS: u64 = 5_000_000;
@@ -51,7 +51,7 @@ impl Machine<'_> {
         }
         self.events.set(slot, NEVER);
         self.finish_tick(cpu);
-        self.enter_irq(cpu, Kind::Period);
+        self.enter_irq(cpu, Step::Period);
         self.in_interrupt_of(cpu, |m| m.slack_expired(group));
     }
 

@@ -104,8 +104,7 @@ impl Machine<'_> {
         if at_ns > this_tick_ns {
             return;
         }
-        let may_be_late = at_ns == this_tick_ns && self.lab.noise.is_some();
-        if may_be_late && self.lab.noise_at(self.now).is_some_and(|noise| noise.below(LATE) == 0) {
+        if at_ns == this_tick_ns && self.lab.happens(self.now, LATE) {
             self.cpus[cpu].balancing.interval.is_late = true;
             return;
         }
@@ -183,18 +182,18 @@ impl Machine<'_> {
     /// streams, as both are unknown. No task waited; of nine CPUs read in emulated kernels seven
     /// had been idle so long that they balanced at their first tick.
     pub(crate) fn draw_balancing(&mut self) {
-        if self.cpus.len() < 2 || self.lab.noise.is_none() {
+        if self.cpus.len() < 2 || self.lab.delays.is_none() {
             return;
         }
         for cpu in self.cpus.ids() {
             let domain = self.llc(cpu).len() as u32;
             self.cpus[cpu].balancing.interval.note_result(Found::Balanced, domain);
             let ticks = self.balance_interval_ns(cpu, true) / self.settings.tick_ns;
-            let Some(noise) = &mut self.lab.noise else { return };
-            let ago_ns = noise.below(4 * ticks) * self.settings.tick_ns;
+            let Some(delays) = &mut self.lab.delays else { return };
+            let ago_ns = delays.below(4 * ticks) * self.settings.tick_ns;
             let c = &mut self.cpus[cpu];
             c.balancing.interval.last_ns = -(ago_ns as i64);
-            c.balancing.random = Stream::new(noise.below(u64::MAX), Domain::Cpu, u64::from(cpu.0));
+            c.balancing.random = Stream::new(delays.below(u64::MAX), Domain::Cpu, u64::from(cpu.0));
         }
     }
 

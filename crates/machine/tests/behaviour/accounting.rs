@@ -4,6 +4,7 @@
 
 use super::support::{outcome, plain, recorded, recorded_of, under_noise, workload};
 use cpumax_machine::Options;
+use cpumax_noise::Microseconds;
 use cpumax_outcome::trace::What;
 
 #[test]
@@ -419,11 +420,12 @@ fn microseconds_drawn_anew_change_nothing_before() {
         group = "/g"
         program = [{ forever = [{ user = "3ms" }, { sleep = "1ms" }] }]
     "#;
-    let recorded = |noise_from: &[(u64, u64)]| {
-        let options = Options { noise: Some(5), noise_from, ..plain("7.3") };
+    let recorded = |from: Vec<(u64, u64)>| {
+        let delays = Microseconds { seed: 5, from };
+        let options = Options { delays: Some(&delays), ..plain("7.3") };
         recorded_of(&workload(text), &options).1.events
     };
-    let (plain, anew) = (recorded(&[]), recorded(&[(200_000_000, 8)]));
+    let (plain, anew) = (recorded(vec![]), recorded(vec![(200_000_000, 8)]));
     let first = plain.iter().zip(&anew).find(|(a, b)| a != b).unwrap().0.time_ns;
     assert!((200_000_000..250_000_000).contains(&first), "{first}");
 }

@@ -2,6 +2,7 @@
 
 use super::support::{checked, recorded_of, workload};
 use cpumax_machine::Options;
+use cpumax_noise::Microseconds;
 use cpumax_outcome::trace::{Recorded, What};
 use cpumax_outcome::{Conditions, Outcome};
 
@@ -17,7 +18,9 @@ fn recorded(
     observed: Option<&Conditions>,
     text: &str,
 ) -> (Outcome, Recorded) {
-    recorded_of(&workload(text), &Options { noise: Some(noise), observed, ..checked(kernel) })
+    let delays = Microseconds::of(noise);
+    let options = Options { delays: Some(&delays), observed, ..checked(kernel) };
+    recorded_of(&workload(text), &options)
 }
 
 fn outcome(kernel: &str, noise: u64, observed: Option<&Conditions>, text: &str) -> Outcome {

@@ -1,8 +1,9 @@
 //! Conditions observed on a real kernel take precedence over the workload and the rules.
 
-use super::support::{checked, outcome_of, recorded_of, workload};
+use super::support::{checked, outcome_of, plain, recorded_of, workload};
 use cpumax_limit::Limit;
-use cpumax_machine::Options;
+use cpumax_machine::{Delaying, Options};
+use cpumax_noise::Microseconds;
 use cpumax_outcome::trace::{Recorded, TraceEvent, What};
 use cpumax_outcome::{Conditions, GroupOutcome, Outcome};
 use cpumax_workload::build::{Table, table};
@@ -116,12 +117,29 @@ fn a_limit_written_just_before_leaves_no_slice_for_the_first_enqueue() {
 }
 
 #[test]
+fn which_tick_of_a_second_is_a_remote_one_is_up_to_noise() {
+    let file = "../../scenarios/nohz-full.toml";
+    let text = std::fs::read_to_string(file).unwrap();
+    let workload = workload(&text).with_duration(1_500_000_000).unwrap();
+    let used_ms = |delays: Option<&dyn Delaying>| {
+        let outcome = outcome_of(&workload, &Options { delays, ..plain("6.1") });
+        outcome.groups["/limited"].usage_usec / 1000
+    };
+    assert_eq!(used_ms(None), 1_000);
+    let used: Vec<u64> = (0..20).map(|seed| used_ms(Some(&Microseconds::of(seed)))).collect();
+    assert!(used.iter().all(|ms| *ms <= 1_000), "{used:?}");
+    assert!(used.iter().any(|ms| *ms < 300) && used.iter().any(|ms| *ms > 700), "{used:?}");
+}
+
+#[test]
 fn noise_is_drawn_by_its_seed_alone() {
     let workload = two_hogs("0");
-    let used = |noise| outcome_of(&workload, &Options { noise, ..checked("7.3") });
-    assert_eq!(used(None), used(None));
-    assert_eq!(used(Some(1)), used(Some(1)));
-    let runs: Vec<_> = (1..=8).map(|seed| used(Some(seed))).collect();
+    let used = |seed| {
+        let delays = Microseconds::of(seed);
+        outcome_of(&workload, &Options { delays: Some(&delays), ..checked("7.3") })
+    };
+    assert_eq!(used(1), used(1));
+    let runs: Vec<_> = (1..=8).map(used).collect();
     assert!(runs.iter().any(|run| run != &runs[0]), "no number ever moves");
     for run in &runs {
         let usage = run.tasks.values().map(|task| task.usage_usec).sum::<u64>();

@@ -1,6 +1,7 @@
 //! Runs of workloads with seed 1.
 
 use cpumax_machine::{Options, kernel, run};
+use cpumax_noise::Microseconds;
 use cpumax_outcome::Outcome;
 use cpumax_outcome::trace::Recorded;
 use cpumax_workload::{Workload, parse};
@@ -43,5 +44,6 @@ pub fn recorded(text: &str, version: &str) -> (Outcome, Recorded) {
 
 /// Outcome and events of a scenario's text, with checks, under noise of this seed.
 pub fn under_noise(text: &str, version: &str, seed: u64) -> (Outcome, Recorded) {
-    recorded_of(&workload(text), &Options { noise: Some(seed), ..checked(version) })
+    let delays = Microseconds::of(seed);
+    recorded_of(&workload(text), &Options { delays: Some(&delays), ..checked(version) })
 }

@@ -5,7 +5,8 @@ use crate::error::Error;
 use crate::job::{Job, NamedKernel};
 use crate::report::Report;
 use crate::watch::Watch;
-use cpumax_machine::{Error as MachineError, Options};
+use cpumax_machine::{Delaying, Error as MachineError, Options};
+use cpumax_noise::Microseconds;
 use cpumax_outcome::trace::TraceSink;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -136,7 +137,8 @@ impl Model {
         turns: &Turns,
         watch: &dyn Watch,
     ) -> Result<Report, Error> {
-        let options = self.options(job);
+        let noise = job.noise.clone().or(self.running.noise.map(Microseconds::of));
+        let options = self.options(job, noise.as_ref());
         // Short runs may end without asking the caller again.
         if watch.stopped() {
             return Err(Error::Interrupted);
@@ -171,14 +173,13 @@ impl Model {
         Ok(Report::of_model(outcome, watched, (job.observed.as_deref().cloned(), lacks)))
     }
 
-    /// Options of the model for a job.
-    pub fn options<'a>(&self, job: &'a Job) -> Options<'a> {
+    /// Options of the model for a job with this noise.
+    pub fn options<'a>(&self, job: &'a Job, noise: Option<&'a Microseconds>) -> Options<'a> {
         Options {
             check: self.running.check,
             step_every_tick: self.running.every_tick,
             observed: job.observed.as_deref(),
-            noise: job.noise.as_ref().map(|noise| noise.seed).or(self.running.noise),
-            noise_from: job.noise.as_ref().map_or(&[], |noise| &noise.from),
+            delays: noise.map(|noise| noise as &dyn Delaying),
             ..Options::new(job.kernel.kernel, job.seed)
         }
     }
