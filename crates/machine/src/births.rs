@@ -5,6 +5,7 @@ use crate::ids::{CfsRqId, Id, SeId, TaskId};
 use crate::machine::Machine;
 use crate::program::name_of;
 use crate::se::{NICE_0_WEIGHT, Owner, Se, Turn};
+use crate::step::Told;
 use crate::task::{State, Task};
 use crate::{Error, MAX_LIVING};
 use cpumax_outcome::trace::{Message, Numbered, What};
@@ -20,7 +21,7 @@ impl Machine<'_> {
             sink.name(Numbered::Task, name);
         }
         // A task that exits right now may still be the one that its CPU switches from.
-        match self.births.ended.front() {
+        let id = match self.births.ended.front() {
             Some(&(ended_ns, place)) if ended_ns < self.now => {
                 self.births.ended.pop_front();
                 self.reuse_place(place, task, slice_ns);
@@ -32,7 +33,9 @@ impl Machine<'_> {
                 self.add_task_util();
                 self.tasks.push(task)
             }
-        }
+        };
+        self.tell(id, Told::New);
+        id
     }
 
     /// Puts a task in the place of an exited one: resets its entity and statistics, and keeps the

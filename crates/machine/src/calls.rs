@@ -6,16 +6,12 @@ use crate::events::Event;
 use crate::ids::{CpuId, GroupId, LockId, TaskId};
 use crate::lab::Moving;
 use crate::machine::Machine;
-use crate::step::Step;
+use crate::step::{Step, Told};
 use crate::task::{Code, Mode, Segment};
 use cpumax_workload::{LockKind, LockMode, Op, Target};
 
-/// Cost of a sleep beyond the call that the guest assumes, ns: the switch to the next task.
-const WAKES_NS: u64 = 3_000;
 /// From a move or a change of priority to the next pick, per level of groups, ns.
 const CHOICE_LEVEL_NS: u64 = 1_700;
-/// By how much work under a lock, with its entry, is too long, ns.
-const LOCKED_NS: u64 = 1_500;
 
 impl Machine<'_> {
     /// Starts the time in the kernel that a task needs to go to sleep, under noise. True if it
@@ -29,21 +25,12 @@ impl Machine<'_> {
     }
 
     /// Has a task run in the kernel for the length of a step, which is returned, ns: that becomes
-    /// its segment. Its next work is shorter by as much: exactly where it reads its CPU
-    /// time or the guest knows the cost of the call, else as its clock shows.
+    /// its segment.
     pub(crate) fn spend_in_kernel(&mut self, task: TaskId, step: Step) -> u64 {
         let ns = self.delay_ns(step);
         let t = &mut self.tasks[task];
         (t.mode, t.segment, t.left_ns) = (Mode::Kernel, Segment::Run, ns);
-        t.lab.is_program_work = false;
-        t.lab.first_page_ns = None;
-        if self.lab.reads_cpu_time {
-            t.lab.owes_ns += ns as i64;
-        } else if step == Step::Sleep {
-            t.lab.owes_ns += (ns + WAKES_NS) as i64;
-        } else {
-            t.lab.calls_since_ns = t.lab.calls_since_ns.min(self.now);
-        }
+        self.tell(task, Told::Step(step, ns));
         ns
     }
 
@@ -70,13 +57,7 @@ impl Machine<'_> {
         if self.lab.delays.is_none() || !matches!(next, Some(Op::Lock { .. })) {
             return;
         }
-        let calls_since_ns = self.tasks[task].lab.calls_since_ns;
-        let ns = self.spend_in_kernel(task, Step::Enter);
-        if !self.lab.reads_cpu_time {
-            let t = &mut self.tasks[task];
-            t.lab.calls_since_ns = calls_since_ns;
-            t.lab.entered_ns = ns.saturating_sub(LOCKED_NS) as u32;
-        }
+        self.spend_in_kernel(task, Step::Enter);
     }
 
     /// Postpones the reschedule of a CPU whose current task changed its own priority by a random
@@ -88,10 +69,7 @@ impl Machine<'_> {
         }
         let levels_ns = u64::from(self.levels_of(task)) * CHOICE_LEVEL_NS;
         let ns = self.delay_reschedule(cpu, Step::Changed, levels_ns);
-        if self.lab.reads_cpu_time {
-            let t = &mut self.tasks[task];
-            t.lab.owes_ns += ns as i64;
-        }
+        self.tell(task, Told::Reschedules(ns));
     }
 
     /// Postpones a pending reschedule at the end of a call by a random time, as at the end of an
@@ -225,10 +203,10 @@ impl Machine<'_> {
         let t = &mut self.tasks[task];
         t.lab.has_left_autogroup = t.signals.exiting;
         t.signals.exiting = true;
-        t.lab.is_program_work = false;
         t.mode = Mode::Kernel;
         t.segment = if exit_ns > 0 { Segment::Run } else { Segment::None };
         t.left_ns = exit_ns;
+        self.tell(task, Told::Overhead);
         exit_ns > 0
     }
 }

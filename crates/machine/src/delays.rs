@@ -5,21 +5,16 @@
 
 use crate::ids::{CfsRqId, CpuId, LockId, TaskId};
 use crate::machine::Machine;
-use crate::step::Step;
+use crate::step::{Call, Step, Told};
 use crate::task::{Code, Mode, Segment, State};
 use cpumax_workload::{Op, Preempt};
-use std::num::NonZeroU64;
 
-/// Work in the kernel that one buffer of 64 pages covers, ns; the guest needs several for more.
-const ONE_BUFFER_NS: u64 = 64 * 202_300;
 /// Up to this time after a tick, a switch counts as caused by the tick, ns: parking takes some
 /// time.
 const AFTER_TICK_NS: u64 = 20_000;
 /// Part of a tick that is included in the length of work in the kernel: a tick without a switch,
 /// ns.
 const PLAIN_TICK_NS: u64 = 7_000;
-/// Additional length of a tick per level of groups, ns.
-const LEVEL_NS: u64 = 1_950;
 /// Additional time to wake a task per level of groups, ns.
 const WAKE_LEVEL_NS: u64 = 2_000;
 /// Additional time to park per level of groups, ns: until the task is off the queue, and from
@@ -31,6 +26,14 @@ impl Machine<'_> {
     /// The length of a step that begins now, ns; 0 without delays.
     pub(crate) fn delay_ns(&mut self, step: Step) -> u64 {
         self.lab.delay_ns(self.now, step)
+    }
+
+    /// Tells the run's delays what becomes of a task now.
+    #[inline]
+    pub(crate) fn tell(&mut self, task: TaskId, told: Told) {
+        if let Some(delays) = &mut self.lab.delays {
+            delays.tell(self.now, task.0, told);
+        }
     }
 
     /// Puts the CPU into an interrupt, which takes a random time under noise and steals it from the
@@ -108,19 +111,15 @@ impl Machine<'_> {
         let t = &self.tasks[curr];
         if t.is_fair() && t.mode == Mode::Kernel && t.segment == Segment::Run && !t.signals.exiting
         {
-            let ns = match self.rest_of_page_ns(cpu) {
-                Some(ns) => ns,
-                None => self.point_ns(curr),
-            };
+            let ns = self.known_point_ns(cpu).unwrap_or_else(|| self.point_ns(curr));
             self.cpus[cpu].lab.point_ns = self.now + ns;
         }
     }
 
-    /// Draws the time to the end of a page, ns, at the speed of the observed machine.
+    /// Draws the time to the next preemption point at an unknown place of a task's call, ns.
     fn point_ns(&mut self, task: TaskId) -> u64 {
-        let step = if self.writes_under_lock(task) { Step::WritePoint } else { Step::Point };
-        let ns = self.delay_ns(step);
-        self.lab.delays.as_ref().map_or(0, |delays| delays.page_ns(step, ns))
+        let writes = self.writes_under_lock(task);
+        self.lab.delays.as_mut().map_or(0, |delays| delays.point_ns(self.now, writes))
     }
 
     /// Whether the task's work in the kernel is a write that takes its lock and works under it in
@@ -137,39 +136,26 @@ impl Machine<'_> {
         }
     }
 
-    /// Time that the running task needs for the rest of the page it reads, and for interrupts, ns;
-    /// `None` where the start of the pages is unknown.
-    fn rest_of_page_ns(&self, cpu: CpuId) -> Option<u64> {
+    /// Time of the running task to its next preemption point, and for interrupts, ns; `None` where
+    /// that is unknown.
+    fn known_point_ns(&self, cpu: CpuId) -> Option<u64> {
         let c = &self.cpus[cpu];
-        let t = &self.tasks[c.curr];
-        let (first_ns, delays) = (t.lab.first_page_ns?, self.lab.delays.as_ref()?);
-        let one_buffer_ns = delays.page_ns(Step::Page, ONE_BUFFER_NS);
-        let step = if first_ns.get() > one_buffer_ns { Step::LaterPage } else { Step::Page };
-        let page_ns = delays.page_ns(step, delays.typical_ns(step));
         // A charge up to the last tick, in the past, may preempt.
         let elapsed_ns = self.now.saturating_sub(c.accounted_ns);
-        let left_ns = t.left_ns.saturating_sub(elapsed_ns.saturating_sub(c.stolen_ns));
-        let rest_ns = match first_ns.get().checked_sub(left_ns) {
-            Some(done_ns) => page_ns - done_ns % page_ns,
-            None => page_ns + left_ns - first_ns.get(),
-        };
+        let progress_ns = elapsed_ns.saturating_sub(c.stolen_ns);
+        let left_ns = self.tasks[c.curr].left_ns.saturating_sub(progress_ns);
+        let rest_ns = self.lab.delays.as_ref()?.known_point_ns(c.curr.0, left_ns)?;
         Some(c.stolen_ns.saturating_sub(elapsed_ns) + rest_ns)
     }
 
-    /// Notes where the pages of a task's work in the kernel begin, which determines preemption
-    /// points (voluntary preemption, noise). Unknown for writes under a lock and for lists of
-    /// requests.
-    pub(crate) fn note_first_page(&mut self, task: TaskId) {
-        let Some(delays) = &self.lab.delays else { return };
-        if self.settings.preempt != Preempt::Voluntary {
-            return;
+    /// Tells of work in the kernel that begins, which may have preemption points (voluntary
+    /// preemption).
+    pub(crate) fn tell_pages(&mut self, task: TaskId) {
+        if self.lab.delays.is_some() && self.settings.preempt == Preempt::Voluntary {
+            let (t, writes) = (&self.tasks[task], self.writes_under_lock(task));
+            let (left_ns, in_syscall) = (t.left_ns, t.in_syscall);
+            self.tell(task, Told::Pages { left_ns, in_syscall, writes });
         }
-        let t = &self.tasks[task];
-        // A list of requests first reads what exceeds whole buffers.
-        let listed = t.in_syscall && t.left_ns > delays.page_ns(Step::Page, ONE_BUFFER_NS);
-        let known = !(self.writes_under_lock(task) || listed);
-        let first_ns = if known { t.left_ns.saturating_sub(self.delay_ns(Step::Read)) } else { 0 };
-        self.tasks[task].lab.first_page_ns = NonZeroU64::new(first_ns);
     }
 
     /// Typical offset of a CPU's charges by ticks, modulo the time between ticks, ns; used for
@@ -244,16 +230,6 @@ impl Machine<'_> {
         (std::iter::successors(leaf, above).count() as u32).saturating_sub(1)
     }
 
-    /// Additional time that ticks take in `ns` of a task's work in the kernel because it is in
-    /// groups, ns; the length of that work is as measured without groups. 0 where tasks read their
-    /// CPU time.
-    fn nested_ticks_ns(&self, task: TaskId, ns: u64) -> u64 {
-        if self.lab.reads_cpu_time {
-            return 0;
-        }
-        (ns / self.settings.tick_ns).saturating_mul(u64::from(self.levels_of(task)) * LEVEL_NS)
-    }
-
     /// Completes a tick under way when another timer expires: it charges and handles the tick now.
     pub(crate) fn finish_tick(&mut self, cpu: CpuId) {
         if std::mem::take(&mut self.cpus[cpu].lab.tick_is_late) {
@@ -274,16 +250,16 @@ impl Machine<'_> {
         let after_ns = self.now.saturating_sub(c.lab.leaves_irq_ns);
         if tick_took_ns > 0 && prev.is_some() {
             let by_clock = self.tells_work_by_clock(prev);
-            let prev = &mut self.tasks[prev];
-            let in_kernel = prev.mode == Mode::Kernel;
+            let t = &mut self.tasks[prev];
+            let in_kernel = t.mode == Mode::Kernel;
             let to_a_point = self.settings.preempt == Preempt::Voluntary && in_kernel;
             let most_ns = if to_a_point { delays.most_ns(Step::Point) } else { AFTER_TICK_NS };
-            if after_ns < most_ns && prev.segment == Segment::Run {
+            if after_ns < most_ns && t.segment == Segment::Run {
                 // The length of work in the kernel includes ticks without a switch.
                 let plain_ns = if in_kernel { PLAIN_TICK_NS } else { 0 };
-                prev.left_ns += tick_took_ns.saturating_sub(plain_ns);
+                t.left_ns += tick_took_ns.saturating_sub(plain_ns);
                 if by_clock && !in_kernel {
-                    prev.lab.absence.add_ns(tick_took_ns);
+                    self.tell(prev, Told::Interrupted(tick_took_ns));
                 }
             }
         }
@@ -300,24 +276,18 @@ impl Machine<'_> {
         }
     }
 
-    /// Actual length of a piece of work of `ns` under noise: some microseconds more or less, and
-    /// less what the task owes, which is reduced by that. The guest does the same; only a write
-    /// under a lock is never shortened.
+    /// Actual length of a piece of work of `ns`, ns: some microseconds more or less under noise.
     pub(crate) fn actual_work_ns(&mut self, task: TaskId, ns: u64, in_kernel: bool) -> u64 {
-        let Some(delays) = &self.lab.delays else { return ns };
-        let most_wrong_ns = delays.most_ns(Step::Work) / 2;
-        let is_whole = in_kernel && !self.lab.reads_cpu_time && self.writes_under_lock(task);
-        let owes_ns = if is_whole { 0 } else { self.tasks[task].lab.owes_ns };
-        let entered_ns =
-            if in_kernel { std::mem::take(&mut self.tasks[task].lab.entered_ns) } else { 0 };
-        let ns = ns.saturating_sub(u64::from(entered_ns));
-        let left_ns = ns.saturating_add_signed(-owes_ns);
-        self.tasks[task].lab.owes_ns += left_ns as i64 - ns as i64;
-        if left_ns <= most_wrong_ns {
-            return left_ns;
+        if self.lab.delays.is_none() {
+            return ns;
         }
-        let deep_ns = if in_kernel { self.nested_ticks_ns(task, left_ns) } else { 0 };
-        left_ns + deep_ns - most_wrong_ns + self.delay_ns(Step::Work)
+        let call = in_kernel.then(|| Call {
+            writes: self.writes_under_lock(task),
+            levels: self.levels_of(task),
+            tick_ns: self.settings.tick_ns,
+        });
+        let delays = self.lab.delays.as_mut();
+        delays.map_or(ns, |delays| delays.work_ns(self.now, task.0, ns, call))
     }
 
     /// Starts the time that a task needs to park, under noise. True while it has not parked yet.
@@ -363,5 +333,37 @@ impl Machine<'_> {
             q = rq.parent;
         }
         false
+    }
+    /// Whether the task's current work is measured by the clock, so that short absences pass for
+    /// work: program work of a fair task under noise.
+    pub(crate) fn tells_work_by_clock(&self, task: TaskId) -> bool {
+        let Some(delays) = &self.lab.delays else { return false };
+        let t = &self.tasks[task];
+        t.at.code == Code::Kind
+            && t.is_fair()
+            && t.segment == Segment::Run
+            && delays.counts_by_clock(task.0)
+    }
+
+    /// Begins an absence now, if the task is runnable and measures its work by the clock.
+    pub(crate) fn note_preempted(&mut self, task: TaskId) {
+        if self.tells_work_by_clock(task) && self.tasks[task].state == State::Runnable {
+            self.tell(task, Told::Preempted);
+        }
+    }
+
+    /// When the work of a CPU's current task is done if nothing intervenes, ns: time stolen by
+    /// interrupts makes it later.
+    pub(crate) fn work_ends_ns(&self, cpu: CpuId) -> u64 {
+        let c = &self.cpus[cpu];
+        let t = &self.tasks[c.curr];
+        let mistaken_ns = match &self.lab.delays {
+            Some(delays) if self.tells_work_by_clock(c.curr) => {
+                delays.mistaken_ns(c.curr.0, t.mode == Mode::User, t.left_ns, c.stolen_ns)
+            }
+            _ => 0,
+        };
+        let left_ns = t.left_ns - mistaken_ns;
+        (c.accounted_ns + c.stolen_ns).saturating_add(left_ns)
     }
 }

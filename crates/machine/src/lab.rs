@@ -6,7 +6,6 @@ use crate::ids::TaskId;
 use crate::step::Delays;
 use crate::{Options, Step};
 use cpumax_outcome::Conditions;
-use std::num::NonZeroU64;
 
 /// From a sleep's end until the task is in user mode, as far as noise models it, ns.
 const IN_TIME_NS: u64 = 12_000;
@@ -126,7 +125,7 @@ impl CpuLab {
     }
 }
 
-/// The lab's part of a task; all but `requested_ns` and `has_read_cpu_time` under noise only.
+/// The lab's part of a task; all but `has_read_cpu_time` under noise only.
 #[derive(Debug, Clone, Default)]
 #[repr(C)]
 pub(crate) struct TaskLab {
@@ -138,8 +137,6 @@ pub(crate) struct TaskLab {
     pub has_left_autogroup: bool,
     /// Has read its CPU time after its last call.
     pub has_read_cpu_time: bool,
-    /// Its segment is work of the workload, not overhead of a call.
-    pub is_program_work: bool,
     /// Its progress in a move that takes time.
     pub moving: Moving,
     /// On its way to a sleep until `wakes_ns`: how much later a sleep for a duration ends, ns;
@@ -147,25 +144,6 @@ pub(crate) struct TaskLab {
     pub sleep_delay_ns: u16,
     /// Time from its dequeue when it parks to the switch, ns.
     pub parked_ns: u16,
-    /// Part of its next work in the kernel that was done on the way to a lock, ns.
-    pub entered_ns: u32,
-    /// Time that calls took beyond the workload's programs, ns, by which its next work is shorter;
-    /// negative if it worked less than it should.
-    pub owes_ns: i64,
-    /// CPU time of the work that its program has asked for so far, ns.
-    pub requested_ns: u64,
-    /// Start of calls after which it has not read the clock again, ns, or [`NEVER`].
-    pub calls_since_ns: u64,
-    /// Rest of its work in the kernel at the start of its first page, ns, if it reads pages.
-    pub first_page_ns: Option<NonZeroU64>,
-    pub absence: Absence,
-}
-
-impl TaskLab {
-    /// Of a task that has not been in a call.
-    pub fn new() -> TaskLab {
-        TaskLab { calls_since_ns: NEVER, absence: Absence::NONE, ..TaskLab::default() }
-    }
 }
 
 /// Steps of a task's move of itself to another group, where that takes time (kernel:
@@ -187,28 +165,4 @@ pub(crate) enum Moving {
     In {
         in_syscall: bool,
     },
-}
-
-/// Time that a task did not run during its current piece of work.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Absence {
-    /// Duration since it last made progress (in the kernel: during the whole call), ns.
-    pub ns: u64,
-    /// Start of the preemption under way, ns; else [`NEVER`].
-    pub since_ns: u64,
-}
-
-impl Absence {
-    pub const NONE: Absence = Absence::of(0);
-
-    /// An absence of `ns` up to now: of a task that begins work after it was in calls, or
-    /// preempted, without a look at the clock since.
-    pub const fn of(ns: u64) -> Absence {
-        Absence { ns, since_ns: NEVER }
-    }
-
-    /// Lengthens the absence by `ns`.
-    pub const fn add_ns(&mut self, ns: u64) {
-        self.ns += ns;
-    }
 }

@@ -1,7 +1,6 @@
 //! The model: a deterministic, executable model of the Linux fair class with every generation of
 //! CPU bandwidth control. A pure function of a workload, a kernel and a seed.
 
-mod absence;
 mod bandwidth;
 mod births;
 mod build;
@@ -61,7 +60,7 @@ pub use choice::{Choice, Other, Question};
 pub use kernel::named;
 pub use simulation::Simulation;
 pub use state::{CpuState, Doing, GroupState, TaskState};
-pub use step::{Delaying, Delays, Step};
+pub use step::{Call, Delaying, Delays, Step, Told};
 pub use watch::{COST_AS_IT_SAYS, Watch, Watched};
 
 use cpumax_outcome::{Conditions, Outcome, trace::TraceSink};

@@ -2,11 +2,10 @@
 
 use crate::channel::{NO_JOB, Token};
 use crate::cpu::Resched;
-use crate::events::{Event, NEVER};
+use crate::events::Event;
 use crate::ids::{ChannelId, CpuId, GroupId, Id, LockId, SeId, TaskId};
-use crate::lab::Absence;
 use crate::machine::Machine;
-use crate::step::Step;
+use crate::step::{Step, Told};
 use crate::task::{Attrs, Code, Mode, Passing, Segment, State, Task, Wait};
 use cpumax_outcome::trace::What;
 use cpumax_workload::{Affinity, Class, Domain, LockMode, Op, Span, Stream, Target, Workload};
@@ -90,8 +89,8 @@ impl Machine<'_> {
             }
             // The next step returns to user mode.
             Op::ExitKernel => {
-                let t = &mut self.tasks[task];
-                (t.in_syscall, t.lab.entered_ns) = (false, 0);
+                self.tasks[task].in_syscall = false;
+                self.tell(task, Told::LeavesCall);
             }
             Op::Sleep(span) => {
                 let ns = self.draw_span(task, span);
@@ -207,13 +206,9 @@ impl Machine<'_> {
             return false;
         }
         self.charge_leaf(self.ses[self.tasks[task].se].q);
-        if self.lab.delays.is_some() {
-            let t = &mut self.tasks[task];
-            if t.at.pc == 0 && !t.does_job() {
-                t.lab.requested_ns = t.times.usage_ns;
-            }
-            t.lab.owes_ns = t.times.usage_ns as i64 - t.lab.requested_ns as i64;
-        }
+        let t = &self.tasks[task];
+        let (usage_ns, begins) = (t.times.usage_ns, t.at.pc == 0 && !t.does_job());
+        self.tell(task, Told::ReadCpuTime { usage_ns, begins });
         let goes = self.cpus[self.tasks[task].cpu].resched != Resched::No;
         if goes {
             self.delay_reschedule_at_return(task);
@@ -225,7 +220,6 @@ impl Machine<'_> {
     fn start_work(&mut self, task: TaskId, span: Span, segment: Segment, in_kernel: bool) {
         let ns = self.draw_span(task, span);
         let ns = self.cost_ns(task, ns);
-        self.tasks[task].lab.requested_ns = self.tasks[task].lab.requested_ns.saturating_add(ns);
         let ns = self.actual_work_ns(task, ns, in_kernel);
         let t = &mut self.tasks[task];
         if in_kernel {
@@ -235,11 +229,9 @@ impl Machine<'_> {
         if ns > 0 && !is_cut {
             t.segment = segment;
             t.left_ns = ns;
-            let calls_since_ns = std::mem::replace(&mut t.lab.calls_since_ns, NEVER);
-            (t.lab.is_program_work, t.lab.absence) =
-                (true, Absence::of(self.now.saturating_sub(calls_since_ns)));
+            self.tell(task, Told::Works);
             if in_kernel {
-                self.note_first_page(task);
+                self.tell_pages(task);
                 self.charge_token_lock(task);
             }
         }
@@ -533,13 +525,12 @@ impl Machine<'_> {
     /// Puts the running task to sleep for this reason: dequeues it (delayed, perhaps) and requests
     /// a reschedule.
     pub(crate) fn block(&mut self, task: TaskId, wait: Wait) {
+        if !matches!(wait, Wait::Lock(..)) {
+            self.tell(task, Told::Sleeps);
+        }
         let t = &mut self.tasks[task];
         debug_assert_eq!(t.state, State::Runnable);
         t.update_wanted(self.now);
-        if !matches!(wait, Wait::Lock(..)) {
-            // The task reads the clock when it is back.
-            t.lab.calls_since_ns = NEVER;
-        }
         t.mode = Mode::Kernel;
         t.state = State::Asleep(wait);
         t.segment = Segment::None;

@@ -12,6 +12,7 @@ use crate::ids::{CfsRqId, CpuId, SeId, TaskId};
 use crate::machine::Machine;
 use crate::rules::{Queue, WorkTest};
 use crate::se::Owner;
+use crate::step::Told;
 use crate::task::{Mode, Segment, State};
 use cpumax_outcome::trace::What;
 use cpumax_workload::Class;
@@ -65,7 +66,7 @@ impl Machine<'_> {
             self.note_preempted(prev);
         }
         if next.is_some() {
-            self.note_resumed(next);
+            self.tell(next, Told::Resumed);
         }
         if prev.is_none() || next.is_none() {
             self.note_idle_change(cpu);

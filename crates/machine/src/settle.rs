@@ -165,8 +165,10 @@ impl Machine<'_> {
         let task = &mut self.tasks[curr];
         match task.segment {
             Segment::Run | Segment::IrqOff => {
-                if by_clock {
-                    task.account_absence(elapsed - progress, progress);
+                if let Some(delays) = self.lab.delays.as_mut().filter(|_| by_clock) {
+                    let (in_user, spent) =
+                        (task.mode == Mode::User, (elapsed - progress, progress));
+                    task.left_ns -= delays.resume(curr.0, in_user, task.left_ns, spent);
                 }
                 task.left_ns = task.left_ns.saturating_sub(progress);
                 if task.left_ns == 0 {

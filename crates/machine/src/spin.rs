@@ -11,6 +11,7 @@ use crate::cpu::Resched;
 use crate::ids::{CpuId, Id, LockId, TaskId};
 use crate::lock::Spinner;
 use crate::machine::Machine;
+use crate::step::Told;
 use crate::task::{Mode, Segment, State};
 use cpumax_workload::{Class, LockKind, LockMode};
 
@@ -129,18 +130,15 @@ impl Machine<'_> {
         spun
     }
 
-    /// Ends a task's spin; its CPU goes on with the next instruction. Under noise its time is
-    /// subtracted from later work, as the guest's tasks do.
+    /// Ends a task's spin; its CPU goes on with the next instruction.
     fn end_spin(&mut self, task: TaskId) {
         let now = self.now;
         let at = self.locks.spinners.iter().position(|spinner| spinner.task == task);
         let Spinner { since_ns, .. } = self.locks.spinners.remove(at.expect("who spins is listed"));
         let t = &mut self.tasks[task];
         t.segment = Segment::None;
-        if self.lab.delays.is_some() {
-            t.lab.owes_ns += (now - since_ns) as i64;
-        }
         let cpu = t.cpu;
+        self.tell(task, Told::Spun(now - since_ns));
         self.touch(cpu, true);
     }
 }

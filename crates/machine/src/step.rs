@@ -1,5 +1,5 @@
 //! Steps of a kernel that take microseconds and that no workload describes: the places where the
-//! machine asks how long they take. Plain runs ask nothing.
+//! machine asks how long they take, and tells what became of a task. Plain runs ask nothing.
 
 use cpumax_outcome::Conditions;
 use std::fmt;
@@ -105,6 +105,76 @@ pub trait Delays: fmt::Debug {
     fn most_ns(&self, step: Step) -> u64;
     /// A random number below `n`.
     fn below(&mut self, n: u64) -> u64;
-    /// Converts a length of work on pages, ns, to that on the observed machine; at least 1 there.
-    fn page_ns(&self, step: Step, ns: u64) -> u64;
+    /// Draws the time to the next preemption point of a call at an unknown place, ns; of one that
+    /// `writes` under its lock.
+    fn point_ns(&mut self, now_ns: u64, writes: bool) -> u64;
+    /// Time to the next preemption point of a task's call of which `left_ns` remain, ns; `None`
+    /// where that is unknown.
+    fn known_point_ns(&self, task: u32, left_ns: u64) -> Option<u64>;
+    /// How long a task takes for work of `ns`, ns; of a `call`, if it is in the kernel.
+    fn work_ns(&mut self, now_ns: u64, task: u32, ns: u64, call: Option<Call>) -> u64;
+    /// Whether a task takes short absences from its current work for work.
+    fn counts_by_clock(&self, task: u32) -> bool;
+    /// How much less than `left_ns` a task works if it continues after another absence of
+    /// `away_ns`, ns.
+    fn mistaken_ns(&self, task: u32, in_user: bool, left_ns: u64, away_ns: u64) -> u64;
+    /// Takes note of an absence and of progress after it, ns, before which `left_ns` remained;
+    /// returns how much of the absence passes for work, ns.
+    fn resume(&mut self, task: u32, in_user: bool, left_ns: u64, spent_ns: (u64, u64)) -> u64;
+    /// Takes note of what becomes of a task now.
+    fn tell(&mut self, now_ns: u64, task: u32, told: Told);
+}
+
+/// A call in which a task works.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// It takes a lock and writes under it.
+    pub writes: bool,
+    /// Groups above the task, without the root.
+    pub levels: u32,
+    /// Time between two ticks, ns.
+    pub tick_ns: u64,
+}
+
+/// What becomes of a task.
+#[derive(Debug, Clone, Copy)]
+pub enum Told {
+    /// It is new, maybe at the place of one that has exited.
+    New,
+    /// It begins work of its program.
+    Works,
+    /// That work is in the kernel, for so long, ns, and has preemption points.
+    Pages {
+        /// Its length, ns.
+        left_ns: u64,
+        /// It is one of a list of requests.
+        in_syscall: bool,
+        /// It writes under a lock.
+        writes: bool,
+    },
+    /// It begins a step of a call that takes so long, ns.
+    Step(Step, u64),
+    /// It begins work that is not its program's.
+    Overhead,
+    /// A reschedule that it asked for takes so long, ns.
+    Reschedules(u64),
+    /// It has spun for so long, ns.
+    Spun(u64),
+    /// It leaves a call.
+    LeavesCall,
+    /// It goes to sleep, not for a lock.
+    Sleeps,
+    /// It is preempted at work that counts by the clock.
+    Preempted,
+    /// It gets a CPU.
+    Resumed,
+    /// An interrupt took so long, ns.
+    Interrupted(u64),
+    /// It has read its CPU time, ns; `begins`: before its first instruction.
+    ReadCpuTime {
+        /// Its CPU time, ns.
+        usage_ns: u64,
+        /// It is at the start of its program.
+        begins: bool,
+    },
 }

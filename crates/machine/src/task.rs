@@ -266,7 +266,7 @@ impl Task {
             times: Times { ready_since_ns: NEVER, stalled_since_ns: NEVER, usage_ns: 0 },
             locking: Locking { spinning: 0, passing: Passing::No },
             mask: 0,
-            lab: TaskLab::new(),
+            lab: TaskLab::default(),
             at: Progress::new(kind, random),
             birth: Birth { instance, number: 0, started_ns: 0, parent: None, children: 0 },
             recent: Recent {

@@ -14,6 +14,7 @@
 use crate::ids::{GroupId, TaskId};
 use crate::lock::Waiter;
 use crate::machine::Machine;
+use crate::step::Told;
 use crate::task::{Mode, Passing, Segment, State};
 use cpumax_workload::LockMode;
 
@@ -42,9 +43,9 @@ impl Machine<'_> {
             self.lock(task, lock, mode);
         } else {
             t.locking.passing = Passing::Inside;
-            t.lab.is_program_work = false;
             t.segment = Segment::Run;
             t.left_ns = if mode == LockMode::Read { FORK_NS } else { MOVE_NS };
+            self.tell(task, Told::Overhead);
         }
         true
     }

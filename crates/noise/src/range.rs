@@ -1,14 +1,13 @@
 //! The least and the most that each step takes on a real kernel. The ranges are read from emulated
 //! kernels (`bench/microseconds.py`), and do not depend on the workload.
 
+use crate::clock::MOST_WRONG_NS;
 use cpumax_machine::Step;
 
 /// Longest time for a page that is read, and for one that is written under a lock, where
 /// instructions are counted, ns.
 pub(crate) const READ_PAGE_NS: u64 = 205_000;
 pub(crate) const WRITE_PAGE_NS: u64 = 12_000;
-/// Largest deviation of work from its length, ns.
-const MOST_WRONG_NS: u64 = 5_000;
 
 /// Least and most length of a step, ns, as seen in emulated kernels. In no group they switch 13 to
 /// 15 us after a tick is due.
