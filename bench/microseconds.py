@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints how long emulated kernels take from a tick to the context switch, and to park a task, by the depth of the task's group.
-The ranges of crates/machine/src/noise are read from it. It needs the runs that `make conformance` keeps.
+The ranges of crates/noise are read from it. It needs the runs that `make conformance` keeps.
 
     bench/microseconds.py target/conformance 6.1 6.18 7.0
 

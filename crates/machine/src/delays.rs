@@ -28,7 +28,7 @@ impl Machine<'_> {
         self.lab.delay_ns(self.now, step)
     }
 
-    /// Tells the run's delays what becomes of a task now.
+    /// Gives the run's delays news of a task.
     #[inline]
     pub(crate) fn tell(&mut self, task: TaskId, told: Told) {
         if let Some(delays) = &mut self.lab.delays {

@@ -1,5 +1,5 @@
 //! Steps of a kernel that take microseconds and that no workload describes: the places where the
-//! machine asks how long they take, and tells what became of a task. Plain runs ask nothing.
+//! machine asks how long they take, and gives news of tasks. Plain runs ask nothing.
 
 use cpumax_outcome::Conditions;
 use std::fmt;
@@ -121,7 +121,7 @@ pub trait Delays: fmt::Debug {
     /// Takes note of an absence and of progress after it, ns, before which `left_ns` remained;
     /// returns how much of the absence passes for work, ns.
     fn resume(&mut self, task: u32, in_user: bool, left_ns: u64, spent_ns: (u64, u64)) -> u64;
-    /// Takes note of what becomes of a task now.
+    /// Takes note of news of a task.
     fn tell(&mut self, now_ns: u64, task: u32, told: Told);
 }
 
@@ -136,7 +136,7 @@ pub struct Call {
     pub tick_ns: u64,
 }
 
-/// What becomes of a task.
+/// News of a task.
 #[derive(Debug, Clone, Copy)]
 pub enum Told {
     /// It is new, maybe at the place of one that has exited.

@@ -18,7 +18,7 @@ const WAKES_NS: u64 = 3_000;
 /// By how much work under a lock, with its entry, is too long, ns.
 const LOCKED_NS: u64 = 1_500;
 
-/// What a task counts.
+/// The counters of a task.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Clock {
     /// Its segment is work of the workload, not overhead of a call.
@@ -42,8 +42,8 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// What is left of a piece of work of `ns` that its program asks for, ns: less by what the task
-    /// owes, which is reduced by that. Only a write under a lock is never shortened.
+    /// The rest of a piece of work of `ns` that its program asks for, ns: less by the task's debt,
+    /// which is reduced by that. Only a write under a lock is never shortened.
     pub fn ask(&mut self, ns: u64, call: Option<Call>, reads_cpu_time: bool) -> u64 {
         self.requested_ns = self.requested_ns.saturating_add(ns);
         let is_whole = !reads_cpu_time && call.is_some_and(|call| call.writes);
@@ -87,7 +87,7 @@ impl Clock {
         mistaken_ns
     }
 
-    /// Takes note of what becomes of the task.
+    /// Takes note of news of the task.
     pub fn tell(&mut self, now_ns: u64, told: Told, reads_cpu_time: bool) {
         match told {
             Told::Works => {
