@@ -131,14 +131,12 @@ impl<'a> Machine<'a> {
             let group = GroupId(index as u32);
             let phase_ns = self.initial_phase_ns(group, spec.limit.period_ns());
             self.groups[group].pool.timer.expiry_ns = phase_ns;
-            if workload.machine.cost_timing {
-                // Each is written on the next CPU, so that their timers need not wait for each
-                // other's work.
-                self.events.here = CpuId(written % self.cpus.len() as u32);
-            }
+            // Each is written on the next CPU, so that their timers need not wait for each other's
+            // work.
+            let next = CpuId(written % self.cpus.len() as u32);
+            let cpu = if workload.machine.cost_timing { next } else { CpuId::NONE };
             written += u32::from(spec.limit.quota_ns().is_some());
-            self.set_initial_limit(group, spec);
-            self.events.here = CpuId::NONE;
+            self.on(cpu, |m| m.set_initial_limit(group, spec));
         }
     }
 }

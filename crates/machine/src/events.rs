@@ -52,7 +52,7 @@ pub(crate) struct Events {
     /// Timer slot of the event being processed; `usize::MAX` for the heap's.
     pub slot: usize,
     /// The CPU whose interrupt, system call or scheduler is being executed; none for actions from
-    /// outside the machine.
+    /// outside the machine. `Machine::on()` sets it.
     pub here: CpuId,
     /// CPUs that must settle before time advances.
     pub touched: Vec<CpuId>,

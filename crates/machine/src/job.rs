@@ -124,15 +124,15 @@ impl<'a> Machine<'a> {
     /// Puts a token from outside into its channel, which may wake a receiver: on the outside task's
     /// CPU, or without one on that of the receiver.
     pub(crate) fn deliver_token(&mut self, channel: ChannelId, token: Token) {
+        let mut here = self.events.here;
         if let Some(&receiver) = self.channels.all[channel].receivers.front() {
             let cpu = self.tasks[receiver].cpu;
-            if self.events.here.is_none() && self.cpus[cpu].irqs_off_until_ns <= self.now {
-                self.events.here = cpu;
+            if here.is_none() && self.cpus[cpu].irqs_off_until_ns <= self.now {
+                here = cpu;
                 self.touch(cpu, true);
             }
         }
-        self.put_tokens(channel, 1, token);
-        self.events.here = crate::ids::CpuId::NONE;
+        self.on(here, |m| m.put_tokens(channel, 1, token));
     }
 
     /// Checks that no token is lost, and no job executed twice.

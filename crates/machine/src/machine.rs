@@ -157,7 +157,7 @@ impl Machine<'_> {
     /// Processes an event, with the outside task's CPU as the current one (`here`) where it comes
     /// from outside.
     fn execute_on_its_cpu(&mut self, event: Event) {
-        self.events.here = match event {
+        let cpu = match event {
             Event::Start(..)
             | Event::Birth(..)
             | Event::Arrival(..)
@@ -165,8 +165,7 @@ impl Machine<'_> {
             | Event::Intervention(..) => self.outside_cpu(),
             _ => CpuId::NONE,
         };
-        self.execute_event(event);
-        self.events.here = CpuId::NONE;
+        self.on(cpu, |m| m.execute_event(event));
     }
 
     /// Processes the timer of a slot: a CPU's event, a slack timer or a period timer.

@@ -558,7 +558,6 @@ impl Machine<'_> {
             let job = spec.jobs.get(turn as usize).copied().unwrap_or(NO_JOB);
             self.deliver_token(channel, Token { since_ns: due_ns, job });
         }
-        self.events.here = CpuId::NONE;
         self.schedule_arrival(source, due_ns);
     }
 

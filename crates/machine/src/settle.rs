@@ -21,12 +21,19 @@ impl Machine<'_> {
         }
     }
 
-    /// Executes what an interrupt of this CPU does, as its current CPU; it settles afterwards.
+    /// Executes what happens on this CPU; on [`CpuId::NONE`]: outside of the machine.
+    #[inline]
+    pub(crate) fn on<R>(&mut self, cpu: CpuId, act: impl FnOnce(&mut Self) -> R) -> R {
+        let before = std::mem::replace(&mut self.events.here, cpu);
+        let result = act(self);
+        self.events.here = before;
+        result
+    }
+
+    /// Executes what an interrupt of this CPU does; it settles afterwards.
     pub(crate) fn in_interrupt_of(&mut self, cpu: CpuId, act: impl FnOnce(&mut Self)) {
-        self.events.here = cpu;
         self.touch(cpu, true);
-        act(self);
-        self.events.here = CpuId::NONE;
+        self.on(cpu, act);
     }
 
     /// Requests a reschedule of a CPU, at once or at its next tick (lazy preemption); a weaker
@@ -85,22 +92,25 @@ impl Machine<'_> {
         let entered = std::mem::take(&mut self.cpus[cpu].entered);
         self.cpus[cpu].touched = false;
         if entered && self.cpus[cpu].online {
-            self.events.here = cpu;
-            self.account_work(cpu);
-            // With many tasks, many small steps are legitimate.
-            let most = MAX_ROUNDS.max(self.tasks.len() * MAX_ROUNDS_EACH);
-            let mut rounds = 0;
-            while self.settle_step(cpu) {
-                rounds += 1;
-                if rounds > most {
-                    self.livelock(self.cpus[cpu].curr);
-                    break;
-                }
-            }
-            self.events.here = CpuId::NONE;
+            self.on(cpu, |m| m.settle_steps(cpu));
         }
         self.adopt_tick_interval(cpu);
         self.arm_cpu_timer(cpu);
+    }
+
+    /// Takes steps on the way out of the kernel until nothing is left to do now.
+    fn settle_steps(&mut self, cpu: CpuId) {
+        self.account_work(cpu);
+        // With many tasks, many small steps are legitimate.
+        let most = MAX_ROUNDS.max(self.tasks.len() * MAX_ROUNDS_EACH);
+        let mut rounds = 0;
+        while self.settle_step(cpu) {
+            rounds += 1;
+            if rounds > most {
+                self.livelock(self.cpus[cpu].curr);
+                break;
+            }
+        }
     }
 
     /// Takes one step on the way out of the kernel: schedules, returns to user mode or executes an
@@ -225,12 +235,15 @@ impl Machine<'_> {
         self.events.set(Slot::Cpu(cpu), next_ns);
     }
 
-    /// Processes the CPU's armed event: takes the interrupts that are due now, unless they are off,
-    /// and marks the CPU to settle.
+    /// Processes the CPU's armed event, and marks the CPU to settle.
     pub(crate) fn cpu_event(&mut self, cpu: CpuId) {
         self.prefetch_cpus(cpu);
-        self.events.here = cpu;
         self.touch(cpu, true);
+        self.on(cpu, |m| m.take_interrupts(cpu));
+    }
+
+    /// Takes the CPU's interrupts that are due now, unless they are off.
+    fn take_interrupts(&mut self, cpu: CpuId) {
         self.account_work(cpu);
         let now = self.now;
         if now >= self.cpus[cpu].irqs_off_until_ns {
@@ -250,7 +263,6 @@ impl Machine<'_> {
                 self.hrtick(cpu);
             }
         }
-        self.events.here = CpuId::NONE;
     }
 
     /// Turns interrupts off on this CPU for `cost_ns`, behind sections under way, and steals that

@@ -125,3 +125,46 @@ impl Clock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The debt of a task that worked in the kernel for 1 ms and was told this before, ns.
+    fn owes_ns(told: &[Told], reads_cpu_time: bool) -> i64 {
+        let mut clock = Clock::default();
+        for &told in told {
+            clock.tell(0, told, reads_cpu_time);
+        }
+        clock.tell(7_000, Told::Works, reads_cpu_time);
+        clock.resume(false, 1_000_000, (2_000, 1_000_000));
+        clock.owes_ns
+    }
+
+    #[test]
+    fn a_call_makes_later_work_shorter_as_the_clock_shows() {
+        let call = |step| owes_ns(&[Told::Step(step, 5_000)], false);
+        assert_eq!(call(Step::Send), 9_000, "7 us since the call, 2 of another absence");
+        assert_eq!(call(Step::Sleep), 8_000 + 2_000, "the guest knows its cost");
+        assert_eq!(owes_ns(&[Told::Step(Step::Send, 5_000), Told::Sleeps], false), 2_000);
+        assert_eq!(owes_ns(&[Told::Step(Step::Send, 5_000)], true), 5_000 + 2_000);
+    }
+
+    #[test]
+    fn an_absence_of_more_than_50_us_is_noticed() {
+        let left_ns = |away_ns| {
+            let mut clock = Clock::default();
+            1_000_000 - clock.resume(true, 1_000_000, (away_ns, 10))
+        };
+        assert_eq!([left_ns(50_000), left_ns(50_001)], [950_000, 1_000_000]);
+    }
+
+    #[test]
+    fn a_debt_shortens_work_but_no_write_under_a_lock() {
+        let asked_ns = |writes| {
+            let mut clock = Clock { owes_ns: 3_000, ..Clock::default() };
+            clock.ask(10_000, Some(Call { writes, levels: 0, tick_ns: 1_000_000 }), false)
+        };
+        assert_eq!([asked_ns(false), asked_ns(true)], [7_000, 10_000]);
+    }
+}

@@ -107,14 +107,12 @@ impl Machine<'_> {
     pub(crate) fn continue_distribution(&mut self, group: GroupId) {
         let Some(walk) = self.groups[group].pool.distribution.take() else { return };
         let cpu = walk.cpu;
-        self.events.here = cpu;
         self.account_work(cpu);
         self.touch(cpu, false);
-        self.step_distribution(group, walk);
+        self.on(cpu, |m| m.step_distribution(group, walk));
         if self.groups[group].pool.distribution.is_none() {
             self.touch(cpu, true);
         }
-        self.events.here = CpuId::NONE;
     }
 
     /// Continues a distribution that takes time up to its next unthrottle or lock, charges the CPU
