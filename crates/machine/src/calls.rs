@@ -82,8 +82,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Postpones the CPU's reschedule by the length of a step plus `more_ns`, without
-    /// progress meanwhile. Returns the sum, ns.
+    /// Postpones the CPU's reschedule by the length of a step plus `more_ns`, without progress
+    /// meanwhile. Returns the sum, ns.
     fn delay_reschedule(&mut self, cpu: CpuId, step: Step, more_ns: u64) -> u64 {
         let ns = self.delay_ns(step) + more_ns;
         let c = &mut self.cpus[cpu];

@@ -1,5 +1,5 @@
-//! State that only comparisons with a real kernel in the lab have: conditions observed there,
-//! microseconds of noise, the guest's ways, and the outside task. Plain runs have none of it.
+//! State that only comparisons with a real kernel in the lab have: conditions observed there, steps
+//! that take microseconds, and the outside task. Plain runs have none of it.
 
 use crate::events::NEVER;
 use crate::ids::TaskId;

@@ -170,11 +170,11 @@ pub enum Told {
     Resumed,
     /// An interrupt took so long, ns.
     Interrupted(u64),
-    /// It has read its CPU time, ns; `begins`: before its first instruction.
+    /// It has read its CPU time.
     ReadCpuTime {
         /// Its CPU time, ns.
         usage_ns: u64,
-        /// It is at the start of its program.
+        /// It did so before its first instruction.
         begins: bool,
     },
 }
