@@ -213,7 +213,7 @@ browser: ## Install what the test of reports needs to drive Chromium, below targ
 	@cd target/browser && npm install --silent --no-audit --no-fund --no-package-lock \
 		|| echo "NOT TESTED in a browser: npm cannot install what drives it" >&2
 
-kube: ## Build the parts of Kubernetes that tests start, outside of the tree: 25 minutes (Go, apt, pip)
+kube: ## Build the parts of Kubernetes that tests start, outside of the tree: 25 minutes (Go, apt, pip); NODE_KERNEL=6.12 for node-test
 	@packaging/kube/build
 
 node-test: kube ## Record a pod on a node in a virtual machine, resize it, and verify the prediction
