@@ -43,6 +43,9 @@ pub struct Prediction {
     pub cpus: Option<Ranged<f64>>,
     /// Periods that end with the group throttled, of a hundred that pass in that window.
     pub throttled_percent: Option<Ranged<f64>>,
+    /// The same of the group above that is throttled most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above_percent: Option<Ranged<f64>>,
     /// Requests answered a second in that window; none where the recording does not tell requests.
     pub requests_per_second: Option<Ranged<f64>>,
     /// How long requests take; where the recording tells none, how long bursts do.

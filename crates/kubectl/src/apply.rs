@@ -31,7 +31,7 @@ pub struct Apply {
 pub fn apply(args: &Apply) -> anyhow::Result<()> {
     let service = Service::find(&args.on)?;
     let limit = match &args.limit {
-        Some(limit) => Try::parse(limit).context("--limit")?,
+        Some(limit) => given(limit)?,
         None => limit_of(&args.study.study)?,
     };
     let patch = patch(&service, &limit)?;
@@ -57,6 +57,14 @@ pub fn apply(args: &Apply) -> anyhow::Result<()> {
         return Ok(());
     }
     in_force(&service, &patch, &words, args.timeout)
+}
+
+/// The limit that a user gives; below 10m kubelet sets 10m, the kernel's least quota of 1 ms.
+fn given(limit: &str) -> anyhow::Result<Try> {
+    let tried = Try::parse(limit).context("--limit")?;
+    let is_least = tried.limit.millicpus() == Some(10);
+    ensure!(!is_least || limit == "10m", "--limit {limit}: kubelet sets at least 10m: give that");
+    Ok(tried)
 }
 
 /// The limit that a study recommends.

@@ -36,7 +36,7 @@ struct Cli {
 const HELP: &str = "\
 Examples:
   kubectl cpumax record deploy/web -c app -n shop --image REGISTRY/cpumax --for 30s
-  kubectl cpumax advise deploy/web -c app -n shop web-*.cpumax --p99 50ms
+  kubectl cpumax advise deploy/web -c app -n shop web-*.app.cpumax --p99 50ms
   kubectl cpumax apply deploy/web -c app -n shop
   kubectl cpumax verify deploy/web -c app -n shop
 
@@ -45,7 +45,7 @@ where something fails, 130 when interrupted.";
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Record its pods on their nodes, each into a file POD.cpumax
+    /// Record its pods on their nodes, each into a file POD.CONTAINER.cpumax
     Record(record::Recording),
     /// Find the smallest limit that meets a goal, and show the change
     Advise(Advise),

@@ -93,7 +93,7 @@ pub fn record(args: &Recording) -> anyhow::Result<()> {
     if wait(args.timeout, Duration::from_secs(1), ready)?.is_none() {
         bail!("the recorder does not start within {}", humantime::format_duration(args.timeout));
     }
-    made.record(args, &pods)
+    made.record(args, &pods, service.chosen.container())
 }
 
 /// A copy of a secret for another namespace.
@@ -184,10 +184,16 @@ impl Made<'_> {
         Ok((pods.iter().filter(runs).count() == wanted).then_some(()))
     }
 
-    fn record(&self, args: &Recording, pods: &[Pod]) -> anyhow::Result<()> {
+    fn record(
+        &self,
+        args: &Recording,
+        pods: &[Pod],
+        container: Option<&str>,
+    ) -> anyhow::Result<()> {
+        let container = container.map(|name| format!(".{name}")).unwrap_or_default();
         let mut all = Vec::new();
         for (at, pod) in pods.iter().enumerate() {
-            let file = args.output.join(format!("{}.cpumax", pod.name));
+            let file = args.output.join(format!("{}{container}.cpumax", pod.name));
             all.push(Stream::begin(self, args, at, pod, file)?);
         }
         let is_done = || {

@@ -84,13 +84,24 @@ pub struct Options<'a> {
     /// Late interrupts, switches that take time, and work that takes slightly more or less than
     /// written. `None`: none of these.
     pub delays: Option<&'a dyn Delaying>,
+    /// Where the workload has a `timer_phase`, from 6.4 on: each limited group's period timer fires
+    /// so much later than that of the limited group before it, ns.
+    pub timers_apart_ns: u64,
 }
 
 impl Options<'_> {
     /// Options without checks, observed conditions or delays.
     #[must_use]
     pub const fn new(kernel: kernel::Kernel, seed: u64) -> Self {
-        Options { kernel, seed, check: false, step_every_tick: false, observed: None, delays: None }
+        Options {
+            kernel,
+            seed,
+            check: false,
+            step_every_tick: false,
+            observed: None,
+            delays: None,
+            timers_apart_ns: 0,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) struct Settings<'a> {
     pub check: bool,
     pub step_every_tick: bool,
     pub seed: u64,
+    pub timers_apart_ns: u64,
     pub tick_ns: u64,
     pub base_slice_ns: u64,
     /// Some kind of task asks for its own slice.
@@ -50,6 +51,7 @@ impl<'a> Settings<'a> {
             check: options.check,
             step_every_tick: options.step_every_tick,
             seed: options.seed,
+            timers_apart_ns: options.timers_apart_ns,
             tick_ns: 1_000_000_000 / u64::from(hz.clamp(1, 1_000_000)),
             base_slice_ns: chosen(seen_slice_ns, spec.base_slice_ns, rules.base_slice_ns * scaling),
             slices_differ: workload.tasks.iter().any(|t| t.slice_ns.is_some()),

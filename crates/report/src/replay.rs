@@ -130,9 +130,11 @@ fn had(path: &str, share: Share) -> String {
 pub(crate) fn above<'a>(replay: &Replay, runs: impl IntoIterator<Item = &'a Run>) -> Vec<String> {
     let mut told: Vec<(String, Vec<String>)> = Vec::new();
     for run in runs {
-        for (path, percent) in replay.throttled_above(&run.outcome) {
+        let above = replay.throttled_above(&run.outcome).zip(run.prediction.above_percent);
+        if let Some(((path, _), Ranged { low, high, .. })) = above {
             let group = format!("{}: {} above it", run.limit.label(), escape::line(path));
-            let on = format!("{} % of its periods on {}", digits(percent, 3), run.outcome.kernel);
+            let percent = [low, high].map(|end| digits(end, 2)).join("..");
+            let on = format!("{percent} % of its periods on {}", run.outcome.kernel);
             match told.iter_mut().find(|(before, _)| *before == group) {
                 Some((_, all)) => all.push(on),
                 None => told.push((group, vec![on])),

@@ -77,7 +77,7 @@ pub struct Job {
 /// let burst = scenario::load("burst")?;
 /// let own = Share { limit: Limit::new(Some(30_000_000), 100_000_000, 0)?, weight: None };
 /// let shares = vec![(1, own)];
-/// let what_if = WhatIf { shares, duration_ns: 1_000_000_000, phase_ns: None };
+/// let what_if = WhatIf { shares, duration_ns: 1_000_000_000, phase_ns: None, apart_ns: 0 };
 /// let changed = what_if.apply(burst)?;
 /// assert_eq!(changed.groups[1].limit.millicpus(), Some(300));
 /// assert_eq!(changed.duration_ns, 1_000_000_000);
@@ -90,9 +90,12 @@ pub struct WhatIf {
     pub shares: Vec<(GroupIx, Share)>,
     /// Length of the run, ns.
     pub duration_ns: u64,
-    /// Phase of the period timers of all groups at the start, ns; `None`: that of the workload, or
-    /// a random one.
+    /// Phase of the first limited group's period timer at the start, ns; `None`: that of the
+    /// workload, or a random one.
     pub phase_ns: Option<u64>,
+    /// How much later than that of the limited group before it each further timer fires, ns; in the
+    /// model only, from 6.4 on. Before, all fire together.
+    pub apart_ns: u64,
 }
 
 /// Limit and weight of a group.

@@ -213,7 +213,7 @@ impl Try {
         let mut shares = vec![(group, Share { limit: self.limit, weight: self.weight })];
         shares.extend(self.others(workload, group)?);
         let duration_ns = longest_ns.min(MAX_DURATION_NS);
-        Ok(WhatIf { shares, duration_ns, phase_ns: None })
+        Ok(WhatIf { shares, duration_ns, phase_ns: None, apart_ns: 0 })
     }
 }
 

@@ -87,7 +87,7 @@ fn a_recorded_pod_is_resized_and_keeps_what_was_predicted() {
     let pod = kubectl(&["get", "pods", "-o", "jsonpath={.items[0].metadata.name}"]);
 
     run("record deploy/web --image localhost/node:1 --pull-policy Never --for 20s");
-    let told = run(&format!("advise deploy/web {pod}.cpumax --p99 150ms"));
+    let told = run(&format!("advise deploy/web {pod}.app.cpumax --p99 150ms"));
     let limit = told.split_once("A limit of ").unwrap().1.split(' ').next().unwrap().to_owned();
     // The load uses 150m, and 300m do not throttle it.
     let milli: u32 = limit.trim_end_matches('m').parse().unwrap();

@@ -126,13 +126,13 @@ fn four_commands_lead_to_a_limit_that_is_verified() {
     let recording = recording.to_str().unwrap();
     let (status, told) = shop.run("record deploy/web -c app --image x --for 1s", recording);
     assert_eq!(status, Some(0), "{told}");
-    assert!(told.contains("web.cpumax: 1.0 s"), "{told}");
-    assert_eq!(fs::read(shop.file("web.cpumax")).unwrap(), fs::read(recording).unwrap());
+    assert!(told.contains("web.app.cpumax: 1.0 s"), "{told}");
+    assert_eq!(fs::read(shop.file("web.app.cpumax")).unwrap(), fs::read(recording).unwrap());
     assert_eq!(shop.left(), "");
     let words = fs::read_to_string(shop.file("scrape.words")).unwrap();
     assert!(words.contains(&format!("record --pod {CONTAINER} --for 1s -o -")), "{words}");
 
-    let (status, told) = shop.run("advise deploy/web -c app web.cpumax --p99 50ms", "");
+    let (status, told) = shop.run("advise deploy/web -c app web.app.cpumax --p99 50ms", "");
     assert_eq!(status, Some(0), "{told}");
     assert!(told.contains("The request stays 200m."), "{told}");
     let limit = told.split_once("A limit of ").unwrap().1.split(' ').next().unwrap().to_owned();
@@ -172,6 +172,7 @@ fn a_pod_is_resized_or_refused() {
     let (status, told) = shop.run("apply pod/web --limit 800m --timeout 1s", "");
     assert!(status == Some(2) && told.contains("does not resize it within 1s"), "{told}");
     for (words, why) in [
+        ("apply pod/web --limit 5m", "kubelet sets at least 10m"),
         ("apply pod/web --limit 1,cpu.max.burst=1000", "cannot set a burst"),
         ("apply pod/web --whole-pod --limit 1", "has no resources of the pod itself"),
         ("apply pod/web", "study.json"),
@@ -187,16 +188,16 @@ fn a_pod_is_resized_or_refused() {
 fn nothing_is_left_of_a_recorder_that_fails_or_is_interrupted() {
     let Some(shop) = Shop::open() else { return };
     let (status, told) = shop.run("record deploy/web --image x", "none");
-    assert!(status == Some(2) && told.contains("web.cpumax: no rights"), "{told}");
+    assert!(status == Some(2) && told.contains("web.app.cpumax: no rights"), "{told}");
     let mut child = shop.plugin("record deploy/web --image x", "sleep").spawn().unwrap();
     let began = Instant::now();
-    while !shop.file("web.cpumax.part").exists() {
+    while !shop.file("web.app.cpumax.part").exists() {
         assert!(began.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(50));
     }
     let kill = Command::new("kill").arg(child.id().to_string()).status().unwrap();
     assert!(kill.success() && child.wait().unwrap().code() == Some(130));
-    assert!(!shop.file("web.cpumax.part").exists() && !shop.file("web.cpumax").exists());
+    assert!(!shop.file("web.app.cpumax.part").exists() && !shop.file("web.app.cpumax").exists());
     assert_eq!(shop.left(), "");
     let (status, told) = shop.run("record deploy/web --image x --dry-run", "");
     assert!(status == Some(0) && shop.left().is_empty(), "{told}");

@@ -9,8 +9,11 @@ use cpumax_study::given::factor;
 pub(crate) struct Draw {
     /// Seed of every random choice.
     pub seed: u64,
-    /// When the limit's period timer first fires, ns.
+    /// When the period timer of the first limited group first fires, ns.
     pub phase_ns: u64,
+    /// How much later those of further limited groups do, where a kernel gives each its own phase,
+    /// ns.
+    pub apart_ns: u64,
     /// Cost of the group's work, in millionths of what was recorded.
     pub cost_ppm: u32,
     /// The work's cost in millionths of the most likely one: 1000000, or an end of its range.
@@ -80,6 +83,9 @@ const RISE: f64 = 0.06;
 const OFTEN_PERCENT: f64 = 50.0;
 /// The golden section: any number of its multiples lies evenly between 0 and 1.
 const GOLDEN_PPM: u64 = 618_034;
+/// The plastic number to the power -2: its multiples, and the sums of these with those of the
+/// golden section, lie evenly, too.
+const APART_PPM: u64 = 569_840;
 
 impl Unknowns {
     /// The first run, with the rise of often throttled work under a limit. It tells whether the
@@ -130,7 +136,8 @@ impl Unknowns {
     ) -> Draw {
         Draw {
             seed: self.seed.wrapping_add(at as u64),
-            phase_ns: phase_ns(self.seed, at as u64, period_ns.unwrap_or(1)),
+            phase_ns: evenly_ns(self.seed, at as u64, GOLDEN_PPM, period_ns.unwrap_or(1)),
+            apart_ns: evenly_ns(self.seed, at as u64, APART_PPM, period_ns.unwrap_or(1)),
             cost_ppm: ppm(self.scale.unwrap_or(1.0) * (work * rise)),
             work_ppm: ppm(work),
             likely,
@@ -138,10 +145,10 @@ impl Unknowns {
     }
 }
 
-/// Phase of the period timer in this run, ns: evenly spread over the runs, from a start that the
-/// seed gives.
-fn phase_ns(seed: u64, at: u64, period_ns: u64) -> u64 {
-    let turns_ppm = (seed % 1_000_000 + at) * GOLDEN_PPM % 1_000_000;
+/// A place within the period in this run, ns: evenly spread over the runs by multiples of a
+/// section, from a start that the seed gives.
+fn evenly_ns(seed: u64, at: u64, section_ppm: u64, period_ns: u64) -> u64 {
+    let turns_ppm = (seed % 1_000_000 + at) * section_ppm % 1_000_000;
     (u128::from(period_ns) * u128::from(turns_ppm) / 1_000_000) as u64
 }
 
@@ -215,12 +222,15 @@ mod tests {
     }
 
     #[test]
-    fn periods_begin_at_places_that_lie_evenly() {
+    fn periods_of_two_groups_begin_at_places_that_lie_evenly() {
         for seed in [1, 7, u64::MAX] {
-            let mut phases: Vec<u64> = (0..11).map(|at| phase_ns(seed, at, 1_100)).collect();
-            phases.sort_unstable();
-            let mut gaps = phases.windows(2).map(|pair| pair[1] - pair[0]);
-            assert!(gaps.all(|gap| (30..=170).contains(&gap)), "{phases:?}");
+            for section_ppm in [GOLDEN_PPM, APART_PPM, GOLDEN_PPM + APART_PPM] {
+                let at_ns = |at| evenly_ns(seed, at, section_ppm, 1_100);
+                let mut phases: Vec<u64> = (0..11).map(at_ns).collect();
+                phases.sort_unstable();
+                let mut gaps = phases.windows(2).map(|pair| pair[1] - pair[0]);
+                assert!(gaps.all(|gap| (10..=170).contains(&gap)), "{phases:?}");
+            }
         }
     }
 

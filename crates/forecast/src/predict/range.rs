@@ -22,6 +22,8 @@ pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
     let prediction = Prediction {
         cpus: Ranged::of(samples, |sample| Some(sample.cpus)),
         throttled_percent: Ranged::of(samples, |sample| sample.throttled_percent),
+        above_percent: Ranged::of(samples, |sample| Some(sample.above_percent))
+            .filter(|above| above.high > 0.0),
         requests_per_second: Ranged::of(samples, |sample| sample.requests_per_second),
         request_latency_ns: points(),
         over,
@@ -31,7 +33,9 @@ pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
         why_not: None,
         runs: Vec::new(),
     };
-    let why_not = why_unreliable(&prediction);
+    // Of two groups with timers apart, now the one is throttled, now the other.
+    let either = |sample: &&Sample| Some(sample.throttled_percent?.max(sample.above_percent));
+    let why_not = Ranged::of(samples, either).and_then(why_unreliable);
     Prediction { predictable: why_not.is_none(), why_not, ..prediction }
 }
 
@@ -44,6 +48,7 @@ impl Prediction {
         self.runs.extend(other.runs);
         widen(&mut self.cpus, other.cpus);
         widen(&mut self.throttled_percent, other.throttled_percent);
+        widen(&mut self.above_percent, other.above_percent);
         widen(&mut self.requests_per_second, other.requests_per_second);
         widen(&mut self.work_takes_ns, other.work_takes_ns);
         if let (Some(a), Some(b)) = (self.request_latency_ns.as_mut(), other.request_latency_ns) {
@@ -99,10 +104,9 @@ fn widen<T: Copy + PartialOrd>(a: &mut Option<Ranged<T>>, b: Option<Ranged<T>>) 
     }
 }
 
-/// The reason why the prediction cannot be relied on: its throttled periods spread over more than
-/// 50 points of per cent. `None` if it can.
-fn why_unreliable(prediction: &Prediction) -> Option<String> {
-    let throttled = prediction.throttled_percent.as_ref()?;
+/// The reason why a prediction cannot be relied on: its throttled periods, of the group or of one
+/// above it, spread over more than 50 points of per cent. `None` if it can.
+fn why_unreliable(throttled: Ranged<f64>) -> Option<String> {
     if throttled.high - throttled.low <= MOST_POINTS {
         return None;
     }

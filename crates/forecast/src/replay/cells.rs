@@ -151,8 +151,8 @@ impl Replay {
             let (at, reading, draw) = asked[place];
             let Some(watched) = report.watched else { return };
             let from_ns = self.window_of_run().from_ns;
-            let above = self.throttled_above(&report.outcome).into_iter();
-            let above_percent = above.map(|(_, percent)| percent).fold(0.0, f64::max);
+            let above = self.throttled_above(&report.outcome);
+            let above_percent = above.map_or(0.0, |(_, percent)| percent);
             let sample = Sample::of_run(watched, from_ns, self.unit, self.over_ns);
             let sample = Sample { above_percent, ..sample };
             let cell = &mut cells[at];
@@ -187,6 +187,7 @@ impl Replay {
     ) -> Result<Job, Error> {
         let mut what_if = self.what_if(limit)?;
         what_if.phase_ns = limit.period_ns().map(|_| draw.phase_ns);
+        what_if.apart_ns = draw.apart_ns;
         if reading.lasts {
             what_if.duration_ns = self.window_of_run().until_ns.max(1);
         }

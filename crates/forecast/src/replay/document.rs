@@ -185,6 +185,7 @@ mod tests {
             latency_ns: Some([1, 2, 3, 4, 5]),
             over: Some(Over { than_ns: 3, percent: 40.0 }),
             takes_ns: Some(1),
+            above_percent: 1.0,
             ..Sample::default()
         };
         let draw = Unknowns { seed: 1, scale: None, work: WorkRange::default() }.first(None);

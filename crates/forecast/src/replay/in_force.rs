@@ -5,7 +5,7 @@
 
 use super::Replay;
 use cpumax_limit::Limit;
-use cpumax_outcome::Outcome;
+use cpumax_outcome::{GroupOutcome, Outcome};
 use cpumax_recording::about::GroupFiles;
 use cpumax_study::Share;
 use cpumax_workload::{GroupIx, Workload};
@@ -75,9 +75,9 @@ pub(super) fn in_force(
 }
 
 impl Replay {
-    /// The groups above the limited one that were throttled in a run: their paths, and their
-    /// throttled periods, of a hundred. The next above comes first.
-    pub fn throttled_above<'a>(&'a self, outcome: &Outcome) -> Vec<(&'a str, f64)> {
+    /// The limited group above this one that was throttled most in a run: its path, and its
+    /// throttled periods, of a hundred. `None` if none has a limit.
+    pub fn throttled_above<'a>(&'a self, outcome: &Outcome) -> Option<(&'a str, f64)> {
         throttled_above(self.workload(), self.group, outcome)
     }
 }
@@ -86,15 +86,19 @@ fn throttled_above<'a>(
     workload: &'a Workload,
     group: GroupIx,
     outcome: &Outcome,
-) -> Vec<(&'a str, f64)> {
+) -> Option<(&'a str, f64)> {
     let parent = |at: &GroupIx| workload.groups[*at as usize].parent;
     let above = std::iter::successors(parent(&group), parent).filter_map(|at| {
         let path = workload.groups[at as usize].path.as_str();
-        let counted = outcome.groups.get(path).filter(|counted| counted.nr_throttled > 0)?;
-        let percent = 100.0 * counted.nr_throttled as f64 / counted.nr_periods.max(1) as f64;
-        Some((path, percent))
+        let counted = outcome.groups.get(path).filter(|counted| counted.nr_periods > 0)?;
+        Some((path, share(counted)))
     });
-    above.collect()
+    above.max_by(|(_, one), (_, other)| one.total_cmp(other))
+}
+
+/// Throttled periods of a group, of a hundred.
+fn share(counted: &GroupOutcome) -> f64 {
+    100.0 * counted.nr_throttled as f64 / counted.nr_periods as f64
 }
 
 /// `cpu.weight` of a group, or its `cpu.shares` in that unit; `None` where neither file has a
@@ -113,8 +117,10 @@ fn weight(files: &GroupFiles) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cpumax_study::with_shares;
+    use crate::predict::*;
+    use cpumax_study::{Job, Model, Ranged, WhatIf, with_shares, world};
     use cpumax_workload::build::table;
+    use std::sync::Arc;
     use std::time::Duration;
 
     fn files(path: &str, files: &[(&str, &str)]) -> GroupFiles {
@@ -196,16 +202,73 @@ mod tests {
 
     #[test]
     fn a_limit_above_tells_its_own_throttling() {
-        let nested = std::sync::Arc::new(cpumax_study::scenario::load("nested").unwrap());
+        let nested = Arc::new(cpumax_study::scenario::load("nested").unwrap());
         let kernel = cpumax_study::kernel::parse_kernels("6.18").unwrap()[0];
-        let job = cpumax_study::Job::new(std::sync::Arc::clone(&nested), kernel.into(), 1);
-        let model = cpumax_study::world::Model { running: cpumax_study::Running::default() };
-        let reports = cpumax_study::world::all(&model, &[job], &()).unwrap();
+        let job = Job::new(Arc::clone(&nested), kernel.into(), 1);
+        let reports = world::all(&Model::default(), &[job], &()).unwrap();
         let at = |path: &str| nested.groups.iter().position(|group| group.path == path).unwrap();
         let (parent, child) = (at("/parent") as GroupIx, at("/parent/child") as GroupIx);
         let told = throttled_above(&nested, child, &reports[0].outcome);
-        assert!(matches!(told[..], [("/parent", percent)] if percent > 95.0), "{told:?}");
-        assert!(throttled_above(&nested, parent, &reports[0].outcome).is_empty());
+        assert!(matches!(told, Some(("/parent", percent)) if percent > 95.0), "{told:?}");
+        assert_eq!(throttled_above(&nested, parent, &reports[0].outcome), None);
+    }
+
+    /// Runs of bursts of 30 ms in every second period, under 23 ms of a container and of its pod.
+    fn in_a_pod_on(version: &str) -> Vec<(Sample, bool)> {
+        let bursts = r#"
+duration = "4s"
+machine = { cpus = 1 }
+group = [{ path = "/pod", max = "23000 100000" }, { path = "/pod/app", max = "23000 100000" }]
+[[task]]
+name = "burst"
+group = "/pod/app"
+program = [{ forever = [{ every = "200ms" }, { user = "30ms" }] }]
+"#;
+        let workload = Arc::new(cpumax_workload::parse(bursts, "bursts.toml").unwrap());
+        let kernel = cpumax_study::kernel::parse_kernels(version).unwrap()[0];
+        let work = WorkRange { low: 1.0, high: 1.0 };
+        let unknowns = Unknowns { seed: 1, scale: None, work };
+        let seen = FirstRun { throttled_percent: 49.5, relative_cost: 1.0 };
+        let period_ns = Some(100_000_000);
+        let mut draws = unknowns.others(period_ns, seen);
+        draws.push(unknowns.first(period_ns));
+        let job = |draw: &Draw| {
+            let (duration_ns, phase_ns) = (workload.duration_ns, Some(draw.phase_ns));
+            let what_if =
+                WhatIf { shares: Vec::new(), duration_ns, phase_ns, apart_ns: draw.apart_ns };
+            let job = Job::new(Arc::clone(&workload), kernel.into(), draw.seed);
+            Job { what_if: Some(what_if), ..job }
+        };
+        let jobs: Vec<Job> = draws.iter().map(job).collect();
+        let reports = world::all(&Model::default(), &jobs, &()).unwrap();
+        let sample = |outcome: &Outcome| Sample {
+            throttled_percent: Some(share(&outcome.groups["/pod/app"])),
+            above_percent: throttled_above(&workload, 2, outcome).unwrap().1,
+            ..Sample::default()
+        };
+        let runs = reports.iter().zip(&draws);
+        runs.map(|(report, draw)| (sample(&report.outcome), draw.likely)).collect()
+    }
+
+    #[test]
+    fn one_of_two_equal_limits_may_throttle_alone_where_timers_are_apart() {
+        let apart = in_a_pod_on("6.18");
+        let levels = |run: &Sample| [run.throttled_percent.unwrap(), run.above_percent];
+        for [one, other] in [[0, 1], [1, 0]] {
+            let is_alone = |run: &[f64; 2]| run[one] > 45.0 && run[other] < 3.0;
+            let alone = apart.iter().filter(|(run, _)| is_alone(&levels(run))).count();
+            assert!(alone >= 2, "the range leaves out one run of eleven: {apart:?}");
+        }
+        let runs: Vec<_> = apart.iter().map(|(run, likely)| (run, *likely)).collect();
+        let told = predict(&runs, Unit::Bursts);
+        for throttled in [told.throttled_percent, told.above_percent] {
+            let Ranged { low, high, .. } = throttled.unwrap();
+            assert!(low < 3.0 && high > 45.0, "{throttled:?}");
+        }
+        for (run, _) in in_a_pod_on("6.1") {
+            let [own, pod] = levels(&run);
+            assert!((own - pod).abs() < f64::EPSILON, "timers fire together: {run:?}");
+        }
     }
 
     #[test]

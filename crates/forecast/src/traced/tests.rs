@@ -34,6 +34,7 @@ fn look_at(text: &str, kernel: &str) -> RunTrace {
         shares: vec![(1, Share { limit, weight: None })],
         duration_ns: workload.duration_ns,
         phase_ns: None,
+        apart_ns: 0,
     };
     let watch = cpumax_machine::Watch {
         group: 1,

@@ -18,17 +18,20 @@ const MAX_PASSES: u32 = 3;
 const MAX_PERIOD_NS: u64 = 1_000_000_000;
 
 impl Machine<'_> {
-    /// Expiry of a new group's period timer, ns: observed on a real kernel, set by the workload, or
-    /// (6.4+) random within a period, else 0. Changes nothing.
+    /// Expiry of a new group's period timer, ns: observed on a real kernel, set by workload and
+    /// options, or (6.4+) random within a period, else 0. Changes nothing.
     pub(crate) fn initial_phase_ns(&self, group: GroupId, period_ns: u64) -> u64 {
-        let path = &self.workload.groups[group.ix()].path;
+        let (groups, is_random) = (&self.workload.groups, self.rules.random_phase);
+        let path = &groups[group.ix()].path;
         if let Some(&edge_ns) = self.lab.observed.and_then(|o| o.first_edge_ns.get(path)) {
             return edge_ns;
         }
         if let Some(phase_ns) = self.workload.machine.timer_phase_ns {
-            return phase_ns % period_ns;
+            let apart_ns = if is_random { self.settings.timers_apart_ns } else { 0 };
+            let before = groups[..group.ix()].iter().filter(|spec| spec.limit.quota_ns().is_some());
+            return (phase_ns + before.count() as u64 * apart_ns) % period_ns;
         }
-        if !self.rules.random_phase {
+        if !is_random {
             return 0;
         }
         Stream::new(self.settings.seed, Domain::Group, u64::from(group.0)).below(period_ns)

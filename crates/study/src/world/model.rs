@@ -180,6 +180,7 @@ impl Model {
             step_every_tick: self.running.every_tick,
             observed: job.observed.as_deref(),
             delays: noise.map(|noise| noise as &dyn Delaying),
+            timers_apart_ns: job.what_if.as_ref().map_or(0, |what_if| what_if.apart_ns),
             ..Options::new(job.kernel.kernel, job.seed)
         }
     }
