@@ -43,7 +43,7 @@ pub struct Prediction {
     pub cpus: Option<Ranged<f64>>,
     /// Periods that end with the group throttled, of a hundred that pass in that window.
     pub throttled_percent: Option<Ranged<f64>>,
-    /// The same of the group above that is throttled most.
+    /// Throttled periods, of a hundred, of the group above that is throttled most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_percent: Option<Ranged<f64>>,
     /// Requests answered a second in that window; none where the recording does not tell requests.

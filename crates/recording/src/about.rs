@@ -14,7 +14,7 @@ pub mod functions;
 #[serde(default)]
 #[non_exhaustive]
 pub struct About {
-    /// The tool that made it, e.g. `cpumax 0.1.0`.
+    /// The tool that made it, e.g. `cpumax 0.2.0`.
     pub tool: String,
     /// The command that made it.
     pub command: String,
