@@ -103,12 +103,15 @@ impl Unknowns {
     }
 
     /// The draws after the first: the rest of five most likely ones and three at each end of the
-    /// range of cost. Without a limit phases make no difference, so there is one at each end only.
-    pub fn others(&self, period_ns: Option<u64>, seen: FirstRun) -> Vec<Draw> {
+    /// range of cost, or six where several groups are limited: in a narrow range of phases one of
+    /// them does not throttle. Without a limit phases make no difference, so there is one at each
+    /// end only.
+    pub fn others(&self, period_ns: Option<u64>, seen: FirstRun, is_nested: bool) -> Vec<Draw> {
         let limited = period_ns.is_some();
         let often = limited && seen.throttled_percent >= OFTEN_PERCENT;
         let rise = if often { self.rise() } else { 1.0 } / seen.relative_cost;
-        let (likely, at_the_ends) = if limited { (LIKELY, AT_THE_ENDS) } else { (1, 1) };
+        let at_the_ends = if is_nested { 2 * AT_THE_ENDS } else { AT_THE_ENDS };
+        let (likely, at_the_ends) = if limited { (LIKELY, at_the_ends) } else { (1, 1) };
         let likely = likely - usize::from(self.is_likely(period_ns, seen));
         let at_end = |end: f64| std::iter::repeat_n((end, false), at_the_ends);
         let costs = std::iter::repeat_n((1.0, true), likely)
@@ -178,7 +181,7 @@ mod tests {
         let first = unknowns.first(period_ns);
         let seen = FirstRun { throttled_percent, relative_cost: 1.0 };
         let is_likely = unknowns.is_likely(period_ns, seen);
-        let others = unknowns.others(period_ns, seen);
+        let others = unknowns.others(period_ns, seen, false);
         std::iter::once(Draw { likely: is_likely, ..first }).chain(others).collect()
     }
 
@@ -216,7 +219,7 @@ mod tests {
     fn costly_first_requests_lower_the_cost_of_work() {
         let seen = FirstRun { throttled_percent: 99.0, relative_cost: 1.06 };
         assert!(!UNKNOWNS.is_likely(Some(100_000_000), seen));
-        let others = UNKNOWNS.others(Some(100_000_000), seen);
+        let others = UNKNOWNS.others(Some(100_000_000), seen, false);
         assert_eq!(costs(&others, true), [1_000_000]);
         assert_eq!(costs(&others, false), [900_000, 1_200_000]);
     }
@@ -239,6 +242,6 @@ mod tests {
         assert_eq!(UNKNOWNS.first(None).cost_ppm, 1_000_000);
         let seen = FirstRun { throttled_percent: 0.0, relative_cost: 1.0 };
         assert!(UNKNOWNS.is_likely(None, seen));
-        assert_eq!(costs(&UNKNOWNS.others(None, seen), false), [900_000, 1_200_000]);
+        assert_eq!(costs(&UNKNOWNS.others(None, seen, false), false), [900_000, 1_200_000]);
     }
 }

@@ -19,11 +19,18 @@ pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
         let percent = Ranged::of(samples, |sample| sample.over.map(|over| over.percent))?;
         Some(Over { than_ns, percent })
     });
+    let is_nested = samples.iter().any(|(sample, _)| sample.above_percent > 0.0);
+    // Of two groups with timers apart now the one is throttled, now the other: each order counts.
+    let throttled = |number: fn(&Sample) -> Option<f64>| {
+        let mut told = Ranged::of(samples, |sample| number(sample))?;
+        let all = samples.iter().filter(|_| is_nested).filter_map(|(sample, _)| number(sample));
+        all.for_each(|one| told.widen(Ranged::known(one)));
+        Some(told)
+    };
     let prediction = Prediction {
         cpus: Ranged::of(samples, |sample| Some(sample.cpus)),
-        throttled_percent: Ranged::of(samples, |sample| sample.throttled_percent),
-        above_percent: Ranged::of(samples, |sample| Some(sample.above_percent))
-            .filter(|above| above.high > 0.0),
+        throttled_percent: throttled(|sample| sample.throttled_percent),
+        above_percent: throttled(|sample| Some(sample.above_percent)).filter(|_| is_nested),
         requests_per_second: Ranged::of(samples, |sample| sample.requests_per_second),
         request_latency_ns: points(),
         over,
@@ -33,7 +40,6 @@ pub(crate) fn predict(samples: &[(&Sample, bool)], unit: Unit) -> Prediction {
         why_not: None,
         runs: Vec::new(),
     };
-    // Of two groups with timers apart, now the one is throttled, now the other.
     let either = |sample: &&Sample| Some(sample.throttled_percent?.max(sample.above_percent));
     let why_not = Ranged::of(samples, either).and_then(why_unreliable);
     Prediction { predictable: why_not.is_none(), why_not, ..prediction }

@@ -104,9 +104,11 @@ impl Replay {
             let (period_ns, throttled_percent) = (cell.limit.period_ns(), cell.throttled_percent());
             // No thread is late where nothing is throttled, so other readings make no difference.
             let readings = if throttled_percent > 0.0 { self.readings.len() } else { 1 };
+            let is_nested = self.is_nested(cell.limit);
             let mut asked: Vec<(usize, Draw)> = Vec::new();
             for reading in 0..readings {
-                let others = unknowns.others(period_ns, self.first_run(cell, reading));
+                let seen = self.first_run(cell, reading);
+                let others = unknowns.others(period_ns, seen, is_nested);
                 asked.extend(others.into_iter().map(|draw| (reading, draw)));
             }
             asked
