@@ -45,6 +45,7 @@ pub use error::Error;
 pub use gaps::{Gap, GapKind};
 pub use input::Form;
 pub use load::{Demand, Load, Usage, Window};
+pub use packing::unpacked;
 pub use recording::{Options, Recording};
 pub use requests::evidence::{Clients, Evidence, Loop};
 pub use requests::{Request, Service};

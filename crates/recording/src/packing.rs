@@ -66,9 +66,11 @@ impl<F: Read + Seek> Source<F> {
     }
 }
 
-/// Unpacks what comes through a pipe, with the packing that its first 4 KiB tell; blocks for these.
-/// An error if they cannot be read.
-pub(crate) fn from_pipe<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
+/// Unpacks a stream, with the packing that its first 4 KiB tell; blocks for these.
+///
+/// # Errors
+/// They cannot be read, or begin a packed stream that cannot be unpacked.
+pub fn unpacked<'a>(mut file: impl BufRead + 'a) -> io::Result<Box<dyn BufRead + 'a>> {
     let start = start_of(&mut file)?;
     let packing = Packing::of(&start);
     packing.unpacked(Cursor::new(start).chain(file))

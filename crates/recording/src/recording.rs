@@ -133,7 +133,7 @@ impl Recording {
     ///
     /// As [`Recording::read`].
     pub fn read_pipe(name: &str, file: impl BufRead, options: Options) -> Result<Recording, Error> {
-        let mut file = packing::from_pipe(file).map_err(|e| Error::io(name, e))?;
+        let mut file = packing::unpacked(file).map_err(|e| Error::io(name, e))?;
         let start = file.fill_buf().map_err(|e| Error::io(name, e))?;
         let form = Form::of(name, &start[..start.len().min(START_SIZE)])?;
         if form != Form::Text {

@@ -10,6 +10,9 @@ use std::fmt;
 /// Labels that change when the same container is restarted.
 const OF_ONE_LIFE: [&str; 4] = ["id", "name", "image", "uid"];
 
+/// The label that holds a metric's name, where that stands among the labels.
+pub(super) const NAME: &str = "__name__";
+
 /// Names and values, in order of the names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Labels(Vec<(String, String)>);
@@ -25,7 +28,7 @@ pub(super) enum Kind {
 
 impl Labels {
     /// Reads `{NAME="VALUE",...}` at the beginning of a text, and returns the rest behind it too;
-    /// `None` if malformed.
+    /// `None` if malformed. Names may stand in quotes; one without a value is `__name__`.
     pub fn read(text: &str) -> Option<(Labels, &str)> {
         let mut all = Vec::new();
         let mut rest = text.strip_prefix('{')?;
@@ -34,9 +37,17 @@ impl Labels {
             if let Some(behind) = rest.strip_prefix('}') {
                 return Some((Labels::of_pairs(all), behind));
             }
-            let (name, quoted) = rest.split_once('=')?;
+            let (name, quoted) = match unquoted(rest) {
+                Some((name, behind)) => (name, behind.trim_start()),
+                None => (rest.split('=').next()?.trim().to_owned(), &rest[rest.find('=')?..]),
+            };
+            let Some(quoted) = quoted.strip_prefix('=') else {
+                all.push((NAME.to_owned(), name));
+                rest = quoted;
+                continue;
+            };
             let (value, behind) = unquoted(quoted.trim_start())?;
-            all.push((name.trim().to_owned(), value));
+            all.push((name, value));
             rest = behind;
         }
     }
@@ -203,9 +214,13 @@ mod tests {
         let one = labels(r#"{pod="w",container="app",image=""}"#);
         assert_eq!(one, labels(r#"{ container="app", pod="w", }"#));
         assert_eq!(one.value("container"), "app");
+        let quoted = labels(r#"{"cpu", "container"="app","pod" = "w"}"#);
+        assert_eq!((quoted.value(NAME), quoted.value("pod")), ("cpu", "w"));
         let odd = labels(r#"{id="/=cmd|' ",name="a\"b,c}\\n"}"#);
         assert_eq!((odd.value("id"), odd.value("name")), ("/=cmd|' ", "a\"b,c}\\n"));
-        for none in ["", "{", "{a", "{a=", "{a=b}", "{a=\"b", "{a=\"b\\"] {
+        for none in
+            ["", "{", "{a", "{a=", "{a=b}", "{a=\"b", "{a=\"b\\", "{\"a", "{\"a\"=b}", "{\"a\""]
+        {
             assert!(Labels::read(none).is_none(), "{none}");
         }
         assert_eq!(Labels::parse_pair("pod=\"a\""), Some(("pod".to_owned(), "a".to_owned())));

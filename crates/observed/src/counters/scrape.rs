@@ -10,7 +10,7 @@ mod own;
 mod samples;
 mod scraped;
 
-use super::labels::{Kind, Labels};
+use super::labels::{Kind, Labels, NAME};
 use super::{Above, AllowedCpus, Delta, Moment, Observed};
 use cpumax_limit::{CpuStat, DEFAULT_PERIOD_NS, Limit, shown};
 use cpumax_machine::named::Functions;
@@ -52,7 +52,11 @@ const START: &str = "container_start_time_seconds";
 /// Its label `kernelVersion` is the node's kernel.
 const VERSION: &str = "cadvisor_version_info";
 
-/// All of these but the last.
+const NO_SERIES: &str = "it has none of cadvisor's counters, such as \
+    container_cpu_usage_seconds_total{pod=\"web-1\"} 12.5: give scrapes of a kubelet's \
+    /metrics/cadvisor; for a group's own cpu.stat --stat GROUP";
+
+/// All metrics of containers that are read.
 const OF_CONTAINERS: [&str; 7] =
     [USAGE, PERIODS, THROTTLED, THROTTLED_SECONDS, QUOTA, PERIOD, START];
 
@@ -117,7 +121,7 @@ fn observed(
     let count = scrapes.iter().find_map(|scrape| scrape.cpus);
     let cpus = count.map(|count| AllowedCpus { count, told_by: "online_cpus".to_owned() });
     let limit = limits[0];
-    let observed =
+    let mut observed =
         Observed { name: name.clone(), limit, kernel, cpus, above, moments }.checked()?;
     let deltas = observed.deltas();
     if deltas.is_empty() {
@@ -125,12 +129,44 @@ fn observed(
                     scrapes without a restart between them";
         return Err(wrong(what));
     }
-    for delta in &deltas {
-        if let Some(what) = impossible(delta, limit) {
-            return Err(wrong(&format!("its counters are impossible: {what}")));
+    let found = |deltas: &[Delta]| deltas.iter().find_map(|delta| impossible(delta, limit));
+    let mut what = found(&deltas);
+    if what.is_some()
+        && let Some(coarser) = coarser(&observed.moments)
+    {
+        observed.moments = coarser;
+        what = found(&observed.deltas());
+    }
+    match what {
+        None => Ok(observed),
+        Some(what) => Err(wrong(&format!("its counters are impossible: {what}"))),
+    }
+}
+
+/// The moments at which counters changed, ten steps apart or more, and the last such moment: a
+/// query with a step tells the numbers of each scrape up to a step late, or twice. `None` without a
+/// step, where fewer than two change, or where the group was recreated.
+fn coarser(all: &[Moment]) -> Option<Vec<Moment>> {
+    const STEPS: u64 = 10;
+    let gaps = || all.windows(2).map(|pair| pair[1].at_ns - pair[0].at_ns);
+    let step_ns = gaps().min()?;
+    let has_step = gaps().all(|gap_ns| gap_ns.is_multiple_of(step_ns));
+    let changes = |pair: &&[Moment]| pair[0] != Moment { at_ns: pair[0].at_ns, ..pair[1] };
+    let changed: Vec<Moment> = all.windows(2).filter(changes).map(|pair| pair[1]).collect();
+    let (first, last) = (*changed.first()?, *changed.last()?);
+    if !has_step || changed.len() < 2 || all.iter().any(|moment| moment.is_anew) {
+        return None;
+    }
+    let mut kept = vec![first];
+    for moment in changed {
+        let until_ns = moment.at_ns.saturating_add(STEPS * step_ns);
+        let is_far = kept.last().is_some_and(|one| moment.at_ns - one.at_ns >= STEPS * step_ns);
+        if is_far && until_ns <= last.at_ns {
+            kept.push(moment);
         }
     }
-    Ok(observed)
+    kept.push(last);
+    Some(kept)
 }
 
 /// The labels and series of the container in each scrape. After a restart it is the newest one with
@@ -385,6 +421,7 @@ fn hints(all: &[&Labels]) -> String {
 fn read(path: &Path, metrics: &Metrics, samples: &mut Samples) -> Result<Vec<Scrape>, Error> {
     let failed = |source| Error::File { path: shown(path), source };
     let file = File::open(path).map_err(failed)?;
+    let file = cpumax_recording::unpacked(BufReader::new(file)).map_err(failed)?;
     let mut file = BufReader::new(file.take(FILE_MAX_BYTES));
     if file.fill_buf().map_err(failed)?.starts_with(MARK) {
         file.consume(MARK.len());
@@ -405,15 +442,19 @@ fn read(path: &Path, metrics: &Metrics, samples: &mut Samples) -> Result<Vec<Scr
         if bytes >= FILE_MAX_BYTES {
             return Err(wrong("a scrape has at most 256 MiB"));
         }
+        if read == 0 && !all.containers.values().any(Series::counts) {
+            return Err(Error::Question(format!("{}: {NO_SERIES}", shown(path))));
+        }
         if read == 0 {
             return Ok(vec![all]);
         }
         if line.len() as u64 == LINE_MAX_BYTES {
             return Err(wrong("a line of a scrape has at most 64 KiB"));
         }
-        let Ok(text) = str::from_utf8(&line) else { return Err(wrong("it is not UTF-8 text")) };
-        let is_sample =
-            parse_line(text.trim_end(), &mut all, metrics).map_err(|what| wrong(&what))?;
+        let Ok(text) = str::from_utf8(&line) else {
+            return Err(wrong("it is not UTF-8 text (PowerShell's `>` writes UTF-16)"));
+        };
+        let is_sample = parse_line(text.trim(), &mut all, metrics).map_err(|what| wrong(&what))?;
         if is_sample && !text.ends_with('\n') {
             return Err(wrong("the line has no end: the scrape is cut off"));
         }
@@ -426,16 +467,24 @@ fn read(path: &Path, metrics: &Metrics, samples: &mut Samples) -> Result<Vec<Scr
 /// Reads one line and stores its number in `all`: a metric with labels, a value, and perhaps a
 /// time. Unknown metrics and comments are skipped, and `false`; the error tells the expected form.
 fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<bool, String> {
-    let (name, rest) = line.split_at(line.find(['{', ' ']).unwrap_or(line.len()));
-    if !is_known(name) && !metrics.has(name) {
+    let (name, rest) = line.split_at(line.find(['{', ' ', '\t']).unwrap_or(line.len()));
+    let is_read = |name: &str| known(name).is_some() || metrics.has(name);
+    if !name.is_empty() && !is_read(name) {
         return Ok(false);
     }
     let wrong = || "expected METRIC{LABELS} NUMBER [TIME]".to_owned();
-    let (labels, rest) = if rest.starts_with('{') {
+    let (mut labels, rest) = if rest.starts_with('{') {
         Labels::read(rest).ok_or_else(wrong)?
     } else {
         (Labels::default(), rest)
     };
+    // The name may stand among the labels.
+    let inside = labels.remove(NAME).filter(|inside| is_read(inside));
+    let name = inside.as_deref().unwrap_or(name);
+    if name.is_empty() {
+        return Ok(false);
+    }
+    let name = known(name).unwrap_or(name);
     let mut words = rest.split_ascii_whitespace();
     // A bucket of a histogram may be followed by an exemplar.
     let mut next = || words.next().filter(|word| *word != "#").map(str::parse::<f64>).transpose();
@@ -447,9 +496,11 @@ fn parse_line(line: &str, all: &mut Scrape, metrics: &Metrics) -> Result<bool, S
     added.map(|()| true).map_err(|what| format!("{what}; {}", wrong()))
 }
 
-/// Whether this is one of cadvisor's metrics that are read.
-fn is_known(name: &str) -> bool {
-    OF_CONTAINERS.contains(&name) || name == VERSION
+/// The name of one of cadvisor's metrics that are read, which may lack `_total`, as some collectors
+/// take it off; `None` of any other.
+fn known(name: &str) -> Option<&'static str> {
+    let is_it = |own: &&str| *own == name || own.strip_suffix("_total") == Some(name);
+    OF_CONTAINERS.into_iter().chain([VERSION]).find(is_it)
 }
 
 impl Scrape {
@@ -469,7 +520,7 @@ impl Scrape {
             let release = labels.value("kernelVersion");
             self.kernel = Some(release.to_owned()).filter(|release| !release.is_empty());
         }
-        if !is_known(name) || name == VERSION {
+        if !OF_CONTAINERS.contains(&name) {
             return Ok(());
         }
         let cpu = labels.remove("cpu");

@@ -4,10 +4,11 @@
 //! Formats: <https://prometheus.io/docs/prometheus/latest/querying/api/> and docker's Engine API
 //! 1.47.
 
-use super::super::labels::Labels;
+use super::super::labels::{Labels, NAME};
 use super::super::prometheus::Prometheus;
 use super::samples::Samples;
-use super::{FILE_MAX_BYTES, Metrics, Scrape, Series, VERSION, Wanted};
+use super::{FILE_MAX_BYTES, Metrics, Scrape, Series, VERSION, Wanted, known};
+use cpumax_limit::one_line;
 use cpumax_study::Error;
 use serde::Deserialize;
 use serde_json::Value;
@@ -114,35 +115,48 @@ pub(super) fn read(
     path.clone_into(&mut samples.path);
     for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
         let value = value.map_err(|error| wrong(&format!("it is not JSON: {error}")))?;
-        let more = if value.get("data").is_some_and(|data| data.get("resultType").is_some()) {
-            let told = serde_json::from_value(value).map_err(|error| error.to_string());
-            let told = told.and_then(|told| queried(told, metrics, samples));
-            let count = told.map_err(|what| {
-                wrong(&format!("it is JSON of a query to Prometheus, but {what}"))
-            })?;
-            if count == 0 {
-                return Err(wrong("it is JSON of a query to Prometheus that found no series"));
-            }
-            Vec::new()
-        } else if value.get("cpu_stats").is_some() {
-            stats(value)
-                .map_err(|what| wrong(&format!("it is JSON of docker's stats, but {what}")))?
-        } else {
-            return Err(wrong(
-                "it is JSON, but neither of a query to Prometheus nor of docker's stats: give a \
-                 scrape of the target itself, such as of `kubectl get --raw \
-                 /api/v1/nodes/NODE/proxy/metrics/cadvisor`",
-            ));
-        };
-        // Each answer of docker repeats the time of the one before.
-        let last_ms = scrapes.last().and_then(at_ms);
-        let is_new = |scrape: &Scrape| last_ms.is_none() || at_ms(scrape) != last_ms;
-        scrapes.extend(more.into_iter().filter(is_new));
+        // `jq -s` gathers answers in an array.
+        let answers = if let Value::Array(all) = value { all } else { vec![value] };
+        for answer in answers {
+            let more = scrapes_of(answer, metrics, samples).map_err(|what| wrong(&what))?;
+            // Each answer of docker repeats the time of the one before.
+            let last_ms = scrapes.last().and_then(at_ms);
+            let is_new = |scrape: &Scrape| last_ms.is_none() || at_ms(scrape) != last_ms;
+            scrapes.extend(more.into_iter().filter(is_new));
+        }
     }
     for scrape in &mut scrapes {
         path.clone_into(&mut scrape.path);
     }
     Ok(scrapes)
+}
+
+/// The scrapes of one answer of docker; those of Prometheus are added to `samples`. `Err` tells
+/// what is not understood, or Prometheus' own error.
+fn scrapes_of(
+    answer: Value,
+    metrics: &Metrics,
+    samples: &mut Samples,
+) -> Result<Vec<Scrape>, String> {
+    if answer.get("data").is_some_and(|data| data.get("resultType").is_some()) {
+        let told = serde_json::from_value(answer).map_err(|error| error.to_string());
+        let told = told.and_then(|told| queried(told, metrics, samples));
+        return match told {
+            Ok(0) => Err("it is JSON of a query to Prometheus that found no series".to_owned()),
+            Ok(_) => Ok(Vec::new()),
+            Err(what) => Err(format!("it is JSON of a query to Prometheus, but {what}")),
+        };
+    }
+    if answer.get("cpu_stats").is_some() {
+        return stats(answer).map_err(|what| format!("it is JSON of docker's stats, but {what}"));
+    }
+    if let Some(error) = answer.get("error").and_then(Value::as_str) {
+        return Err(format!("it is JSON of a query that failed: {}", one_line(error)));
+    }
+    Err("it is JSON, but neither of a query to Prometheus nor of docker's /containers/ID/stats: \
+         give a scrape of the target itself, such as of `kubectl get --raw \
+         /api/v1/nodes/NODE/proxy/metrics/cadvisor`"
+        .to_owned())
 }
 
 /// The time of the first container that has one, ms since 1970; `None` if none has.
@@ -159,21 +173,22 @@ fn queried(answered: Answered, metrics: &Metrics, samples: &mut Samples) -> Resu
     }
     let count = data.result.len();
     for Found { mut metric, value, values } in data.result {
-        let Some(name) = metric.remove("__name__") else {
+        let Some(name) = metric.remove(NAME) else {
             return Err("one series has no name: query the counters themselves, such as \
                         {__name__=~\"container_cpu_.*|container_spec_cpu_.*|container_start_.*\"}, \
                         without rate()"
                 .to_owned());
         };
+        let name = known(&name).map_or(name, str::to_owned);
+        if known(&name).is_none() && !metrics.has(&name) {
+            continue;
+        }
         let number = |(at_s, number): (f64, String)| {
             let told = number.parse().map_err(|_| format!("'{number}' of {name} is not a number"));
             Ok((super::checked_ms((at_s * 1e3).round())? as u64, told?))
         };
-        let all: Result<Vec<(u64, f64)>, String> = if super::is_known(&name) || metrics.has(&name) {
-            value.into_iter().chain(values).map(number).collect()
-        } else {
-            continue;
-        };
+        let all: Result<Vec<(u64, f64)>, String> =
+            value.into_iter().chain(values).map(number).collect();
         samples.add(&name, Labels::of_pairs(metric), all?.into_iter(), metrics)?;
     }
     Ok(count)
@@ -247,9 +262,9 @@ fn stats(value: Value) -> Result<Vec<Scrape>, String> {
     let stats: Stats = serde_json::from_value(value).map_err(|error| error.to_string())?;
     let name = stats.name.trim_start_matches('/').to_owned();
     let labels = Labels::of_pairs([("name".to_owned(), name), ("id".to_owned(), stats.id)]);
-    let cpus = stats.last.online_cpus;
+    let cpus = stats.last.online_cpus.filter(|cpus| *cpus > 0);
     let at = |cpu: &Cpu, time: &str| {
-        let since = humantime::parse_rfc3339(time).ok()?.duration_since(UNIX_EPOCH).ok()?;
+        let since = since_1970(time)?;
         let limited = cpu.throttling_data.periods > 0;
         let count = |number: u64| Some(number as f64).filter(|_| limited);
         let series = Series {
@@ -264,7 +279,21 @@ fn stats(value: Value) -> Result<Vec<Scrape>, String> {
         Some(Scrape { containers, cpus, is_docker: true, ..Scrape::default() })
     };
     let last = at(&stats.last, &stats.read);
-    let last = last.ok_or("it has no total_usage, or `read` is not a time")?;
+    let last = last.ok_or("it has no total_usage, or `read` is no time from 1970 on")?;
     let first = at(&stats.first, &stats.preread);
     Ok(first.into_iter().chain([last]).collect())
+}
+
+/// The time since 1970 of a time in UTC, as docker tells, or with an offset, as podman does; `None`
+/// if it is neither, or earlier.
+fn since_1970(time: &str) -> Option<Duration> {
+    let in_utc = |time: &str| humantime::parse_rfc3339(time).ok()?.duration_since(UNIX_EPOCH).ok();
+    let date_end = time.find('T')?;
+    let Some(at) = time.rfind(['+', '-']).filter(|at| *at > date_end) else { return in_utc(time) };
+    let (local, offset) = time.split_at(at);
+    let (hours, minutes) = offset[1..].split_once(':')?;
+    let (hours, minutes) = (hours.parse::<u8>().ok()?, minutes.parse::<u8>().ok()?);
+    let off = Duration::from_secs(u64::from(hours) * 3600 + u64::from(minutes) * 60);
+    let local = in_utc(&format!("{local}Z"))?;
+    if offset.starts_with('+') { local.checked_sub(off) } else { local.checked_add(off) }
 }

@@ -4,7 +4,7 @@
 
 use super::super::labels::{Kind, Labels};
 use super::own::{Metrics, Own};
-use super::{Scrape, Series, VERSION, checked, is_known};
+use super::{OF_CONTAINERS, Scrape, Series, VERSION, checked};
 use cpumax_study::Error;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,7 +79,7 @@ impl Samples {
                 self.kernels.insert(labels, kernel);
                 self.count += 1;
             }
-        } else if is_known(name) {
+        } else if OF_CONTAINERS.contains(&name) {
             let cpu = labels.remove("cpu");
             let twice = format!("{name} of {labels} is there twice, with different numbers");
             let times = self.containers.entry(labels).or_default().entry(replica).or_default();

@@ -46,13 +46,13 @@ impl Lines {
 }
 
 /// Reads scrapes with these texts: the container with these labels.
-fn told(texts: &[String], labels: &[&str]) -> Result<Observed, String> {
+fn told(texts: &[impl AsRef<[u8]>], labels: &[&str]) -> Result<Observed, String> {
     told_with(texts, labels, &Metrics::default()).map(|(observed, _)| observed)
 }
 
 /// The observed container, and the metrics of its service.
 fn told_with(
-    texts: &[String],
+    texts: &[impl AsRef<[u8]>],
     labels: &[&str],
     metrics: &Metrics,
 ) -> Result<(Observed, Served), String> {
@@ -60,12 +60,12 @@ fn told_with(
     let (pid, nr) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
     let folder = std::env::temp_dir().join(format!("cpumax-scrapes-{pid}-{nr}"));
     std::fs::create_dir_all(&folder).unwrap();
-    let write = |(at, text): (usize, &String)| {
+    let write = |at: usize| {
         let path = folder.join(format!("{at}.txt"));
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, &texts[at]).unwrap();
         path
     };
-    let paths: Vec<_> = texts.iter().enumerate().map(write).collect();
+    let paths: Vec<_> = (0..texts.len()).map(write).collect();
     let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
     let told = Scraped::of_files(&paths, &labels, None, metrics.clone());
     let told = told.and_then(|told| told.one()).map_err(|error| error.to_string());
@@ -90,6 +90,34 @@ fn two_scrapes_tell_what_went_by_between_them() {
     assert_eq!(observed.limit.unwrap().to_string(), "50000 100000");
     let [one, other] = two(|lines| lines);
     assert!(told(&[other, one], &["pod=web-1"]).unwrap_err().contains("later than the one before"));
+}
+
+#[test]
+fn all_ways_to_write_a_scrape_tell_the_same() {
+    let plain = told(&two(|lines| lines), &["pod=web-1"]).unwrap();
+    let quoted = |line: &str| {
+        let (name, rest) = line.split_once('{').unwrap();
+        format!("{{\"{name}\",{}\n", rest.replace("pod=", "\"pod\"="))
+    };
+    let inside = |line: &str| format!("{{__name__=\"{}\n", line.replacen('{', "\", ", 1));
+    let ways: [&dyn Fn(&str) -> String; 5] = [
+        &|line| format!("\t {}\n", line.replace("} ", "}\t")),
+        &|line| format!("# HELP {USAGE} of \\n {{x\n{line} \r\n"),
+        &|line| line.replace("_total", "") + "\n",
+        &quoted,
+        &inside,
+    ];
+    for way in ways {
+        let texts = two(|lines| lines).map(|text| text.lines().map(way).collect::<String>());
+        assert_eq!(told(&texts, &["pod=web-1"]).unwrap(), plain, "{}", texts[0]);
+    }
+    // A zstd frame of one raw block.
+    let packed = |text: String| {
+        let (size, block) = ((text.len() - 256) as u16, (text.len() as u32) << 3 | 1);
+        let head = [&[0x28, 0xb5, 0x2f, 0xfd, 0x60], &size.to_le_bytes()[..]].concat();
+        [&head, &block.to_le_bytes()[..3], text.as_bytes()].concat()
+    };
+    assert_eq!(told(&two(|lines| lines).map(packed), &["pod=web-1"]).unwrap(), plain);
 }
 
 #[test]
@@ -278,6 +306,9 @@ fn a_file_that_is_no_scrape_is_named() {
         (r#"{"data": {"resultType": "matrix", "result": []}}"#, "found no series"),
         (r#"{"read": "2023", "cpu_stats": {}}"#, "docker's stats, but it has no total_usage"),
         ("\n [{}]", "JSON"),
+        (r#"{"status": "error", "error": "parse error"}"#, "query that failed: parse error"),
+        ("usage_usec 5\nnr_periods 3\n", "none of cadvisor's counters"),
+        ("", "none of cadvisor's counters"),
         ("{}", "JSON"),
         (r#"{"data": "#, "it is not JSON"),
     ] {
@@ -327,6 +358,38 @@ fn a_query_to_prometheus_is_as_good_as_scrapes() {
     assert!(error.contains("http_total: no series"), "{error}");
 }
 
+/// An answer of Prometheus with a step in s, of counters scraped each 30 s: 0.4 CPUs.
+fn resampled(step: u64, count: u64) -> String {
+    let series = |name: &str, of: &dyn Fn(u64) -> u64| {
+        let at = |at: u64| format!(r#"[{}, "{}"]"#, FIRST / 1_000 + at * step, of(at * step));
+        let values: Vec<String> = (0..count).map(at).collect();
+        let values = values.join(",");
+        format!(r#"{{"metric": {{"__name__": "{name}", "pod": "web-1"}}, "values": [{values}]}}"#)
+    };
+    let all = [
+        series(USAGE, &|s| 100 + s / 30 * 12),
+        series(PERIODS, &|s| 1000 + s / 30 * 300),
+        series(THROTTLED, &|s| 500 + s / 30 * 60),
+        series(QUOTA, &|_| 50_000),
+        series(PERIOD, &|_| 100_000),
+    ];
+    let all = all.join(",");
+    format!(r#"{{"data": {{"resultType": "matrix", "result": [{all}]}}}}"#)
+}
+
+#[test]
+fn a_query_may_have_a_shorter_step_than_scrapes() {
+    for step in [5, 14, 15, 20, 30, 45] {
+        let whole = told(&[resampled(step, 1800 / step)], &[]).unwrap().whole();
+        let cpus = whole.usage_ns.unwrap() as f64 / whole.length_ns as f64;
+        assert!((cpus - 0.4).abs() < 0.02, "step {step}: {cpus}");
+        assert!(whole.length_ns > 1_600_000_000_000, "step {step}: {whole:?}");
+    }
+    let less = resampled(15, 120).replace("\"50000\"", "\"5000\"");
+    let says = refused(&[less]);
+    assert!(says.contains("impossible: 0.40 CPUs used under a limit of 0.05"), "{says}");
+}
+
 #[test]
 fn stats_of_docker_hold_two_times() {
     let text = r#"{"read": "2023-11-14T22:14:20Z", "preread": "2023-11-14T22:13:20Z",
@@ -336,7 +399,9 @@ fn stats_of_docker_hold_two_times() {
         100000000000}, "throttling_data": {"periods": 1000, "throttled_periods": 500,
         "throttled_time": 20000000000}}}"#;
     let twice = [text.to_owned() + "\n" + text];
-    for texts in [[text.to_owned()], twice] {
+    let podman =
+        text.replace("T22:14:20Z", "T21:44:20-00:30").replace("T22:13:20Z", "T23:13:20+01:00");
+    for texts in [[text.to_owned()], twice, [format!("[{podman}]")]] {
         let observed = told(&texts, &["name=web-1"]).unwrap();
         assert_eq!(observed.moments.len(), 2, "given twice it tells no more");
         let whole = observed.whole();
@@ -345,6 +410,8 @@ fn stats_of_docker_hold_two_times() {
         assert_eq!(whole.throttled_ns, Some(20_000_000_000));
         assert_eq!((observed.limit, observed.cpus.unwrap().count), (None, 2));
     }
+    let unknown = told(&[text.replace("\"online_cpus\": 2", "\"online_cpus\": 0")], &[]);
+    assert_eq!(unknown.unwrap().cpus, None);
     let error = told(&[text.to_owned()], &["pod=web-1"]).unwrap_err();
     assert!(error.ends_with("the id of the container; give --label name=web-1"), "{error}");
 }
