@@ -8,6 +8,17 @@ use std::collections::BTreeMap;
 
 /// Most bounds of a histogram.
 const BUCKETS_MAX: usize = 1_000;
+/// The largest bound but infinity, s: a larger one is of another unit.
+const BOUND_MAX_S: f64 = 1e5;
+/// Ends of names of histograms, with the length of that unit, s.
+const UNITS: [(&str, f64); 6] = [
+    ("_milliseconds", 1e-3),
+    ("_millis", 1e-3),
+    ("_ms", 1e-3),
+    ("_microseconds", 1e-6),
+    ("_us", 1e-6),
+    ("_nanoseconds", 1e-9),
+];
 /// A p99 needs at least this many requests.
 const REQUESTS_LEAST: f64 = 100.0;
 
@@ -107,7 +118,8 @@ impl Own {
     /// Adds a sample to the sums of each metric that selects its series; else does nothing.
     ///
     /// # Errors
-    /// The bound `le` of a bucket is no number from 0 on, or there are too many buckets.
+    /// The bound `le` of a bucket is negative, no number or above a day, or there are too many
+    /// buckets.
     pub fn add(
         &mut self,
         name: &str,
@@ -120,8 +132,16 @@ impl Own {
         }
         if metrics.latency.as_ref().is_some_and(|wanted| wanted.selects(name, labels)) {
             let le = labels.value("le");
-            let bound = le.parse::<f64>().ok().filter(|bound| *bound >= 0.0).map(f64::abs);
-            let bound = bound.ok_or_else(|| format!("the upper bound `le` cannot be '{le}'"))?;
+            let name = name.trim_end_matches("_bucket");
+            let unit_s = UNITS.iter().find(|(end, _)| name.ends_with(end)).map_or(1.0, |of| of.1);
+            let bound = le.parse::<f64>().ok().map(|bound| bound * unit_s + 0.0);
+            let possible = |s: &f64| *s >= 0.0 && (*s <= BOUND_MAX_S || s.is_infinite());
+            let bound = bound.filter(possible).ok_or_else(|| {
+                format!(
+                    "the upper bound `le` cannot be '{le}', but 0 to {BOUND_MAX_S} s, or in the \
+                     unit that ends the name, such as _milliseconds"
+                )
+            })?;
             *self.buckets.entry(bound.to_bits()).or_default() += value;
         }
         if self.buckets.len() > BUCKETS_MAX {

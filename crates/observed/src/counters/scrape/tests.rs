@@ -358,6 +358,36 @@ fn a_query_to_prometheus_is_as_good_as_scrapes() {
     assert!(error.contains("http_total: no series"), "{error}");
 }
 
+#[test]
+fn a_histogram_has_the_unit_in_its_name() {
+    let told_of = |name: &str, bounds: [&str; 2]| {
+        let texts = two(|lines| lines);
+        let counts = [[0, 0], [900, 1000]];
+        let with = |(text, [less, all]): (&String, [u64; 2])| {
+            let [low, high] = bounds;
+            format!(
+                "{text}{name}_bucket{{le=\"{low}\"}} {less}\n{name}_bucket{{le=\"{high}\"}} {all}\n\
+                 {name}_bucket{{le=\"+Inf\"}} {all}\n"
+            )
+        };
+        let texts: Vec<String> = texts.iter().zip(counts).map(with).collect();
+        let metrics = Metrics::parse(None, Some(name)).unwrap();
+        told_with(&texts, &[], &metrics).map(|(_, served)| served.p99_ns.unwrap().value)
+    };
+    for (name, bounds) in [
+        ("took", ["0.1", "0.5"]),
+        ("istio_request_duration_milliseconds", ["100", "500"]),
+        ("took_us", ["1e5", "500000"]),
+    ] {
+        let p99_ns = told_of(name, bounds).unwrap();
+        assert!((p99_ns - 460e6).abs() < 1.0, "{name}: {p99_ns}");
+    }
+    for wrong in ["500000", "-1", "NaN", "x"] {
+        let says = told_of("upstream_rq_time", ["0.5", wrong]).unwrap_err();
+        assert!(says.contains(&format!("`le` cannot be '{wrong}', but 0 to 100000 s")), "{says}");
+    }
+}
+
 /// An answer of Prometheus with a step in s, of counters scraped each 30 s: 0.4 CPUs.
 fn resampled(step: u64, count: u64) -> String {
     let series = |name: &str, of: &dyn Fn(u64) -> u64| {
