@@ -48,7 +48,7 @@ pub struct Alone {
     /// The service's counter of requests, scraped as well, as METRIC or METRIC{LABEL="VALUE"}
     #[arg(long, value_name = "METRIC", requires = "scraped")]
     requests: Option<String>,
-    /// The service's histogram of latencies, in seconds, scraped as well
+    /// The service's histogram of latencies, scraped as well; in seconds, or as its name says
     #[arg(long, value_name = "METRIC", requires = "scraped")]
     latency: Option<String>,
     /// Show the counters that these kernels would have under the present limit, e.g. 5.4,6.18
