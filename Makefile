@@ -111,7 +111,7 @@ test-kernels:
 	@echo $(TEST_KERNELS)
 
 test: guest kernels apart python-test ## Run every test of the workspace, on real kernels too where they can be had
-	$(CARGO) test --workspace $(FEATURES) $(LEFT_OUT)
+	$(CARGO) test --workspace --no-fail-fast $(FEATURES) $(LEFT_OUT)
 
 # The environment of the Python package, installed once. The package in it is that of the development profile.
 PYTHON_ENV = target/python/env
